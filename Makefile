@@ -1,0 +1,36 @@
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help install demo test check fix bench
+
+help: ## show what can be made
+	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+
+install: .venv/installed ## set up .venv with the tested versions
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt torch==2.13.0
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch .venv/installed
+
+demo: install ## train a tiny pair of encoders and try them, about two minutes
+	$(BIN)/dualmoco demo
+
+test: check ## set up, lint, types, tests
+	$(BIN)/pytest
+
+check: install ## lint and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src tests benchmarks
+
+fix: install ## format and repair what can be repaired
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install ## the benchmarks of docs/benchmarks.md that need no data
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
+	$(BIN)/python -m benchmarks.loss
+	$(BIN)/python -m benchmarks.step

@@ -1,0 +1,29 @@
+"""dualmoco: two language-specific encoders in one embedding space, by dual momentum contrast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dualmoco.model import Model
+
+__version__ = "0.1.0"
+__all__ = ["__version__", "load"]
+
+
+def load(path: str | Path) -> Model:
+    """Opens a trained model.
+
+    Args:
+        path: A model folder, such as `runs/demo/model`.
+
+    Returns:
+        The model, ready to encode.
+
+    Raises:
+        ModelError: Not a model folder, or one with pickled weights or code in it.
+    """
+    from dualmoco.model import Model
+
+    return Model.load(path)

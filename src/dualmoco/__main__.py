@@ -1,0 +1,7 @@
+"""Lets `python -m dualmoco` and `torchrun -m dualmoco` run the command line."""
+
+import sys
+
+from dualmoco.cli import main
+
+sys.exit(main())

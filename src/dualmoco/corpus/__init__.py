@@ -1,0 +1,1 @@
+"""Reading sentence pairs and NLI examples from files."""

@@ -1,0 +1,51 @@
+"""Tokenizers trained on a corpus, for encoders that start from scratch.
+
+Takes sentences, gives `encoders.py` a byte-pair tokenizer of the `tokenizers` library.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+ALPHABET = 6000  # characters kept; the rest become [UNK]
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int, *, special_tokens: bool) -> Tokenizer:
+    """Trains a lower-casing byte-pair tokenizer that splits at spaces, marks and between digits and letters.
+
+    Text without spaces, such as Chinese, is cut into pieces of up to `max_piece_length` characters.
+
+    Args:
+        texts: Sentences to learn from.
+        vocab_size: Entries, among them five special tokens.
+        max_piece_length: Characters in an entry.
+        special_tokens: Whether [CLS] and [SEP] surround each sentence.
+
+    Returns:
+        The tokenizer.
+    """
+    tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN, fuse_unk=False))
+    tokenizer.normalizer = normalizers.Sequence(
+        [
+            normalizers.NFKC(),
+            normalizers.BertNormalizer(lowercase=True, strip_accents=False, handle_chinese_chars=False),
+        ]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Digits(individual_digits=False)]
+    )
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, UNKNOWN, CLS, SEP, MASK],
+        max_token_length=max_piece_length,
+        limit_alphabet=min(ALPHABET, vocab_size // 2),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    if special_tokens:
+        ids = [(token, tokenizer.token_to_id(token)) for token in (CLS, SEP)]
+        tokenizer.post_processor = processors.TemplateProcessing(single=f"{CLS} $A {SEP}", special_tokens=ids)
+    return tokenizer

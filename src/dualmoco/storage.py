@@ -1,0 +1,85 @@
+"""Files and folders that are either whole or absent: written beside their place, then renamed into it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from dualmoco.errors import RunError
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Gives a folder to fill, which takes the place of `path` when the block ends without an error.
+
+    Args:
+        path: Where the folder shall be; an older one there is removed only after the new one is in place.
+
+    Yields:
+        The folder to write to.
+
+    Raises:
+        RunError: The disk is full or not writable; `path` is then as it was.
+    """
+    partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
+    try:
+        restore_folder(path)
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        yield partial
+        _flush(partial)
+        if path.exists():
+            path.rename(old)
+        partial.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise RunError(f"{path}: cannot be written: {error.strerror or error}; what was there before is kept") from None
+
+
+def restore_folder(path: Path) -> None:
+    """Puts back what an interrupted `new_folder` had moved out of the way."""
+    old = path.with_name(f".{path.name}.old")
+    if old.exists() and not path.exists():
+        old.rename(path)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file at once.
+
+    Args:
+        path: Where it shall be.
+        text: Its content.
+
+    Raises:
+        RunError: The disk is full or not writable; `path` is then as it was.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a readable JSON file at once."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def _flush(folder: Path) -> None:
+    """Makes sure the files of a folder are on the disk before it is renamed."""
+    for file in folder.rglob("*"):
+        if file.is_file():
+            descriptor = os.open(file, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
