@@ -271,7 +271,7 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> Transformer:
         max_position_embeddings=config.max_tokens, pad_token_id=tokenizer.token_to_id(PAD),
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        BertModel(shape).save_pretrained(folder)
+        BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
         PreTrainedTokenizerFast(
             tokenizer_object=tokenizer, model_max_length=config.max_tokens, pad_token=PAD, unk_token="[UNK]",
             cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",

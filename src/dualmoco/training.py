@@ -11,6 +11,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict, dataclass
@@ -67,8 +68,10 @@ def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
             a number.
     """
     accelerator = Accelerator(
+        cpu=not torch.accelerator.is_available(),
         mixed_precision=config.optimizer.precision.value,
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False)],
+        # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)],
     )
     out = Path(config.out)
     check_folder(config, out, resume=resume)
@@ -106,7 +109,9 @@ class _Sitting:
         trained = [weight for weight in self.objective.parameters() if weight.requires_grad]
         settings = config.optimizer
         optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
-        self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
+            self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
         self.signature = f"{config.fingerprint()}-{split.train.digest()}"
         if accelerator.is_main_process:
             write_inputs(config, split, self.out)

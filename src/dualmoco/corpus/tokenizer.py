@@ -5,6 +5,7 @@ Takes sentences, gives `encoders.py` a byte-pair tokenizer of the `tokenizers` l
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -37,15 +38,27 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Digits(individual_digits=False)]
     )
+    sentences = list(texts)
+    alphabet = _frequent_characters(sentences, tokenizer.normalizer, min(ALPHABET, vocab_size // 2))
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[PAD, UNKNOWN, CLS, SEP, MASK],
         max_token_length=max_piece_length,
-        limit_alphabet=min(ALPHABET, vocab_size // 2),
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(sentences, trainer)
     if special_tokens:
         ids = [(token, tokenizer.token_to_id(token)) for token in (CLS, SEP)]
         tokenizer.post_processor = processors.TemplateProcessing(single=f"{CLS} $A {SEP}", special_tokens=ids)
     return tokenizer
+
+
+def _frequent_characters(sentences: list[str], normalizer: normalizers.Normalizer, count: int) -> list[str]:
+    """The most frequent characters, equal counts in the order of their codes: the trainer's own choice is random."""
+    counts: Counter[str] = Counter()
+    for sentence in sentences:
+        counts.update(normalizer.normalize_str(sentence))
+    visible = (character for character in counts if not character.isspace())
+    return sorted(visible, key=lambda character: (-counts[character], character))[:count]

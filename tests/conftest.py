@@ -1,0 +1,48 @@
+"""What several tests share: a small bilingual corpus and recipes that train in seconds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from dualmoco.corpus.grammar import generate_pairs
+
+PAIRS = 600
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A TSV of generated English-Chinese pairs."""
+    path = tmp_path_factory.mktemp("corpus") / "pairs.tsv"
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in generate_pairs(PAIRS, seed=1)), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, corpus: Path) -> Path:
+    """A recipe for two tiny BERTs with dropout: 12 steps of 16 pairs, checkpoints every 4."""
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        f"""
+out: {tmp_path / "run"}
+src: {{lang: en, kind: bert, width: 32, layers: 2, heads: 2, vocab_size: 400}}
+tgt: {{lang: zh, kind: bert, width: 32, layers: 2, heads: 2, vocab_size: 400, max_piece_length: 4}}
+data: {{train: ["{corpus}"], heldout: 50, bucket: 4}}
+contrast: {{queue_size: 100, temperature: 0.05, momentum: 0.9}}
+optimizer: {{lr: 1e-3, warmup_steps: 2, batch_size: 16}}
+schedule: {{steps: 12, evaluate_every: 6, checkpoint_every: 4, log_every: 1}}
+""",
+        encoding="utf-8",
+    )
+    return path
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """The real corpora; the test is skipped where they are absent."""
+    folder = Path(os.environ.get("DUALMOCO_DATA", ""))
+    if not os.environ.get("DUALMOCO_DATA") or not (folder / "eval").is_dir():
+        pytest.skip("needs the real corpora: set DUALMOCO_DATA to their folder")
+    return folder
