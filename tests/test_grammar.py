@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.corpus import grammar
+from dualmoco.corpus import grammar, lexicon
 from dualmoco.corpus.grammar import MAX_PAIRS, PATTERNS, generate_pairs
 
 SOURCE = Path(grammar.__file__).resolve().parents[2]
@@ -115,7 +115,7 @@ def test_english_forms_agree(pairs: list[tuple[str, str]], wrong: str) -> None:
 def test_counted_nouns_are_plural(pairs: list[tuple[str, str]]) -> None:
     """After a number above one stands the plural, and after a or an the singular."""
     counted = {(a, b) for en, _ in pairs for a, b in re.findall(r"\b(two|three|four|an?) ([a-z]+)", en)}
-    for noun in grammar.NOUNS:
+    for noun in lexicon.NOUNS:
         one, many = noun.one.split()[0], noun.many.split()[0]
         if one != many:
             assert {("two", one), ("three", one), ("four", one), ("a", many), ("an", many)} & counted == set()

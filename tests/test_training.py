@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from dualmoco.checkpoint import list_checkpoints
 from dualmoco.config import load_config
 from dualmoco.encoders import load_encoders
-from dualmoco.errors import DataError, RunError
+from dualmoco.errors import ConfigError, DataError, RunError
 from dualmoco.runlog import read_log
 from dualmoco.training import TrainResult, train
 
@@ -355,3 +355,9 @@ def test_two_processes_equal_one(recipe: Path, tmp_path: Path, objective: str) -
         first, second = (load_file(two / f"queues-{rank}.safetensors") for rank in (0, 1))
         assert all(torch.equal(first[name], second[name]) for name in first)
         assert int(first["src.pushed"]) == 12 * 16
+
+
+def test_batch_that_cannot_be_cut_evenly_is_refused(recipe: Path) -> None:
+    """Every pair must weigh the same, so pieces must be equal."""
+    with pytest.raises(ConfigError, match=r"optimizer\.batch_size is 16; expected a multiple of 3"):
+        run(recipe, "optimizer.accumulate=3")

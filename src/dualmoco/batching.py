@@ -107,7 +107,7 @@ class BatchOrder:
         window = self._permutation[first * self.batch_size : (first + count) * self.batch_size]
         if self.bucket > 1:
             window = window[np.argsort(self.lengths[window], kind="stable")]
-            place = int(np.random.default_rng([self.seed, epoch, bucket]).permutation(count)[place])
+            place = int(np.random.default_rng([self.seed, epoch, bucket + 1]).permutation(count)[place])
         return window[place * self.batch_size : (place + 1) * self.batch_size]
 
 

@@ -135,10 +135,7 @@ def module_tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    try:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
-    except SafetensorError as error:
-        raise OSError(0, str(error)) from None
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
 
 
 def _gather_generators() -> dict[str, Tensor]:

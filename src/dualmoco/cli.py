@@ -47,11 +47,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes key=value words anywhere, also after an option."""
+
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        parsed, rest = self.parse_known_args(args, namespace)
+        unknown = [word for word in rest if word.startswith("-") or "=" not in word or "overrides" not in parsed]
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        if rest:
+            parsed.overrides += rest
+        return parsed
+
+
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all verbs."""
-    parser = argparse.ArgumentParser(
-        prog="dualmoco", description="Cross-lingual sentence encoders by dual momentum contrast."
-    )
+    parser = _Parser(prog="dualmoco", description="Cross-lingual sentence encoders by dual momentum contrast.")
     parser.add_argument("--version", action="version", version=f"dualmoco {__version__}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     train = _add_verb(
@@ -112,7 +123,11 @@ def _train(parsed: argparse.Namespace) -> int:
 
 
 def _demo(parsed: argparse.Namespace) -> int:
+    from dualmoco.config import load_config
+
+    config = load_config(parsed.recipe, [*parsed.overrides, f"out={parsed.out}"])
+
     from dualmoco.demo import run_demo
 
-    run_demo(parsed.recipe, parsed.out, parsed.overrides)
+    run_demo(config)
     return 0

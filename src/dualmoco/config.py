@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -45,7 +46,7 @@ class ObjectiveName(StrEnum):
 class Precision(StrEnum):
     """Arithmetic of the forward pass; bf16 and fp16 are meant for GPUs."""
 
-    no = "no"
+    fp32 = "fp32"
     bf16 = "bf16"
     fp16 = "fp16"
 
@@ -117,7 +118,7 @@ class OptimizerConfig:
     batch_size: int = 1024  # pairs in one step, over all processes
     accumulate: int = 1  # parts a process's share of the batch is computed in
     gradient_checkpointing: bool = False
-    precision: Precision = Precision.no
+    precision: Precision = Precision.fp32
     compile: bool = False  # torch.compile the encoders
 
 
@@ -205,7 +206,7 @@ def load_config(recipe: str | Path, overrides: list[str] | None = None) -> Train
             OmegaConf.structured(TrainConfig), OmegaConf.load(path), OmegaConf.from_dotlist(overrides or [])
         )
         settings = cast(TrainConfig, OmegaConf.to_object(config))
-    except (OmegaConfBaseException, YAMLError, UnicodeDecodeError, TypeError) as error:
+    except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise ConfigError(f"{path}: {reason}; see dualmoco/config.py for every key and its type") from None
     check_config(settings)
@@ -230,12 +231,16 @@ def check_config(config: TrainConfig) -> None:
         ("tgt.lang", config.tgt.lang, bool(config.tgt.lang), "a language name such as zh"),
         ("tgt.lang", config.tgt.lang, config.tgt.lang != config.src.lang, "another language than src.lang"),
         ("src.kind", config.src.kind, config.src.kind != Kind.shared, "pretrained, bert or static"),
+        ("seed", config.seed, config.seed >= 0, "at least 0"),
         ("contrast.queue_size", contrast.queue_size, contrast.queue_size > 0, "at least 1"),
-        ("contrast.temperature", contrast.temperature, contrast.temperature > 0, "above 0, for example 0.04"),
+        ("contrast.temperature", contrast.temperature, 0 < contrast.temperature < math.inf,
+         "above 0, for example 0.04"),
         ("contrast.momentum", contrast.momentum, 0 <= contrast.momentum < 1, "from 0 to below 1, for example 0.999"),
         ("contrast.momentum_start", contrast.momentum_start, not ramped or 0 <= contrast.momentum_start < 1,
          "from 0 to below 1 when momentum_ramp is set"),
         ("optimizer.lr", optimizer.lr, optimizer.lr > 0, "above 0"),
+        ("optimizer.warmup_steps", optimizer.warmup_steps, optimizer.warmup_steps >= 0, "at least 0"),
+        ("optimizer.weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0, "at least 0"),
         ("optimizer.batch_size", optimizer.batch_size, optimizer.batch_size > 1, "at least 2"),
         ("optimizer.accumulate", optimizer.accumulate, optimizer.accumulate > 0, "at least 1"),
         ("optimizer.clip", optimizer.clip, optimizer.clip > 0, "above 0"),
@@ -249,6 +254,10 @@ def check_config(config: TrainConfig) -> None:
         ("data.columns", data.columns, len(data.columns) == 2 and min(data.columns) >= 0, "two column numbers from 0"),
         ("data.heldout", data.heldout, data.heldout > 1, "at least 2"),
         ("data.bucket", data.bucket, data.bucket > 0, "at least 1"),
+        ("data.max_pairs", data.max_pairs, data.max_pairs >= 0, "at least 0"),
+        ("nli.heldout", config.nli.heldout, config.nli.heldout > 0, "at least 1"),
+        ("nli.batch_size", config.nli.batch_size, config.nli.batch_size > 0, "at least 1"),
+        ("nli.dropout", config.nli.dropout, 0 <= config.nli.dropout < 1, "from 0 to below 1"),
         ("nli.side", config.nli.side, config.nli.side in ("src", "tgt"), "src or tgt"),
         ("nli.train", config.nli.train, config.objective != ObjectiveName.nli or bool(config.nli.train),
          "NLI files when objective is nli"),
@@ -259,13 +268,20 @@ def check_config(config: TrainConfig) -> None:
     ]  # fmt: skip
     for side, encoder in (("src", config.src), ("tgt", config.tgt)):
         named = encoder.kind != Kind.pretrained or bool(encoder.name)
+        bert = encoder.kind == Kind.bert
         rules += [
+            (f"{side}.lang", encoder.lang, encoder.lang not in ("True", "False"), 'a language name; quote it as "no"'),
+            (f"{side}.projection", encoder.projection, encoder.projection >= 0, "at least 0"),
+            (f"{side}.layers", encoder.layers, encoder.layers > 0, "at least 1"),
+            (f"{side}.heads", encoder.heads, not bert or (encoder.heads > 0 and encoder.width % encoder.heads == 0),
+             f"a divisor of {side}.width={encoder.width}"),
+            (f"{side}.max_piece_length", encoder.max_piece_length, encoder.max_piece_length > 1, "at least 2"),
             (f"{side}.name", encoder.name, named, "a model folder or hub name such as bert-base-uncased"),
             (f"{side}.dropout", encoder.dropout, 0 <= encoder.dropout < 1, "from 0 to below 1"),
             (f"{side}.max_tokens", encoder.max_tokens, encoder.max_tokens > 2, "at least 3"),
             (f"{side}.width", encoder.width, encoder.width > 0, "at least 1"),
             (f"{side}.vocab_size", encoder.vocab_size, encoder.vocab_size > 10, "at least 11"),
-        ]
+        ]  # fmt: skip
     for key, value, holds, expected in rules:
         if not holds:
             raise ConfigError(f"{key} is {value!r}; expected {expected}")

@@ -55,7 +55,7 @@ class _InfoNCE(torch.autograd.Function):
         suspects = torch.isin(queue_ids, query_ids).any(dim=1)  # (K,) rows with a text of this batch, mostly none
         for start in range(0, len(queue), BLOCK_ROWS):
             rows = queue[start : start + BLOCK_ROWS]  # (B, D)
-            logits = (scaled @ rows.T).float()  # (N, B)
+            logits = (scaled @ rows.T).to(rows.dtype)  # (N, B)
             columns = suspects[start : start + BLOCK_ROWS].nonzero().squeeze(1)
             if len(columns):
                 false = is_false_negative(query_ids, queue_ids[start + columns])  # (N, columns)
@@ -153,7 +153,7 @@ class DualMomentumContrast(nn.Module):
     ) -> None:  # fmt: skip
         super().__init__()
         self.src_encoder, self.tgt_encoder, self.key_dropout = src_encoder, tgt_encoder, key_dropout
-        slow = copy.deepcopy(nn.ModuleList([src_encoder, tgt_encoder])).requires_grad_(False)
+        slow = copy.deepcopy(nn.ModuleList([src_encoder, tgt_encoder])).requires_grad_(False).train(key_dropout)
         self.src_momentum_encoder, self.tgt_momentum_encoder = slow
         self.src_queue, self.tgt_queue = Queue(queue_size, width), Queue(queue_size, width)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn_temperature)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.config import load_config
+from dualmoco.config import TrainConfig
 from dualmoco.corpus.pairs import load_pairs
 from dualmoco.errors import RunError
 from dualmoco.model import Model
@@ -18,21 +18,19 @@ QUERIES = 4
 NEIGHBOURS = 3
 
 
-def run_demo(recipe: str, out: str, overrides: list[str]) -> None:
+def run_demo(config: TrainConfig) -> None:
     """Trains, saves, opens and queries a model, telling each step on standard output.
 
     Args:
-        recipe: Settings of the training.
-        out: Run folder; a run that is already there is replaced.
-        overrides: Settings stronger than the recipe's.
+        config: Settings of the training; a run that is already in its folder is replaced.
 
     Raises:
-        RunError: `out` holds something else than a run.
+        RunError: The folder holds something else than a run.
     """
-    config = load_config(recipe, [*overrides, f"out={out}"])
+    out = config.out
     _clear(Path(out))
     src, tgt = config.src.lang, config.tgt.lang
-    _say(f"1. Training {src}-{tgt} encoders as {recipe} says")
+    _say(f"1. Training {src}-{tgt} encoders on {', '.join(config.data.train)}")
     result = train(config)
     _say(
         f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling, StaticEmbedding
@@ -28,6 +29,7 @@ from dualmoco.corpus.tokenizer import PAD, train_tokenizer
 from dualmoco.errors import ModelError
 
 Features = dict[str, Tensor]
+LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 STATIC_INIT_STD = 0.1
 logger = logging.getLogger(__name__)
@@ -155,6 +157,8 @@ def load_teacher(name: str, config: EncoderConfig) -> Encoder:
         return build_encoder(replace(config, kind=Kind.pretrained, name=name, projection=0), [])
     check_folder(Path(name))
     layers = list(_open(name).children())
+    if isinstance(layers[0], Router):
+        layers = list(_route(layers[0], config.lang, name).children())
     return Encoder(layers if isinstance(layers[-1], Normalize) else [*layers, Normalize()])
 
 
@@ -216,12 +220,15 @@ def _foreign_code(config: Path) -> list[str]:
     """Classes a JSON file of a model folder would have imported from outside the libraries."""
     if config.name not in ("modules.json", "router_config.json", "config.json", "tokenizer_config.json"):
         return []
-    content = json.loads(config.read_text(encoding="utf-8"))
-    if isinstance(content, list):
-        types = [str(module.get("type")) for module in content]
-    else:
-        types = [str(name) for name in content.get("types", {}).values()]
-        types += [f"in auto_map: {name}" for name in content.get("auto_map", {})]
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+        if isinstance(content, list):
+            types = [str(module.get("type")) for module in content]
+        else:
+            types = [str(name) for name in (content.get("types") or {}).values()]
+            types += [f"in auto_map: {name}" for name in content.get("auto_map") or {}]
+    except (ValueError, AttributeError) as error:
+        raise ModelError(f"{config}: not a model's JSON file ({error}); save or download the model again") from None
     return [name for name in types if not name.startswith("sentence_transformers.")]
 
 
@@ -231,7 +238,7 @@ def _open(name: str | Path) -> SentenceTransformer:
         return SentenceTransformer(
             str(name), device="cpu", trust_remote_code=False, model_kwargs={"use_safetensors": True}
         )
-    except (OSError, ValueError, ImportError) as error:
+    except LOADING_ERRORS as error:
         raise ModelError(f"{name}: cannot be opened as a model: {_first_line(error)}") from None
 
 
@@ -243,11 +250,7 @@ def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | St
     if (folder / "modules.json").is_file():
         first = next(_open(folder).children())
         if isinstance(first, Router):
-            if config.lang not in first.sub_modules:
-                raise ModelError(
-                    f"{folder}: has no language {config.lang!r}; expected one of {', '.join(first.sub_modules)}"
-                )
-            first = next(first.sub_modules[config.lang].children())
+            first = next(_route(first, config.lang, config.name).children())
         if not isinstance(first, Transformer | StaticEmbedding):
             raise ModelError(f"{folder}: begins with a {type(first).__name__}; expected Transformer or StaticEmbedding")
         return first
@@ -255,10 +258,16 @@ def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | St
     try:
         plain: Transformer = Transformer(config.name, model_kwargs={"use_safetensors": True})
         return plain
-    except (OSError, ValueError, ImportError) as error:
+    except LOADING_ERRORS as error:
         raise ModelError(
             f"{config.name}: neither a model folder nor a hub name that can be loaded from here: {_first_line(error)}"
         ) from None
+
+
+def _route(router: Router, lang: str, name: str) -> nn.Module:
+    if lang not in router.sub_modules:
+        raise ModelError(f"{name}: has no language {lang!r}; expected one of {', '.join(router.sub_modules)}")
+    return router.sub_modules[lang]
 
 
 def _bert(config: EncoderConfig, texts: Iterable[str]) -> Transformer:
@@ -271,7 +280,7 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> Transformer:
         max_position_embeddings=config.max_tokens, pad_token_id=tokenizer.token_to_id(PAD),
     )  # fmt: skip
     with tempfile.TemporaryDirectory() as folder:
-        BertModel(shape, add_pooling_layer=False).save_pretrained(folder)
+        BertModel(shape).save_pretrained(folder)
         PreTrainedTokenizerFast(
             tokenizer_object=tokenizer, model_max_length=config.max_tokens, pad_token=PAD, unk_token="[UNK]",
             cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",

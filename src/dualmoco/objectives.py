@@ -138,7 +138,7 @@ class Distill(Objective):
                 f"set src.projection={teacher.width} and tgt.projection={teacher.width}"
             )
         self.src_encoder, self.tgt_encoder = src, tgt
-        self.teacher = teacher.requires_grad_(False)
+        self.teacher = teacher.requires_grad_(False).eval()
 
     def train(self, mode: bool = True) -> Distill:
         """Sets training mode; the teacher never trains."""

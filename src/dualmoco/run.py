@@ -18,12 +18,34 @@ from dualmoco.checkpoint import list_checkpoints
 from dualmoco.config import Kind, ObjectiveName, TrainConfig
 from dualmoco.corpus.pairs import Split
 from dualmoco.encoders import Encoder, build_encoders, load_encoders, load_teacher, save_encoders
-from dualmoco.errors import RunError
+from dualmoco.errors import ConfigError, RunError
 from dualmoco.multitask import NliHead, WithNli
 from dualmoco.objectives import Distill, DualMoco, InBatch, Objective, SimCse
 from dualmoco.storage import new_folder, restore_folder, write_json, write_text
 
 TOKENIZER_SENTENCES = 200_000
+
+
+def check_division(config: TrainConfig, processes: int) -> None:
+    """Refuses batches that cannot be cut into equal pieces: every pair must weigh the same.
+
+    Args:
+        config: The settings.
+        processes: How many share a batch.
+
+    Raises:
+        ConfigError: A batch size that is no multiple of the number of pieces.
+    """
+    pieces = processes * config.optimizer.accumulate
+    sizes = {"optimizer.batch_size": config.optimizer.batch_size}
+    if config.nli.train:
+        sizes["nli.batch_size"] = config.nli.batch_size
+    for key, size in sizes.items():
+        if size % pieces:
+            raise ConfigError(
+                f"{key} is {size}; expected a multiple of {pieces}: {processes} process(es) times "
+                f"optimizer.accumulate={config.optimizer.accumulate}"
+            )
 
 
 def check_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
@@ -81,9 +103,11 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
                 save_encoders(built, folder)
     accelerator.wait_for_everyone()
     encoders = load_encoders(initial)
-    if config.tgt.kind == Kind.shared:
-        encoders[config.tgt.lang] = encoders[config.src.lang]
-    for encoder, settings in zip(encoders.values(), (config.src, config.tgt), strict=True):
+    for settings in (config.src, config.tgt):
+        if settings.kind == Kind.shared:
+            encoders[settings.lang] = encoders[config.src.lang]
+            continue
+        encoder = encoders[settings.lang]
         encoder.set_dropout(settings.dropout)
         if config.optimizer.gradient_checkpointing:
             encoder.checkpoint_gradients()

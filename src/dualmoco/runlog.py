@@ -12,7 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dualmoco.errors import ConfigError
-from dualmoco.storage import write_text
+from dualmoco.storage import append_line, write_text
 
 
 class RunLog:
@@ -38,7 +38,7 @@ class RunLog:
         self.bar = tqdm(total=total, unit=unit, bar_format=form, disable=not is_first, dynamic_ncols=True)
         if is_first:
             kept = [line for line in read_log(path) if line["step"] <= step]
-            write_text(path, "".join(_line(record) for record in kept))
+            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def show(self, done: float, figures: dict[str, str]) -> None:
         """Moves the bar to `done` of the total and shows figures beside it."""
@@ -50,10 +50,10 @@ class RunLog:
         """Appends a line; `step` is one of its keys."""
         if not self.is_first:
             return
-        with self.path.open("a", encoding="utf-8") as stream:
-            stream.write(_line(record))
+        append_line(self.path, json.dumps(record))
         if self.board:
-            for name, value in record.items():
+            scores = {f"heldout/{name}": value for name, value in record.get("heldout", {}).items()}
+            for name, value in (record | scores).items():
                 if isinstance(value, int | float) and name != "step":
                     self.board.add_scalar(name, value, record["step"])
 
@@ -73,10 +73,6 @@ def read_log(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             break
     return records
-
-
-def _line(record: dict[str, Any]) -> str:
-    return json.dumps(record) + "\n"
 
 
 def _open_board(folder: Path) -> Any:

@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from dualmoco.errors import RunError
 
@@ -36,10 +38,12 @@ def new_folder(path: Path) -> Iterator[Path]:
         if path.exists():
             path.rename(old)
         partial.rename(path)
-        shutil.rmtree(old, ignore_errors=True)
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise RunError(f"{path}: cannot be written: {reason}; what was there before is kept") from None
+    finally:
         shutil.rmtree(partial, ignore_errors=True)
-        raise RunError(f"{path}: cannot be written: {error.strerror or error}; what was there before is kept") from None
+        restore_folder(path)
 
 
 def restore_folder(path: Path) -> None:
@@ -65,6 +69,25 @@ def write_text(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(text, encoding="utf-8")
         partial.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def append_line(path: Path, line: str) -> None:
+    """Adds a line to a file.
+
+    Args:
+        path: The file.
+        line: Without its end.
+
+    Raises:
+        RunError: The disk is full or not writable.
+    """
+    try:
+        with path.open("a", encoding="utf-8") as stream:
+            stream.write(line + "\n")
     except OSError as error:
         raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
 

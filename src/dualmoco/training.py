@@ -9,11 +9,9 @@ from __future__ import annotations
 import logging
 import math
 import signal
-import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -31,12 +29,14 @@ from dualmoco.corpus.pairs import Split, load_pairs
 from dualmoco.encoders import Encoder, save_encoders
 from dualmoco.errors import RunError
 from dualmoco.heldout import Heldout, HeldoutScore
+from dualmoco.interruption import caught_signals
 from dualmoco.multitask import WithNli
-from dualmoco.run import build_objective, check_folder, last_checkpoint, start_encoders, write_inputs
+from dualmoco.run import build_objective, check_division, check_folder, last_checkpoint, start_encoders, write_inputs
 from dualmoco.runlog import RunLog, read_log
 from dualmoco.storage import new_folder, write_json
 
 FINISHED = "finished"
+MIXED = {Precision.fp32: "no", Precision.bf16: "bf16", Precision.fp16: "fp16"}  # accelerate's names
 logger = logging.getLogger(__name__)
 
 
@@ -69,11 +69,12 @@ def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
     """
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),
-        mixed_precision=config.optimizer.precision.value,
+        mixed_precision=MIXED[config.optimizer.precision],
         # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)],
     )
     out = Path(config.out)
+    check_division(config, accelerator.num_processes)
     check_folder(config, out, resume=resume)
     split = load_pairs(config.data, seed=config.seed)
     logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
@@ -128,7 +129,7 @@ class _Sitting:
         )  # fmt: skip
         try:
             before = self._before(log)
-            with _caught_signals() as signals:
+            with caught_signals() as signals:
                 stop = self._loop(progress, log, signals)
         finally:
             log.close()
@@ -293,25 +294,3 @@ class _Sitting:
         )  # fmt: skip
         logger.info("%s: going on after step %d", self.out, progress.step)
         return progress
-
-
-@contextmanager
-def _caught_signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM instead of dying of them; a second one has its usual effect."""
-    caught: list[str] = []
-    if threading.current_thread() is not threading.main_thread():
-        yield caught
-        return
-    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-
-    def note(number: int, frame: object) -> None:
-        caught.append(signal.Signals(number).name)
-        signal.signal(number, usual[signal.Signals(number)])
-
-    for number in usual:
-        signal.signal(number, note)
-    try:
-        yield caught
-    finally:
-        for number, handler in usual.items():
-            signal.signal(number, handler)

@@ -164,8 +164,13 @@ def read_aligned(src: Path, tgt: Path) -> Iterator[SentencePair]:
 
 def _read_sources(config: DataConfig) -> Iterator[SentencePair]:
     if config.src_files:
-        sides = [find_files(names, config.root) for names in (config.src_files, config.tgt_files)]
-        for src, tgt in zip(*sides, strict=True):
+        src_files, tgt_files = (find_files(names, config.root) for names in (config.src_files, config.tgt_files))
+        if len(src_files) != len(tgt_files):
+            raise DataError(
+                f"data.src_files stands for {len(src_files)} files, data.tgt_files for {len(tgt_files)}; "
+                "expected as many of both"
+            )
+        for src, tgt in zip(src_files, tgt_files, strict=True):
             yield from read_aligned(src, tgt)
     grammars = [name for name in config.train if name.startswith(GRAMMAR_PREFIX)]
     files = find_files((name for name in config.train if name not in grammars), config.root)

@@ -12,6 +12,7 @@ import io
 import lzma
 import re
 import unicodedata
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -42,12 +43,16 @@ def find_files(patterns: Iterable[str], root: str | Path) -> list[Path]:
     files: list[Path] = []
     for pattern in patterns:
         path = Path(root) / pattern
-        found = [path] if path.is_file() else sorted(Path(name) for name in glob.glob(str(path), recursive=True))
+        found = [path] if path.is_file() else [Path(root) / name for name in _matches(pattern, root)]
         found = [file for file in found if file.is_file()]
         if not found:
             raise DataError(f"{path}: no such file; expected a file or a glob (relative paths start from {root})")
         files += found
     return files
+
+
+def _matches(pattern: str, root: str | Path) -> list[str]:
+    return sorted(glob.glob(pattern, root_dir=root, recursive=True))
 
 
 def read_lines(path: Path) -> Iterator[str]:
@@ -72,7 +77,7 @@ def read_lines(path: Path) -> Iterator[str]:
     except UnicodeDecodeError as error:
         reason = f"not UTF-8 ({error.reason}); convert the file, for example with iconv"
         raise DataError(f"{path}:{number + 1}: {reason}") from None
-    except (OSError, EOFError, lzma.LZMAError) as error:
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{path}: cannot be read after line {number}: {reason}") from None
 

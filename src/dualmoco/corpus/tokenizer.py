@@ -43,7 +43,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[PAD, UNKNOWN, CLS, SEP, MASK],
-        max_token_length=max_piece_length,
+        max_token_length=max_piece_length + 1,  # the trainer stops one short of it
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,

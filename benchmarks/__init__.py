@@ -1,0 +1,1 @@
+"""Measurements against peers in the same run; results are in docs/benchmarks.md."""

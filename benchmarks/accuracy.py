@@ -1,0 +1,153 @@
+"""Accuracy against minutes: dual-moco, in-batch negatives, and sentence-transformers' cached loss, one after the other.
+
+    python -m benchmarks.accuracy recipes/static-cpu.yaml --data DATA --minutes 4 --plot docs/accuracy-static.png
+
+All three start from the same encoders, read the same pairs and decay their rate over the same minutes. The cached loss
+takes batches as large as our queue, so that it has as many negatives, and a rate scaled by the root of the batch size.
+Prints the accuracy on held-out pairs, both ways averaged, and on Tatoeba, and when each system first had the final
+accuracy of the cached one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.measure import peak_memory, print_machine, print_table
+from benchmarks.peers import cached_loss, peer_step, routed
+from benchmarks.tatoeba import tatoeba_accuracy
+from dualmoco.batching import PairLoader, Share, order_pairs, prefetch
+from dualmoco.config import TrainConfig, load_config
+from dualmoco.corpus.pairs import load_pairs
+from dualmoco.encoders import load_encoders, save_encoders
+from dualmoco.heldout import Heldout
+from dualmoco.runlog import read_log
+from dualmoco.training import train
+
+Curve = list[tuple[float, float]]  # minutes, accuracy
+EVALUATIONS = 10
+
+
+def main() -> None:
+    """Trains the three systems and compares them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("recipe", help="encoders, data and the settings of dual-moco")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
+    parser.add_argument("--data", required=True, help="folder of the corpora and test sets")
+    parser.add_argument("--minutes", type=float, default=4.0, help="training time of each system")
+    parser.add_argument("--plot", help="PNG to write")
+    parsed = parser.parse_args()
+    limit = [f"data.root={parsed.data}", f"schedule.minutes={parsed.minutes}", "schedule.steps=0"]
+    print_machine()
+    with tempfile.TemporaryDirectory() as folder:
+        config = load_config(parsed.recipe, [*parsed.overrides, *limit, f"out={folder}/dual-moco"])
+        systems: dict[str, Callable[[], Curve]] = {
+            "dual-moco": lambda: by_us(config),
+            "in-batch": lambda: by_us(
+                load_config(parsed.recipe, [*parsed.overrides, *limit, f"out={folder}/in-batch", "objective=in-batch"]),
+                start=Path(folder) / "dual-moco" / "initial",
+            ),
+            "cached": lambda: by_cached_peer(config, Path(folder) / "dual-moco" / "initial", Path(folder) / "cached"),
+        }
+        curves: dict[str, Curve] = {}
+        rows = []
+        for name, run in systems.items():
+            with peak_memory() as peak:
+                curves[name] = run()
+            zh_en, en_zh = tatoeba_accuracy(Path(folder) / name / "model", Path(parsed.data))
+            rows.append({"system": name, "held-out": 100 * curves[name][-1][1], "Tatoeba zh-en": zh_en,
+                         "en-zh": en_zh, "peak MiB": peak.extra_mib})  # fmt: skip
+    goal = curves["cached"][-1][1]
+    for row in rows:
+        row["minutes to cached's final"] = first_time(curves[str(row["system"])], goal)
+    print_table(rows)
+    if parsed.plot:
+        plot(curves, Path(parsed.plot), f"{Path(parsed.recipe).stem}, {parsed.minutes:g} minutes each")
+
+
+def by_us(config: TrainConfig, start: Path | None = None) -> Curve:
+    """Trains by our loop, from given encoders if any."""
+    out = Path(config.out)
+    if start:
+        out.mkdir(parents=True)
+        shutil.copytree(start, out / "initial")
+        (out / "config.yaml").write_text(as_yaml(config), encoding="utf-8")
+    train(config, resume=bool(start))
+    records = read_log(out / "log.jsonl")
+    clock = {record["step"]: record["seconds"] for record in records if "seconds" in record} | {0: 0.0}
+    return [(clock[r["step"]] / 60, r["heldout"]["score"]) for r in records if "heldout" in r and r["step"] in clock]
+
+
+def as_yaml(config: TrainConfig) -> str:
+    """The settings as a run folder keeps them."""
+    from omegaconf import OmegaConf
+
+    return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
+
+
+def by_cached_peer(config: TrainConfig, start: Path, out: Path) -> Curve:
+    """Trains by sentence-transformers' cached loss, with batches of our queue's size."""
+    torch.manual_seed(config.seed)
+    src, tgt = load_encoders(start).values()
+    split = load_pairs(config.data, seed=config.seed)
+    batch_size = config.contrast.queue_size
+    order = order_pairs(split.train, batch_size, seed=config.seed, bucket=1)
+    loader = PairLoader(split.train, order, src.tokenize, tgt.tokenize, Share())
+    loss = cached_loss(routed(src, tgt), config.contrast.temperature, config.optimizer.batch_size)
+    peak_rate = config.optimizer.lr * math.sqrt(batch_size / config.optimizer.batch_size)
+    optimizer = torch.optim.AdamW(loss.parameters(), peak_rate, weight_decay=config.optimizer.weight_decay, fused=True)
+    heldout = Heldout(split.heldout, src, tgt)
+    curve: Curve = [(0.0, heldout.score().score)]
+    limit = 60 * config.schedule.minutes
+    warmup = max(1, config.optimizer.warmup_steps * config.optimizer.batch_size // batch_size)
+    began, step, batches = time.monotonic(), 0, prefetch(loader.step, 0)
+    while (seconds := time.monotonic() - began) < limit:
+        rate = peak_rate * min(1.0, (step + 1) / warmup) * (1 + math.cos(math.pi * seconds / limit)) / 2
+        optimizer.param_groups[0]["lr"] = rate
+        loss.train()
+        peer_step(loss, optimizer, next(batches)[0], config.optimizer.clip)
+        step += 1
+        if seconds / limit >= len(curve) / EVALUATIONS:
+            curve.append(((time.monotonic() - began) / 60, heldout.score().score))
+    batches.close()
+    curve.append(((time.monotonic() - began) / 60, heldout.score().score))
+    save_encoders({config.src.lang: src, config.tgt.lang: tgt}, out / "model")
+    return curve
+
+
+def first_time(curve: Curve, goal: float) -> Any:
+    """The first minute at which a curve reaches an accuracy, between two measurements by a straight line."""
+    for (left, low), (right, high) in pairwise(curve):
+        if high >= goal:
+            return left + (right - left) * (goal - low) / (high - low) if high > low else right
+    return "never"
+
+
+def plot(curves: dict[str, Curve], path: Path, title: str) -> None:
+    """Draws accuracy against minutes."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4.2), dpi=150)
+    for name, curve in curves.items():
+        axes.plot([minutes for minutes, _ in curve], [100 * score for _, score in curve], marker="o", ms=3, label=name)
+    axes.set(xlabel="minutes of training", ylabel="held-out retrieval accuracy, %", title=title, ylim=(0, 100))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+if __name__ == "__main__":
+    main()

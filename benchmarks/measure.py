@@ -1,0 +1,85 @@
+"""What the benchmarks share: peak memory, a fresh process for each measurement, tables."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+MEBIBYTE = 1 << 20
+
+
+class Peak:
+    """The most memory this process has held while a block ran, beyond what it held before."""
+
+    extra_mib: float = 0.0
+
+
+@contextmanager
+def peak_memory() -> Iterator[Peak]:
+    """Samples the resident memory of this process every two milliseconds."""
+    peak, before = Peak(), _resident()
+    ended = threading.Event()
+
+    def sample() -> None:
+        while not ended.wait(0.002):
+            peak.extra_mib = max(peak.extra_mib, (_resident() - before) / MEBIBYTE)
+
+    thread = threading.Thread(target=sample, daemon=True)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        ended.set()
+        thread.join()
+
+
+def in_new_process(module: str, *words: str) -> dict[str, Any]:
+    """Runs `python -m MODULE WORDS`, whose last line of output is a JSON object, and gives that object."""
+    done = subprocess.run([sys.executable, "-m", module, *words], check=True, stdout=subprocess.PIPE, text=True)
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def print_table(rows: list[dict[str, Any]]) -> None:
+    """Prints rows as a Markdown table."""
+    names = list(rows[0])
+    cells = [[_show(row[name]) for name in names] for row in rows]
+    widths = [max(len(line[i]) for line in [names, *cells]) for i in range(len(names))]
+    for line in [names, ["-" * width for width in widths], *cells]:
+        print("| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |")
+    print(flush=True)
+
+
+def print_machine() -> None:
+    """Prints what the figures depend on."""
+    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?")
+    load = Path("/proc/loadavg").read_text().split()[0]
+    threads = f"{torch.get_num_threads()} threads, load {load}"
+    print(f"{time.strftime('%Y-%m-%d')}, {model}, {threads}, torch {torch.__version__}\n", flush=True)
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+def _show(value: Any) -> str:
+    return (
+        f"{value:,.3g}"
+        if isinstance(value, float) and abs(value) < 100
+        else f"{value:,.0f}"
+        if isinstance(value, float)
+        else str(value)
+    )

@@ -1,0 +1,54 @@
+"""sentence-transformers' own losses on our encoders: the peers that training is measured against."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Router
+from sentence_transformers.sentence_transformer.losses import (
+    CachedMultipleNegativesRankingLoss,
+    MultipleNegativesRankingLoss,
+)
+from torch import Tensor, nn
+
+from dualmoco.batching import PairBatch
+from dualmoco.encoders import Encoder
+
+BOTH_WAYS: tuple[Literal["query_to_doc", "doc_to_query"], ...] = ("query_to_doc", "doc_to_query")
+
+
+def routed(src: Encoder, tgt: Encoder) -> SentenceTransformer:
+    """The two encoders as one sentence-transformers model, sharing their weights."""
+    routes: dict[str, Any] = {"src": list(src.layers.children()), "tgt": list(tgt.layers.children())}
+    return SentenceTransformer(modules=[Router(routes, allow_empty_key=False)], device="cpu")
+
+
+def ranking_loss(model: SentenceTransformer, temperature: float) -> nn.Module:
+    """Translation ranking with the batch's own negatives, both ways."""
+    loss: nn.Module = MultipleNegativesRankingLoss(model, scale=1 / temperature, directions=BOTH_WAYS)
+    return loss
+
+
+def cached_loss(model: SentenceTransformer, temperature: float, piece: int) -> nn.Module:
+    """The same over a batch too large for one pass, encoded in pieces twice (GradCache)."""
+    loss: nn.Module = CachedMultipleNegativesRankingLoss(
+        model, scale=1 / temperature, mini_batch_size=piece, directions=BOTH_WAYS
+    )
+    return loss
+
+
+def peer_features(batch: PairBatch) -> list[dict[str, Any]]:
+    """A batch in the form the peers take."""
+    return [{**batch.src, "task": "src"}, {**batch.tgt, "task": "tgt"}]
+
+
+def peer_step(loss: nn.Module, optimizer: torch.optim.Optimizer, batch: PairBatch, clip: float) -> float:
+    """One optimiser step of a peer's loss."""
+    value: Tensor = loss(peer_features(batch), None)
+    value.backward()
+    torch.nn.utils.clip_grad_norm_(loss.parameters(), clip)
+    optimizer.step()
+    optimizer.zero_grad()
+    return float(value)

@@ -1,0 +1,326 @@
+"""Tests of recipes: types, overrides, refused settings, fingerprints, and the recipes we ship."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dualmoco.cli import build_parser
+from dualmoco.config import Kind, NliFeatures, ObjectiveName, Pooling, Precision, TrainConfig, load_config
+from dualmoco.errors import ConfigError
+
+RECIPES = Path(__file__).resolve().parents[1] / "recipes"
+RECIPE = """
+out: runs/test
+src: {lang: en, kind: static}
+tgt: {lang: zh, kind: static}
+data: {train: [pairs.tsv]}
+optimizer: {lr: 4e-5}
+schedule: {steps: 10}
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A recipe that names what it must and leaves the rest to the defaults."""
+    file = tmp_path / "recipe.yaml"
+    file.write_text(RECIPE, encoding="utf-8")
+    return file
+
+
+def _changed(path: Path, old: str, new: str) -> Path:
+    text = path.read_text(encoding="utf-8")
+    assert old in text
+    path.write_text(text.replace(old, new), encoding="utf-8")
+    return path
+
+
+def test_values_have_their_types(path: Path) -> None:
+    """Numbers without a point, enums and lists arrive as what the dataclasses say, at every depth."""
+    config = load_config(path, ["contrast.temperature=1", "nli.features=sbert", "data.columns=[2,5]"])
+    assert type(config) is TrainConfig
+    assert type(config.optimizer.lr) is float and config.optimizer.lr == 4e-5
+    assert type(config.contrast.temperature) is float and config.contrast.temperature == 1.0
+    assert type(config.schedule.steps) is int and config.schedule.steps == 10
+    assert config.src.kind is Kind.static and config.src.pooling is Pooling.mean
+    assert config.nli.features is NliFeatures.sbert
+    assert type(config.data.train) is list and config.data.train == ["pairs.tsv"]
+    assert type(config.data.columns) is list and config.data.columns == [2, 5]
+
+
+def test_defaults_are_the_papers(path: Path) -> None:
+    """What a recipe leaves out has the value of the paper's appendix."""
+    config = load_config(path)
+    assert config.objective is ObjectiveName.dual_moco
+    assert (config.contrast.queue_size, config.contrast.temperature, config.contrast.momentum) == (409_600, 0.04, 0.999)
+    optimizer = config.optimizer
+    assert (optimizer.batch_size, optimizer.clip, optimizer.warmup_steps, optimizer.weight_decay) == (
+        1024,
+        10.0,
+        400,
+        1e-4,
+    )
+    assert (config.nli.weight, config.nli.batch_size, config.nli.hidden, config.nli.dropout) == (0.1, 128, 256, 0.1)
+
+
+@pytest.mark.parametrize("name", ["dual-moco", "in-batch", "simcse"])
+def test_objectives_have_the_names_of_the_documentation(path: Path, name: str) -> None:
+    """An objective is named as the settings file of a run writes it, hyphen and all."""
+    assert load_config(path, [f"objective={name}"]).objective.value == name
+
+
+def test_default_precision_can_be_written(path: Path) -> None:
+    """The name of the default precision is accepted, in a recipe and as an override."""
+    assert load_config(path, ["optimizer.precision=fp32"]).optimizer.precision is Precision.fp32
+    _changed(path, "lr: 4e-5", "lr: 4e-5, precision: fp32")
+    assert load_config(path).optimizer.precision is Precision.fp32
+
+
+def test_norwegian_is_a_language(path: Path) -> None:
+    """YAML reads a bare `no` as false: that is refused with the way out, and a quoted one is kept."""
+    with pytest.raises(ConfigError, match=r"tgt\.lang is 'False'; expected a language name; quote it"):
+        load_config(path, ["tgt.lang=no"])
+    assert load_config(path, ['tgt.lang="no"']).tgt.lang == "no"
+
+
+def test_overrides_win(path: Path) -> None:
+    """An override is stronger than the recipe, the later of two is stronger, and other keys stay."""
+    config = load_config(path, ["optimizer.lr=1e-3", "schedule.steps=5", "schedule.steps=7", "src.lang=de"])
+    assert (config.optimizer.lr, config.schedule.steps, config.src.lang) == (1e-3, 7, "de")
+    assert (config.src.kind, config.tgt.lang, config.out) == (Kind.static, "zh", "runs/test")
+
+
+def test_settings_survive_being_written(path: Path, tmp_path: Path) -> None:
+    """The settings as plain types are a recipe that says the same."""
+    config = load_config(path, ["objective=in-batch", "tgt.pooling=max", "src.lang=de"])
+    written = tmp_path / "config.yaml"
+    written.write_text(json.dumps(config.to_dict()), encoding="utf-8")
+    assert load_config(written) == config
+
+
+def test_missing_recipe_is_refused(tmp_path: Path) -> None:
+    """The message names the file and what was expected."""
+    with pytest.raises(ConfigError, match=r"nothing\.yaml: no such recipe; expected a YAML file such as recipes/tiny"):
+        load_config(tmp_path / "nothing.yaml")
+    with pytest.raises(ConfigError, match="no such recipe"):
+        load_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"data: {train: [a", r"recipe\.yaml: while parsing a flow .* line 1"),
+        (b"out: [a\nsrc: b]: c", r"recipe\.yaml: .* line 2"),
+        (b"out: \xff\xfe", r"recipe\.yaml: .*can't decode byte 0xff"),
+        (b"- out\n- src\n", r"recipe\.yaml: "),
+        (b"hello", r"recipe\.yaml: Key 'hello' not in 'TrainConfig'"),
+        (b"out: ${nothing}\n", r"recipe\.yaml: Interpolation key 'nothing' not found"),
+        (b"out: !!python/object/apply:os.getcwd []\n", r"recipe\.yaml: could not determine a constructor"),
+        pytest.param(
+            b"12",
+            r"recipe\.yaml: ",
+        ),
+    ],
+)
+def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str) -> None:
+    """What is not YAML, or not a mapping of our keys, is named in one line that ends in where to look."""
+    file = tmp_path / "recipe.yaml"
+    file.write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"(?s)^[^\n]*{expected}[^\n]*; see dualmoco/config.py for every key[^\n]*$"):
+        load_config(file)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("queue=3", "Key 'queue' not in 'TrainConfig'"),
+        ("contrast.queue=3", r"Key 'queue' not in 'ContrastConfig'.* full_key: contrast\.queue "),
+        ("optimizer.lr.peak=3", r"optimizer\.lr"),
+        ("optimizer.lr=fast", "'fast' of type 'str' could not be converted to Float"),
+        ("schedule.steps=1.5", "'1.5' of type 'float' could not be converted to Integer"),
+        ("schedule.steps=many", "'many' of type 'str' could not be converted to Integer"),
+        ("schedule.tensorboard=perhaps", "'perhaps' is not a valid bool"),
+        ("data.train=pairs.tsv", r"is not a ListConfig.* full_key: data\.train"),
+        ("src=bert-base-uncased", "str is not a subclass of EncoderConfig"),
+        ("out=null", "Incompatible value 'None' for field of type 'str'"),
+        ("objective=moco", "Invalid value 'moco', expected one of .*dual_moco"),
+        ("src.kind=lstm", r"Invalid value 'lstm', expected one of \[pretrained, bert, static, shared\]"),
+        ("src.pooling=sum", r"Invalid value 'sum', expected one of \[mean, max, cls\]"),
+        ("optimizer.precision=fp8", r"Invalid value 'fp8', expected one of \[fp32, bf16, fp16\]"),
+        ("data.train=[a", "while parsing a flow sequence"),
+    ],
+)
+def test_wrong_key_or_type_is_refused(path: Path, override: str, expected: str) -> None:
+    """Unknown keys, wrong types and unknown names are errors of one line with the file and the key."""
+    with pytest.raises(ConfigError, match=rf"^[^\n]*recipe\.yaml: [^\n]*{expected}[^\n]*$"):
+        load_config(path, [override])
+
+
+def test_wrong_key_in_the_recipe_is_refused(path: Path) -> None:
+    """A misspelt key in the file itself is no default in silence."""
+    with pytest.raises(ConfigError, match=r"Key 'learning_rate' not in 'OptimizerConfig'"):
+        load_config(_changed(path, "lr: 4e-5", "learning_rate: 4e-5"))
+    with pytest.raises(ConfigError, match=r"Invalid value 'rnn', expected one of"):
+        load_config(_changed(_changed(path, "learning_rate", "lr"), "lang: zh, kind: static", "lang: zh, kind: rnn"))
+
+
+@pytest.mark.parametrize("override", ["--fast", "optimizer.lr", "lr 3"])
+def test_override_without_equals_is_refused(path: Path, override: str) -> None:
+    """The message shows what was given and the form that was expected."""
+    with pytest.raises(ConfigError, match=rf"^'{override}': expected key=value, for example optimizer\.lr=1e-4$"):
+        load_config(path, [override])
+
+
+SENSELESS: list[tuple[list[str], str]] = [
+    (["out=''"], "out is ''; expected a folder for the run"),
+    (["src.lang=''"], "src.lang is ''; expected a language name such as en"),
+    (["tgt.lang=''"], "tgt.lang is ''; expected a language name such as zh"),
+    (["tgt.lang=en"], "tgt.lang is 'en'; expected another language than src.lang"),
+    (["src.kind=shared"], "src.kind is <Kind.shared: 'shared'>; expected pretrained, bert or static"),
+    (["contrast.queue_size=0"], "contrast.queue_size is 0; expected at least 1"),
+    (["contrast.queue_size=-5"], "contrast.queue_size is -5; expected at least 1"),
+    (["contrast.temperature=0"], "contrast.temperature is 0.0; expected above 0, for example 0.04"),
+    (["contrast.temperature=nan"], "contrast.temperature is nan; expected above 0, for example 0.04"),
+    (["contrast.momentum=1.0"], "contrast.momentum is 1.0; expected from 0 to below 1, for example 0.999"),
+    (["contrast.momentum=-0.1"], "contrast.momentum is -0.1; expected from 0 to below 1"),
+    (["contrast.momentum_ramp=5"], "contrast.momentum_start is -1.0; expected from 0 to below 1 when momentum_ramp"),
+    (["contrast.momentum_ramp=5", "contrast.momentum_start=1"], "contrast.momentum_start is 1.0; expected from 0"),
+    (["optimizer.lr=0"], "optimizer.lr is 0.0; expected above 0"),
+    (["optimizer.batch_size=1"], "optimizer.batch_size is 1; expected at least 2"),
+    (["optimizer.accumulate=0"], "optimizer.accumulate is 0; expected at least 1"),
+    (["optimizer.clip=0"], "optimizer.clip is 0.0; expected above 0"),
+    (["schedule.steps=0"], "schedule is []; expected exactly one of epochs, steps and minutes above 0"),
+    (["schedule.epochs=2"], "schedule is [2.0, 10]; expected exactly one of epochs, steps and minutes above 0"),
+    (["schedule.minutes=2"], "schedule is [10, 2.0]; expected exactly one of epochs, steps and minutes above 0"),
+    (["schedule.evaluate_every=0"], "schedule.evaluate_every is 0; expected at least 1"),
+    (["schedule.checkpoint_every=0"], "schedule.checkpoint_every is 0; expected at least 1"),
+    (["schedule.log_every=0"], "schedule.log_every is 0; expected at least 1"),
+    (["schedule.keep=0"], "schedule.keep is 0; expected at least 1"),
+    (["data.train=[]"], "data.train is []; expected TSV files, or src_files and tgt_files"),
+    (["data.src_files=[a]", "data.tgt_files=[b]"], "data.train is ['pairs.tsv']; expected TSV files, or src_files"),
+    (["data.train=[]", "data.src_files=[a,b]", "data.tgt_files=[c]"], "data.tgt_files is ['c']; expected as many"),
+    (["data.tgt_files=[c]"], "data.tgt_files is ['c']; expected as many files as src_files"),
+    (["data.columns=[1]"], "data.columns is [1]; expected two column numbers from 0"),
+    (["data.columns=[0,1,2]"], "data.columns is [0, 1, 2]; expected two column numbers from 0"),
+    (["data.columns=[0,-1]"], "data.columns is [0, -1]; expected two column numbers from 0"),
+    (["data.heldout=0"], "data.heldout is 0; expected at least 2"),
+    (["data.heldout=1"], "data.heldout is 1; expected at least 2"),
+    (["data.bucket=0"], "data.bucket is 0; expected at least 1"),
+    (["nli.side=both"], "nli.side is 'both'; expected src or tgt"),
+    (["objective=nli"], "nli.train is []; expected NLI files when objective is nli"),
+    (["objective=simcse", "src.dropout=0"], "expected src.dropout and tgt.dropout above 0 when objective is simcse"),
+    (["objective=simcse", "tgt.dropout=0"], "expected src.dropout and tgt.dropout above 0 when objective is simcse"),
+    (["objective=distill"], "teacher is ''; expected a model folder or hub name when objective is distill"),
+    (["src.kind=pretrained"], "src.name is ''; expected a model folder or hub name such as bert-base-uncased"),
+    (["tgt.kind=pretrained"], "tgt.name is ''; expected a model folder or hub name such as bert-base-uncased"),
+    (["src.dropout=1"], "src.dropout is 1.0; expected from 0 to below 1"),
+    (["tgt.dropout=-0.1"], "tgt.dropout is -0.1; expected from 0 to below 1"),
+    (["src.max_tokens=2"], "src.max_tokens is 2; expected at least 3"),
+    (["tgt.max_tokens=2"], "tgt.max_tokens is 2; expected at least 3"),
+    (["src.width=0"], "src.width is 0; expected at least 1"),
+    (["tgt.width=0"], "tgt.width is 0; expected at least 1"),
+    (["src.vocab_size=10"], "src.vocab_size is 10; expected at least 11"),
+    (["tgt.vocab_size=10"], "tgt.vocab_size is 10; expected at least 11"),
+]
+
+
+@pytest.mark.parametrize(("overrides", "expected"), SENSELESS, ids=[" ".join(case[0]) for case in SENSELESS])
+def test_senseless_value_is_refused(path: Path, overrides: list[str], expected: str) -> None:
+    """Each rule names its key, the value that was given and what was expected."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["contrast.queue_size=1", "contrast.momentum=0", "optimizer.batch_size=2", "data.heldout=2"],
+        ["contrast.momentum_ramp=5", "contrast.momentum_start=0"],
+        ["schedule.steps=0", "schedule.epochs=0.5"],
+        ["data.train=[]", "data.src_files=[a]", "data.tgt_files=[b]"],
+        ["tgt.kind=shared", "src.dropout=0", "src.max_tokens=3", "src.vocab_size=11", "tgt.width=1"],
+        ["objective=nli", "nli.train=[a]", "nli.side=tgt"],
+        ["objective=distill", "teacher=a"],
+        ["src.kind=pretrained", "src.name=a"],
+    ],
+    ids=" ".join,
+)
+def test_values_at_the_limit_are_allowed(path: Path, overrides: list[str]) -> None:
+    """The smallest values that make sense, and what each objective asks for, pass the rules and arrive."""
+    settings = load_config(path, overrides).to_dict()
+    for override in overrides:
+        key, value = override.split("=")
+        found: Any = settings
+        for name in key.split("."):
+            found = found[name]
+        assert str(found).replace("'", "") == value or float(found) == float(value)
+
+
+@pytest.mark.parametrize("override", ["out=elsewhere", "data.root=/elsewhere"])
+def test_fingerprint_ignores_places(path: Path, override: str) -> None:
+    """A run that was moved, or whose data was, is the same run."""
+    assert load_config(path, [override]) != load_config(path)
+    assert load_config(path, [override]).fingerprint() == load_config(path).fingerprint()
+
+
+def test_fingerprint_tells_every_other_setting(path: Path) -> None:
+    """No two of these settings have one fingerprint."""
+    overrides = [
+        "seed=1", "objective=in-batch", "teacher=a", "src.lang=de", "src.dropout=0.2", "tgt.pooling=max",
+        "tgt.dropout=0.2", "data.train=[b.tsv]", "data.exclude=[a]", "data.heldout=999", "data.columns=[1,0]",
+        "contrast.queue_size=8", "contrast.temperature=0.05", "contrast.batch_keys=true", "optimizer.lr=1e-3",
+        "optimizer.batch_size=512", "schedule.steps=11", "schedule.keep=3", "nli.weight=0.2", "nli.features=concat",
+    ]  # fmt: skip
+    prints = [load_config(path).fingerprint(), *(load_config(path, [change]).fingerprint() for change in overrides)]
+    assert len(set(prints)) == len(overrides) + 1
+    assert all(len(print_) == 16 and int(print_, 16) >= 0 for print_ in prints)
+    assert load_config(path).fingerprint() == prints[0]
+
+
+def test_recipes_are_found() -> None:
+    """The recipe of the demo is where the tests below look for recipes."""
+    assert (RECIPES / "tiny.yaml").is_file()
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda recipe: recipe.name)
+def test_shipped_recipe_loads_and_begins_with_its_command(recipe: Path) -> None:
+    """The first line of a recipe is the command that runs it, and the command line understands it."""
+    assert isinstance(load_config(recipe), TrainConfig)
+    words = shlex.split(recipe.read_text(encoding="utf-8").splitlines()[0])
+    assert words[:4] == ["#", "dualmoco", "train", f"recipes/{recipe.name}"]
+    assert build_parser().parse_args(words[2:]).recipe == f"recipes/{recipe.name}"
+
+
+def _paper(name: str) -> TrainConfig:
+    if not (RECIPES / name).is_file():
+        pytest.skip(f"recipes/{name} is not there yet")
+    return load_config(RECIPES / name)
+
+
+@pytest.mark.parametrize("name", ["paper.yaml", "paper-nli.yaml"])
+def test_recipe_has_the_papers_values(name: str) -> None:
+    """Every value of the paper's appendix A."""
+    config = _paper(name)
+    assert config.objective is ObjectiveName.dual_moco
+    assert (config.contrast.queue_size, config.contrast.temperature, config.contrast.momentum) == (409_600, 0.04, 0.999)
+    assert (config.contrast.momentum_ramp, config.contrast.learn_temperature) == (0, False)
+    assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.clip) == (4e-5, 1024, 10.0)
+    assert (config.optimizer.warmup_steps, config.optimizer.weight_decay) == (400, 1e-4)
+    assert (config.schedule.epochs, config.schedule.steps, config.schedule.minutes) == (15, 0, 0)
+    for side, encoder in (("bert-base-uncased", config.src), ("hfl/chinese-roberta-wwm-ext", config.tgt)):
+        assert (encoder.kind, encoder.name, encoder.pooling) == (Kind.pretrained, side, Pooling.mean)
+        assert (encoder.dropout, encoder.projection) == (0.1, 0)
+
+
+def test_nli_recipe_has_the_papers_values() -> None:
+    """Every value of the paper's appendix B; the recipe without NLI names no NLI files."""
+    nli = _paper("paper-nli.yaml").nli
+    assert (nli.weight, nli.batch_size, nli.hidden, nli.dropout) == (0.1, 128, 256, 0.1)
+    assert nli.train and nli.side == "src"
+    assert _paper("paper.yaml").nli.train == []

@@ -1,0 +1,123 @@
+"""The order of the package's files, and what none of them may do, read from their source."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import dualmoco
+
+ROOT = Path(dualmoco.__file__).parent
+LAYERS = [
+    ["errors", "interruption", "storage"],
+    ["config"],
+    ["contrast", "metrics"],
+    ["corpus"],
+    ["batching"],
+    ["encoders"],
+    ["objectives"],
+    ["multitask"],
+    ["heldout", "checkpoint", "runlog", "model"],
+    ["run"],
+    ["training"],
+    ["demo"],
+    ["cli", "__init__", "__main__"],
+]
+"""From the top, which imports nothing of ours, to the bottom; `corpus` stands for all files of its folder."""
+RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+FILES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")
+    for path in sorted(ROOT.rglob("*.py"))
+}
+PICKLES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal"}
+
+
+def imports(source: str) -> Iterator[str]:
+    """Yields every module, or module.name, that a file imports, at its head or inside a function."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{'.' * node.level}{node.module or ''}.{alias.name}" for alias in node.names)
+
+
+def own_imports(source: str) -> set[str]:
+    """Names, as in FILES, of the package's files that a file imports."""
+    found = set()
+    for name in imports(source):
+        parts = name.split(".")
+        assert parts[0], f"{name}: expected absolute imports"
+        if parts[0] == "dualmoco":
+            starts = (".".join(parts[1:end]) for end in range(len(parts), 1, -1))
+            package = "corpus.__init__" if parts[1:2] == ["corpus"] else "__init__"
+            found.add(next((start for start in starts if start in FILES), package))
+    return found
+
+
+def calls(source: str) -> Iterator[str]:
+    """Yields the dotted name of everything a file calls."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            yield ast.unparse(node.func)
+
+
+def rank(name: str) -> int:
+    """The layer of a file."""
+    return RANKS[name.partition(".")[0]]
+
+
+def test_readers_see_every_form_of_import_and_call() -> None:
+    """What the tests below rest on finds imports of all kinds, and calls."""
+    source = """
+import torch, dualmoco.errors
+from dualmoco import config, load
+from dualmoco.corpus.pairs import Pairs
+def f():
+    from dualmoco.corpus import text
+    return torch.load(print("x"))
+"""
+    assert own_imports(source) == {"errors", "config", "__init__", "corpus.pairs", "corpus.text"}
+    assert "torch" in set(imports(source))
+    assert sorted(calls(source)) == ["print", "torch.load"]
+
+
+def test_every_file_has_its_layer() -> None:
+    """A new file must be given a place in the order, a removed one leaves it."""
+    assert {name.partition(".")[0] for name in FILES} == set(RANKS)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_files_import_only_from_above(name: str) -> None:
+    """A file imports from its own layer or from one nearer the top."""
+    below = {other for other in own_imports(FILES[name]) if rank(other) > rank(name)}
+    assert not below
+
+
+def test_imports_have_no_cycle() -> None:
+    """Files of one layer may import each other, but never in a circle."""
+    left = {name: own_imports(source) for name, source in FILES.items()}
+    while left:
+        free = {name for name, needs in left.items() if not needs & left.keys()}
+        assert free, f"import each other: {sorted(left)}"
+        left = {name: needs for name, needs in left.items() if name not in free}
+
+
+def test_files_never_unpickle() -> None:
+    """Nothing is read or written in a format that can run code."""
+    used = {name: {*imports(source), *calls(source)} for name, source in FILES.items()}
+    assert not {name for name, found in used.items() if {part.partition(".")[0] for part in found} & PICKLES}
+    assert not {name for name, found in used.items() if found & {"torch.load", "torch.save"}}
+
+
+def test_only_encoders_know_sentence_transformers() -> None:
+    """The library that saves models is imported in one file."""
+    roots = {name: {module.partition(".")[0] for module in imports(source)} for name, source in FILES.items()}
+    assert [name for name, found in roots.items() if "sentence_transformers" in found] == ["encoders"]
+
+
+def test_files_never_print() -> None:
+    """Results are written to stdout on purpose, logs through logging."""
+    assert not [name for name, source in FILES.items() if "print" in calls(source)]

@@ -1,0 +1,219 @@
+"""Tests of files and folders that are whole or absent, on good disks and on full ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from dualmoco.errors import RunError
+from dualmoco.storage import new_folder, restore_folder, write_json, write_text
+
+TOO_MUCH = 2 << 20  # bytes; twice what the small disk holds
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of one mebibyte."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(disk)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError:
+        pytest.skip("needs the program mount")
+    if mounted.returncode:
+        pytest.skip(f"needs the right to mount: {mounted.stderr.strip()}")
+    try:
+        yield disk
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    """Every file below a folder, hidden ones too, with its content."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_text(encoding="utf-8") for path in files}
+
+
+def _fill(path: Path, content: str) -> None:
+    with new_folder(path) as folder:
+        (folder / "sub").mkdir()
+        (folder / "sub" / "file").write_text(content, encoding="utf-8")
+
+
+def test_new_folder_appears_when_it_is_whole(tmp_path: Path) -> None:
+    """Until the block ends nothing is at the place, and missing parents are made."""
+    path = tmp_path / "a" / "b"
+    with new_folder(path) as folder:
+        (folder / "file").write_text("content", encoding="utf-8")
+        assert folder.parent == path.parent and not path.exists()
+    assert _tree(tmp_path) == {"a/b/file": "content"}
+    assert [child.name for child in path.parent.iterdir()] == ["b"]
+
+
+def test_new_folder_replaces_the_old_one(tmp_path: Path) -> None:
+    """The old content is there until the end and gone after it, files with other names too."""
+    path = tmp_path / "model"
+    _fill(path, "old")
+    (path / "stale").write_text("old", encoding="utf-8")
+    with new_folder(path) as folder:
+        (folder / "file").write_text("new", encoding="utf-8")
+        assert _tree(path) == {"sub/file": "old", "stale": "old"}
+    assert _tree(tmp_path) == {"model/file": "new"}
+    assert [child.name for child in tmp_path.iterdir()] == ["model"]
+
+
+def test_failing_disk_keeps_the_old_folder(tmp_path: Path) -> None:
+    """An error of the system is told in one line, and nothing but the old content is left."""
+    path = tmp_path / "model"
+    _fill(path, "old")
+    with pytest.raises(RunError) as caught, new_folder(path) as folder:
+        (folder / "file").write_text("half", encoding="utf-8")
+        raise OSError(5, "Input/output error")
+    assert str(caught.value) == f"{path}: cannot be written: Input/output error; what was there before is kept"
+    assert _tree(tmp_path) == {"model/sub/file": "old"}
+    assert [child.name for child in tmp_path.iterdir()] == ["model"]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_other_errors_keep_the_old_folder(tmp_path: Path, error: type[BaseException]) -> None:
+    """An error of the block itself passes through and leaves the old content in its place."""
+    path = tmp_path / "model"
+    _fill(path, "old")
+    with pytest.raises(error, match="ours"), new_folder(path) as folder:
+        (folder / "file").write_text("half", encoding="utf-8")
+        raise error("ours")
+    assert _tree(path) == {"sub/file": "old"}
+    _fill(path, "new")
+    assert _tree(tmp_path) == {"model/sub/file": "new"}
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_other_errors_leave_no_partial_folder(tmp_path: Path, error: type[BaseException]) -> None:
+    """What was half written is removed whatever the error is."""
+    with pytest.raises(error), new_folder(tmp_path / "model") as folder:
+        (folder / "file").write_text("half", encoding="utf-8")
+        raise error("ours")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_partial_folder_of_a_killed_process_is_not_mixed_in(tmp_path: Path) -> None:
+    """What a killed process left half written is thrown away by the next one."""
+    partial = tmp_path / ".model.partial"
+    partial.mkdir()
+    (partial / "rest").write_text("half", encoding="utf-8")
+    _fill(tmp_path / "model", "new")
+    assert _tree(tmp_path) == {"model/sub/file": "new"}
+
+
+def test_interrupted_exchange_is_undone(tmp_path: Path) -> None:
+    """A process killed between the two renamings has left the old folder aside: it is put back, once."""
+    path, aside = tmp_path / "model", tmp_path / ".model.old"
+    _fill(aside, "old")
+    restore_folder(path)
+    assert _tree(tmp_path) == {"model/sub/file": "old"} and not aside.exists()
+    restore_folder(path)
+    assert _tree(tmp_path) == {"model/sub/file": "old"}
+
+
+def test_interrupted_removal_is_finished(tmp_path: Path) -> None:
+    """A process killed after the exchange has left both: the new one stays, the old one goes."""
+    _fill(tmp_path / "model", "new")
+    _fill(tmp_path / ".model.old", "old")
+    restore_folder(tmp_path / "model")
+    assert _tree(tmp_path) == {"model/sub/file": "new"} and not (tmp_path / ".model.old").exists()
+
+
+def test_restoring_nothing_does_nothing(tmp_path: Path) -> None:
+    """Where nothing was interrupted nothing appears."""
+    restore_folder(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_new_folder_after_an_interrupted_exchange_keeps_the_old_one_until_the_end(tmp_path: Path) -> None:
+    """The folder that was left aside is in its place again while the next one is written, and if that fails."""
+    path = tmp_path / "model"
+    _fill(tmp_path / ".model.old", "old")
+    with pytest.raises(RunError, match="cannot be written"), new_folder(path):
+        assert _tree(path) == {"sub/file": "old"}
+        raise OSError(28, "No space left on device")
+    assert _tree(tmp_path) == {"model/sub/file": "old"}
+
+
+def test_write_text_replaces_at_once(tmp_path: Path) -> None:
+    """The file has the new content, its folder is made, and nothing else is left there."""
+    path = tmp_path / "deep" / "down" / "file.txt"
+    write_text(path, "first")
+    write_text(path, "第二\n")
+    assert path.read_bytes() == "第二\n".encode()
+    assert [child.name for child in path.parent.iterdir()] == ["file.txt"]
+
+
+def test_write_text_is_a_renaming(tmp_path: Path) -> None:
+    """A reader that has the old file open keeps the old content: the file is exchanged, not overwritten."""
+    path = tmp_path / "file.txt"
+    write_text(path, "old content")
+    with path.open(encoding="utf-8") as reader:
+        write_text(path, "new")
+        assert reader.read() == "old content"
+
+
+def test_write_json_is_readable(tmp_path: Path) -> None:
+    """The content comes back, Chinese is not escaped, and the file ends in a line feed."""
+    content = {"step": 3, "name": "你好", "list": [1.5, None]}
+    write_json(tmp_path / "file.json", content)
+    text = (tmp_path / "file.json").read_text(encoding="utf-8")
+    assert json.loads(text) == content
+    assert "你好" in text and text.endswith("}\n") and '\n  "step": 3' in text
+
+
+def test_place_below_a_file_is_refused(tmp_path: Path) -> None:
+    """Where no folder can be made the error says so, and the file in the way stays."""
+    (tmp_path / "file").write_text("old", encoding="utf-8")
+    with pytest.raises(RunError, match=r"file/model: cannot be written: .*; what was there before is kept$"):
+        _fill(tmp_path / "file" / "model", "new")
+    with pytest.raises(RunError, match=r"file/log\.jsonl: cannot be written: \w+"):
+        write_text(tmp_path / "file" / "log.jsonl", "new")
+    assert _tree(tmp_path) == {"file": "old"}
+
+
+def test_full_disk_keeps_the_old_folder(small_disk: Path) -> None:
+    """A folder that does not fit is an error of one line; the old one stays and the space is free again."""
+    path = small_disk / "model"
+    _fill(path, "old")
+    with pytest.raises(RunError, match=r"^[^\n]*model: cannot be written: No space left on device; what was there"):
+        _fill(path, "x" * TOO_MUCH)
+    assert _tree(small_disk) == {"model/sub/file": "old"}
+    _fill(path, "y" * (TOO_MUCH // 3))
+    assert _tree(small_disk) == {"model/sub/file": "y" * (TOO_MUCH // 3)}
+
+
+def test_full_disk_is_told_when_weights_do_not_fit(small_disk: Path) -> None:
+    """Weights that do not fit are the same error: safetensors, which writes them, has an error of its own."""
+    path = small_disk / "model"
+    _fill(path, "old")
+    with pytest.raises(RunError, match=r"model: cannot be written: .*No space left on device"), new_folder(path) as new:
+        save_file({"weight": torch.zeros(TOO_MUCH // 4)}, new / "model.safetensors")
+    assert _tree(small_disk) == {"model/sub/file": "old"}
+
+
+def test_full_disk_keeps_the_old_file(small_disk: Path) -> None:
+    """A file that does not fit is an error, and the old content stays."""
+    path = small_disk / "log.jsonl"
+    write_text(path, "old")
+    with pytest.raises(RunError, match=r"log\.jsonl: cannot be written: No space left on device$"):
+        write_text(path, "x" * TOO_MUCH)
+    assert path.read_text(encoding="utf-8") == "old"
+
+
+def test_full_disk_is_not_kept_full(small_disk: Path) -> None:
+    """The part of a file that did fit is removed."""
+    with pytest.raises(RunError):
+        write_text(small_disk / "log.jsonl", "x" * TOO_MUCH)
+    assert list(small_disk.iterdir()) == []
