@@ -361,3 +361,13 @@ def test_batch_that_cannot_be_cut_evenly_is_refused(recipe: Path) -> None:
     """Every pair must weigh the same, so pieces must be equal."""
     with pytest.raises(ConfigError, match=r"optimizer\.batch_size is 16; expected a multiple of 3"):
         run(recipe, "optimizer.accumulate=3")
+
+
+def test_run_killed_before_its_first_step_starts_again(recipe: Path, tmp_path: Path) -> None:
+    """Encoders without settings beside them are an unborn run: they are built anew."""
+    run(recipe)
+    folder = tmp_path / "run"
+    for name in ("config.yaml", "log.jsonl", "checkpoints", "model"):
+        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
+    assert run(recipe, "src.width=16", "tgt.width=16").step == 12
+    assert load_encoders(folder / "model")["en"].width == 16

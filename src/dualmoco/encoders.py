@@ -167,7 +167,8 @@ def save_encoders(encoders: Mapping[str, Encoder], path: Path) -> None:
     disable_progress_bar()
     routes: dict[str, list[Any]] = {lang: list(encoder.layers.children()) for lang, encoder in encoders.items()}
     router = Router(routes, allow_empty_key=False)
-    SentenceTransformer(modules=[router], device="cpu", similarity_fn_name="dot").save(
+    device = str(next(router.parameters()).device)  # SentenceTransformer moves its modules: leave them where they are
+    SentenceTransformer(modules=[router], device=device, similarity_fn_name="dot").save(
         str(path), create_model_card=False, safe_serialization=True
     )
 

@@ -6,6 +6,7 @@ Takes the settings, gives `training.py` encoders and an objective. The encoders 
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ from dualmoco.multitask import NliHead, WithNli
 from dualmoco.objectives import Distill, DualMoco, InBatch, Objective, SimCse
 from dualmoco.storage import new_folder, restore_folder, write_json, write_text
 
-TOKENIZER_SENTENCES = 200_000
+TOKENIZER_SENTENCES = 2_000_000
+UNBORN = ("initial", ".initial.partial", "data.json")  # what a run killed before its first step leaves behind
+logger = logging.getLogger(__name__)
 
 
 def check_division(config: TrainConfig, processes: int) -> None:
@@ -65,7 +68,7 @@ def check_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
         raise RunError(f"{out}: is a file; expected a folder for the run: choose another with out=FOLDER")
     settings = out / "config.yaml"
     if not settings.is_file():
-        if any(out.iterdir()):
+        if any(child.name not in UNBORN for child in out.iterdir()):
             raise RunError(f"{out}: holds files but no run; choose another with out=FOLDER")
         return
     if not resume:
@@ -94,7 +97,10 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
     if accelerator.is_main_process:
         restore_folder(initial)
         restore_folder(out / "model")
-        if not initial.exists():
+        if not initial.exists() or not (out / "config.yaml").exists():
+            logger.info(
+                "building the encoders; tokenizers are trained on up to %s sentences", f"{TOKENIZER_SENTENCES:,}"
+            )
             torch.manual_seed(config.seed)
             rows = np.random.default_rng([config.seed, 3]).permutation(len(split.train))[:TOKENIZER_SENTENCES]
             src_texts, tgt_texts = split.train.texts(rows)

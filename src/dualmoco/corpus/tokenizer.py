@@ -5,13 +5,16 @@ Takes sentences, gives `encoders.py` a byte-pair tokenizer of the `tokenizers` l
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-ALPHABET = 6000  # characters kept; the rest become [UNK]
+ALPHABET = 8000  # characters kept; the rest become [UNK]
+MERGE_SENTENCES = 200_000  # enough to learn which characters go together; rare characters need more
+CHUNK_SENTENCES = 10_000
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int, *, special_tokens: bool) -> Tokenizer:
@@ -20,7 +23,8 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
     Text without spaces, such as Chinese, is cut into pieces of up to `max_piece_length` characters.
 
     Args:
-        texts: Sentences to learn from.
+        texts: Sentences to learn from, in random order: characters are counted in all of them, pieces are learnt from
+            the first `MERGE_SENTENCES`.
         vocab_size: Entries, among them five special tokens.
         max_piece_length: Characters in an entry.
         special_tokens: Whether [CLS] and [SEP] surround each sentence.
@@ -39,7 +43,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Digits(individual_digits=False)]
     )
     sentences = list(texts)
-    alphabet = _frequent_characters(sentences, tokenizer.normalizer, min(ALPHABET, vocab_size // 2))
+    alphabet = _frequent_characters(sentences, min(ALPHABET, vocab_size // 2))
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=[PAD, UNKNOWN, CLS, SEP, MASK],
@@ -48,17 +52,17 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(sentences, trainer)
+    tokenizer.train_from_iterator(sentences[:MERGE_SENTENCES], trainer)
     if special_tokens:
         ids = [(token, tokenizer.token_to_id(token)) for token in (CLS, SEP)]
         tokenizer.post_processor = processors.TemplateProcessing(single=f"{CLS} $A {SEP}", special_tokens=ids)
     return tokenizer
 
 
-def _frequent_characters(sentences: list[str], normalizer: normalizers.Normalizer, count: int) -> list[str]:
+def _frequent_characters(sentences: list[str], count: int) -> list[str]:
     """The most frequent characters, equal counts in the order of their codes: the trainer's own choice is random."""
     counts: Counter[str] = Counter()
-    for sentence in sentences:
-        counts.update(normalizer.normalize_str(sentence))
-    visible = (character for character in counts if not character.isspace())
+    for start in range(0, len(sentences), CHUNK_SENTENCES):
+        counts.update(unicodedata.normalize("NFKC", " ".join(sentences[start : start + CHUNK_SENTENCES])).lower())
+    visible = (character for character in counts if character.isprintable() and not character.isspace())
     return sorted(visible, key=lambda character: (-counts[character], character))[:count]
