@@ -51,4 +51,4 @@ def peer_step(loss: nn.Module, optimizer: torch.optim.Optimizer, batch: PairBatc
     torch.nn.utils.clip_grad_norm_(loss.parameters(), clip)
     optimizer.step()
     optimizer.zero_grad()
-    return float(value)
+    return float(value.detach())
