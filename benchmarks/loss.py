@@ -84,10 +84,10 @@ def difference(size: int) -> dict[str, float]:
 
 
 def make_inputs(size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Random queries, keys, queue and ids; a key lies near its query, the queue is filled in place."""
+    """Random queries, keys near enough to them for a loss well above 0, a queue filled in place, and ids."""
     torch.manual_seed(0)
     query = normalize(torch.randn(QUERIES, WIDTH), dim=1)
-    key = normalize(query + 0.05 * torch.randn(QUERIES, WIDTH), dim=1)
+    key = normalize(query + 0.2 * torch.randn(QUERIES, WIDTH), dim=1)
     queue = torch.empty(size, WIDTH).normal_()
     for rows in queue.split(4096):
         rows /= rows.norm(dim=1, keepdim=True)

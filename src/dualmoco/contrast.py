@@ -52,11 +52,11 @@ class _InfoNCE(torch.autograd.Function):
         positive = (scaled * key).sum(dim=1)  # (N,)
         peak, total, pull = positive, torch.ones_like(positive), key  # max logit, sum of exp, sum of exp * row
         hardest, masked = torch.full_like(positive, -math.inf), query_ids.new_zeros(())
-        suspects = torch.isin(queue_ids, query_ids).any(dim=1)  # (K,) rows with a text of this batch, mostly none
         for start in range(0, len(queue), BLOCK_ROWS):
             rows = queue[start : start + BLOCK_ROWS]  # (B, D)
             logits = (scaled @ rows.T).to(rows.dtype)  # (N, B)
-            columns = suspects[start : start + BLOCK_ROWS].nonzero().squeeze(1)
+            shared = torch.isin(queue_ids[start : start + BLOCK_ROWS], query_ids).any(dim=1)  # (B,) texts of this batch
+            columns = shared.nonzero().squeeze(1)  # mostly none
             if len(columns):
                 false = is_false_negative(query_ids, queue_ids[start + columns])  # (N, columns)
                 logits[:, columns] = logits[:, columns].masked_fill(false, -math.inf)
