@@ -1,9 +1,11 @@
 """A training step: ours with a queue beside sentence-transformers' ranking losses, same encoders, data and batch.
 
-    python -m benchmarks.step
+    python -m benchmarks.step                # a quarter of an hour
 
-Prints pairs per second, the ratio to each peer and memory beyond the encoders. The peer with in-batch negatives sees
-one batch of them; the cached peer gets as many as our queue holds, by one huge batch.
+Prints pairs per second, our ratio to each peer and memory beyond the encoders. The peer with in-batch negatives sees
+one batch of them; the cached peer gets as many as our queue holds, by one huge batch. Ours and the cached peer encode
+with gradients in pieces of any size, with the same result: both are measured with pieces of a whole batch and of 32,
+the cached peer's default.
 """
 
 from __future__ import annotations
@@ -27,86 +29,101 @@ from dualmoco.objectives import DualMoco
 
 QUEUE, BATCH, TEMPERATURE, CLIP = 16_384, 256, 0.05, 10.0
 PAIRS = 40_000
-ROUNDS = 3
-STEPS = 8  # of one round; the cached peer's step is worth QUEUE / BATCH of the others'
+ROUNDS = 2
+STEPS = 8  # of one round; the cached peer's one step is worth QUEUE / BATCH of the others'
+WARM_UP = 512  # pairs of the cached peer's first step, which is not timed
+PLAIN_PEER, CACHED_PEER = "sentence-transformers in-batch", "sentence-transformers cached"
+VARIANTS = {  # system and pieces
+    "bert": [("dual-moco", 256), ("dual-moco", 32), (PLAIN_PEER, 256), (CACHED_PEER, 256), (CACHED_PEER, 32)],
+    "static": [("dual-moco", 256), (PLAIN_PEER, 256)],  # the cached loss refuses static encoders
+}
 
 
 def main() -> None:
-    """Measures every system in its own process, in turn, several rounds."""
+    """Measures every variant in its own process, in turn, several rounds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(SYSTEMS), help="one measurement, as JSON")
-    parser.add_argument("--kind", choices=["bert", "static"], default="bert", help="encoders")
+    parser.add_argument("--kind", choices=list(VARIANTS), default="bert", help="encoders of that measurement")
+    parser.add_argument("--piece", type=int, default=BATCH, help="pairs of that measurement encoded at a time")
     parsed = parser.parse_args()
     if parsed.only:
-        print(json.dumps(measure(parsed.only, Kind(parsed.kind))))
+        print(json.dumps(measure(parsed.only, Kind(parsed.kind), parsed.piece)))
         return
     print_machine()
-    for kind in ("bert", "static"):
-        print(f"{kind} encoders, batch {BATCH}, queue {QUEUE:,}\n")
+    for kind in VARIANTS:
+        print(f"{kind} encoders, batch {BATCH}, {QUEUE:,} negatives but for the in-batch peer\n")
         compare(kind)
 
 
 def compare(kind: str) -> None:
-    """Prints one row a system."""
-    systems = [name for name in SYSTEMS if kind == "bert" or name != CACHED]  # the cached loss refuses static encoders
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in systems}
+    """Prints one row a variant."""
+    variants = VARIANTS[kind]
+    runs: dict[tuple[str, int], list[dict[str, float]]] = {variant: [] for variant in variants}
     for _ in range(ROUNDS):
-        for name in systems:
-            results[name].append(in_new_process("benchmarks.step", "--only", name, "--kind", kind))
-    speed = {name: statistics.median(run["pairs/s"] for run in runs) for name, runs in results.items()}
-    memory = {name: statistics.median(run["mib"] for run in runs) for name, runs in results.items()}
-    rows = [
-        {
-            "system": name,
-            "pairs/s": speed[name],
-            "our speed / its": speed["dual-moco"] / speed[name],
-            "peak MiB": memory[name],
-            "our memory / its": memory["dual-moco"] / memory[name],
-        }
-        for name in systems
-    ]
-    print_table(rows)
+        for name, piece in variants:
+            result = in_new_process("benchmarks.step", "--only", name, "--kind", kind, "--piece", str(piece))
+            runs[name, piece].append(result)
+    speed, memory = (
+        {variant: statistics.median(run[figure] for run in done) for variant, done in runs.items()}
+        for figure in ("pairs/s", "mib")
+    )
+    print_table(
+        [
+            {
+                "system": name,
+                "piece": piece,
+                "pairs/s": speed[name, piece],
+                "our speed / its": speed["dual-moco", piece] / speed[name, piece],
+                "peak MiB": memory[name, piece],
+                "our memory / its": memory["dual-moco", piece] / memory[name, piece],
+            }
+            for name, piece in variants
+        ]
+    )
 
 
-def measure(name: str, kind: Kind) -> dict[str, float]:
-    """Pairs per second and peak memory beyond the encoders of one system."""
+def measure(name: str, kind: Kind, piece: int) -> dict[str, float]:
+    """Pairs per second and peak memory beyond the encoders of one variant."""
     torch.manual_seed(0)
     pairs = Pairs.from_texts(generate_pairs(PAIRS))
     src_texts, tgt_texts = pairs.texts()
     shape = EncoderConfig(kind=kind, width=256, layers=4, heads=4, vocab_size=4000)
     src, tgt = build_encoder(shape, src_texts), build_encoder(shape, tgt_texts)
-    batch_size = QUEUE if name == CACHED else BATCH
-    order = order_pairs(pairs, batch_size, seed=0, bucket=1)
-    loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, Share())
-    count = 1 if name == CACHED else STEPS
-    batches = [loader.step(index)[0] for index in range(1 + count)]
+
+    def load(batch_size: int, count: int, pieces: int) -> list[list[PairBatch]]:
+        order = order_pairs(pairs, batch_size, seed=0, bucket=1)
+        loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, Share(pieces=pieces))
+        return [loader.step(index) for index in range(count)]
+
+    if name == CACHED_PEER:
+        first, *rest = load(WARM_UP, 1, 1) + load(QUEUE, 1, 1)
+    else:
+        first, *rest = load(BATCH, 1 + STEPS, BATCH // piece)
     with peak_memory() as peak:
-        step = SYSTEMS[name](src, tgt)
-        step(batches[0])
+        step = SYSTEMS[name](src, tgt, piece)
+        step(first)
         began = time.perf_counter()
-        for batch in batches[1:]:
+        for batch in rest:
             step(batch)
         seconds = time.perf_counter() - began
-    return {"pairs/s": count * batch_size / seconds, "mib": peak.extra_mib}
+    return {"pairs/s": sum(len(part.src_ids) for batch in rest for part in batch) / seconds, "mib": peak.extra_mib}
 
 
-Step = Callable[[PairBatch], object]
+Step = Callable[[list[PairBatch]], None]
 
 
-def ours(src: Encoder, tgt: Encoder) -> Step:
-    """Dual momentum contrast with a full queue."""
+def ours(src: Encoder, tgt: Encoder, piece: int) -> Step:
+    """Dual momentum contrast with a full queue; the batch comes in its pieces."""
     objective = DualMoco(src, tgt, ContrastConfig(queue_size=QUEUE, temperature=TEMPERATURE, batch_keys=True)).train()
-    contrast = objective.contrast
-    for queue in (contrast.src_queue, contrast.tgt_queue):
-        queue.enqueue(
-            torch.nn.functional.normalize(torch.randn(QUEUE, src.width), dim=1), torch.randint(1 << 60, (QUEUE, 2))
-        )
+    for queue in (objective.contrast.src_queue, objective.contrast.tgt_queue):
+        vectors = torch.nn.functional.normalize(torch.randn(QUEUE, src.width), dim=1)
+        queue.enqueue(vectors, torch.randint(1 << 60, (QUEUE, 2)))
     optimizer = _adamw(objective)
 
-    def step(batch: PairBatch) -> None:
-        keys = objective.begin_step([batch])
-        loss = objective(batch, keys[0])["loss"]
-        loss.backward()
+    def step(batch: list[PairBatch]) -> None:
+        keys = objective.begin_step(batch)
+        for part, part_keys in zip(batch, keys, strict=True):
+            (objective(part, part_keys)["loss"] / len(batch)).backward()
         torch.nn.utils.clip_grad_norm_(objective.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
@@ -115,29 +132,33 @@ def ours(src: Encoder, tgt: Encoder) -> Step:
     return step
 
 
-def in_batch(src: Encoder, tgt: Encoder) -> Step:
-    """The peer with the batch's negatives."""
-    loss = ranking_loss(routed(src, tgt), TEMPERATURE).train()
-    optimizer = _adamw(loss)
-    return lambda batch: peer_step(loss, optimizer, batch, CLIP)
+def in_batch(src: Encoder, tgt: Encoder, piece: int) -> Step:
+    """The peer with the batch's negatives, which cannot be cut."""
+    return _peer(ranking_loss(routed(src, tgt), TEMPERATURE))
 
 
-def cached(src: Encoder, tgt: Encoder) -> Step:
+def cached(src: Encoder, tgt: Encoder, piece: int) -> Step:
     """The peer with as many negatives as our queue."""
-    loss = cached_loss(routed(src, tgt), TEMPERATURE, BATCH).train()
-    optimizer = _adamw(loss)
-    return lambda batch: peer_step(loss, optimizer, batch, CLIP)
+    return _peer(cached_loss(routed(src, tgt), TEMPERATURE, piece))
+
+
+def _peer(loss: torch.nn.Module) -> Step:
+    optimizer = _adamw(loss.train())
+
+    def step(batch: list[PairBatch]) -> None:
+        peer_step(loss, optimizer, batch[0], CLIP)
+
+    return step
 
 
 def _adamw(module: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW([weight for weight in module.parameters() if weight.requires_grad], lr=1e-4, fused=True)
 
 
-CACHED = "sentence-transformers cached, 16,384 negatives"
-SYSTEMS: dict[str, Callable[[Encoder, Encoder], Step]] = {
+SYSTEMS: dict[str, Callable[[Encoder, Encoder, int], Step]] = {
     "dual-moco": ours,
-    "sentence-transformers in-batch": in_batch,
-    CACHED: cached,
+    PLAIN_PEER: in_batch,
+    CACHED_PEER: cached,
 }
 
 if __name__ == "__main__":
