@@ -34,3 +34,4 @@ bench: install ## the benchmarks of docs/benchmarks.md that need no data
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks.loss
 	$(BIN)/python -m benchmarks.step
+	$(BIN)/python -m benchmarks.prepare

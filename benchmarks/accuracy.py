@@ -3,8 +3,9 @@
     python -m benchmarks.accuracy recipes/static-cpu.yaml --data DATA --minutes 4 --plot docs/accuracy-static.png
 
 All three start from the same encoders, read the same pairs and decay their rate over the same minutes. The cached loss
-takes batches as large as our queue, so that it has as many negatives, and a rate scaled by the root of the batch size;
-it refuses static encoders, for which the peer's plain loss takes these batches at once.
+takes batches as large as our queue, so that it has as many negatives, encodes them 256 at a time, its fastest way here,
+and a rate scaled by the root of the batch size unless one is given; it refuses static encoders, for which the peer's
+plain loss takes these batches at once.
 Prints the accuracy on held-out pairs, both ways averaged, and on Tatoeba, and when each system first had the final
 accuracy of the peer.
 """
@@ -37,6 +38,8 @@ from dualmoco.training import train
 Curve = list[tuple[float, float]]  # minutes, accuracy
 EVALUATIONS = 10
 PEER = "sentence-transformers"
+PEER_PIECE = 256
+WARM_UP = 0.1  # share of the minutes in which the peer's rate rises: its batches are too few to count them
 
 
 def main() -> None:
@@ -46,6 +49,7 @@ def main() -> None:
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     parser.add_argument("--data", required=True, help="folder of the corpora and test sets")
     parser.add_argument("--minutes", type=float, default=4.0, help="training time of each system")
+    parser.add_argument("--peer-rate", type=float, help="the peer's learning rate; scaled from the recipe's if absent")
     parser.add_argument("--plot", help="PNG to write")
     parsed = parser.parse_args()
     limit = [f"data.root={parsed.data}", f"schedule.minutes={parsed.minutes}", "schedule.steps=0"]
@@ -58,7 +62,9 @@ def main() -> None:
                 load_config(parsed.recipe, [*parsed.overrides, *limit, f"out={folder}/in-batch", "objective=in-batch"]),
                 start=Path(folder) / "dual-moco" / "initial",
             ),
-            PEER: lambda: by_peer(config, Path(folder) / "dual-moco" / "initial", Path(folder) / PEER),
+            PEER: lambda: by_peer(
+                config, Path(folder) / "dual-moco" / "initial", Path(folder) / PEER, parsed.peer_rate
+            ),
         }
         curves: dict[str, Curve] = {}
         rows = []
@@ -96,7 +102,7 @@ def as_yaml(config: TrainConfig) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
 
 
-def by_peer(config: TrainConfig, start: Path, out: Path) -> Curve:
+def by_peer(config: TrainConfig, start: Path, out: Path, rate: float | None) -> Curve:
     """Trains by sentence-transformers' cached loss, plain for static encoders, with batches of our queue's size."""
     torch.manual_seed(config.seed)
     src, tgt = load_encoders(start).values()
@@ -107,17 +113,16 @@ def by_peer(config: TrainConfig, start: Path, out: Path) -> Curve:
     if Kind.static in (config.src.kind, config.tgt.kind):
         loss = ranking_loss(routed(src, tgt), config.contrast.temperature)
     else:
-        loss = cached_loss(routed(src, tgt), config.contrast.temperature, config.optimizer.batch_size)
-    peak_rate = config.optimizer.lr * math.sqrt(batch_size / config.optimizer.batch_size)
+        loss = cached_loss(routed(src, tgt), config.contrast.temperature, PEER_PIECE)
+    peak_rate = rate or config.optimizer.lr * math.sqrt(batch_size / config.optimizer.batch_size)
     optimizer = torch.optim.AdamW(loss.parameters(), peak_rate, weight_decay=config.optimizer.weight_decay, fused=True)
     heldout = Heldout(split.heldout, src, tgt)
     curve: Curve = [(0.0, heldout.score().score)]
     limit = 60 * config.schedule.minutes
-    warmup = max(1, config.optimizer.warmup_steps * config.optimizer.batch_size // batch_size)
     began, step, batches = time.monotonic(), 0, prefetch(loader.step, 0)
     while (seconds := time.monotonic() - began) < limit:
-        rate = peak_rate * min(1.0, (step + 1) / warmup) * (1 + math.cos(math.pi * seconds / limit)) / 2
-        optimizer.param_groups[0]["lr"] = rate
+        now = peak_rate * min(1.0, (seconds / limit + 0.01) / WARM_UP) * (1 + math.cos(math.pi * seconds / limit)) / 2
+        optimizer.param_groups[0]["lr"] = now
         loss.train()
         peer_step(loss, optimizer, next(batches)[0], config.optimizer.clip)
         step += 1
@@ -133,7 +138,7 @@ def first_time(curve: Curve, goal: float) -> Any:
     """The first minute at which a curve reaches an accuracy, between two measurements by a straight line."""
     for (left, low), (right, high) in pairwise(curve):
         if high >= goal:
-            return left + (right - left) * (goal - low) / (high - low) if high > low else right
+            return left + (right - left) * max(0.0, goal - low) / (high - low) if high > low else right
     return "never"
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,15 @@ class Peak:
 
 
 @contextmanager
-def peak_memory() -> Iterator[Peak]:
-    """Samples the resident memory of this process every two milliseconds."""
-    peak, before = Peak(), _resident()
+def peak_memory(*, children: bool = False) -> Iterator[Peak]:
+    """Samples the resident memory of this process every two milliseconds; with its children, every fifty."""
+    measure, pause = (_resident_with_children, 0.05) if children else (_resident, 0.002)
+    peak, before = Peak(), measure()
     ended = threading.Event()
 
     def sample() -> None:
-        while not ended.wait(0.002):
-            peak.extra_mib = max(peak.extra_mib, (_resident() - before) / MEBIBYTE)
+        while not ended.wait(pause):
+            peak.extra_mib = max(peak.extra_mib, (measure() - before) / MEBIBYTE)
 
     thread = threading.Thread(target=sample, daemon=True)
     thread.start()
@@ -69,6 +71,18 @@ def print_machine() -> None:
 
 def _lines(path: str) -> list[str]:
     return Path(path).read_text(encoding="utf-8").splitlines()
+
+
+def _resident_with_children() -> int:
+    """Pages that processes share are counted for each."""
+    total, waiting = 0, [os.getpid()]
+    while waiting:
+        process = Path(f"/proc/{waiting.pop()}")
+        with suppress(OSError, ValueError):
+            total += int((process / "statm").read_text().split()[1]) * 4096
+            for task in (process / "task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+    return total
 
 
 def _resident() -> int:

@@ -22,8 +22,8 @@ from benchmarks.measure import in_new_process, peak_memory, print_machine, print
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
 from dualmoco.batching import PairBatch, PairLoader, Share, order_pairs
 from dualmoco.config import ContrastConfig, EncoderConfig, Kind
+from dualmoco.corpus.bitext import Pairs
 from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.pairs import Pairs
 from dualmoco.encoders import Encoder, build_encoder
 from dualmoco.objectives import DualMoco
 

@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.batching import BatchOrder, Features, NliLoader, PairLoader, Share, order_pairs, prefetch
+from dualmoco.corpus.bitext import Pairs
+from dualmoco.corpus.block import sentence_ids
 from dualmoco.corpus.nli import NliExample
-from dualmoco.corpus.pairs import Pairs
-from dualmoco.corpus.text import sentence_ids
 from dualmoco.errors import DataError
 
 PAIRS = [(f"{'long ' * (i % 5)}sentence {i}", f"{'长' * (i % 7)}句子{i}") for i in range(23)]

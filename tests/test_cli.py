@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco import __version__, cli
+from dualmoco import __version__
 from dualmoco.cli import build_parser, main
+from dualmoco.commands import train
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 SHORT_DEMO = ["schedule.steps=60", "schedule.evaluate_every=60", "data.train=[grammar:3000]", "data.heldout=200"]
@@ -35,6 +36,9 @@ def _write(path: Path, content: str | bytes) -> str:
     [
         (["--help"], ["train", "demo", "--version"]),
         (["train", "--help"], ["RECIPE.yaml", "key=value", "--resume", "--data", "--json", "examples:"]),
+        (["prepare", "--help"], ["RECIPE.yaml | FILE", "--exclude", "--on-error", "examples:"]),
+        (["inspect", "--help"], ["--src", "(default: en)", "examples:"]),
+        (["data", "--help"], ["list|get", "examples:"]),
         (["demo", "--help"], ["--recipe", "(default: recipes/tiny.yaml)", "--out", "(default: runs/demo)"]),
     ],
 )
@@ -58,6 +62,7 @@ def test_parser_imports_nothing_heavy() -> None:
     code = """
 import sys
 from dualmoco.cli import build_parser, main
+from dualmoco.commands import train
 build_parser()
 assert main(["train", "no-such-recipe.yaml"]) == 2
 print([name for name in ("torch", "numpy", "transformers", "sentence_transformers", "pyarrow") if name in sys.modules])
@@ -245,7 +250,7 @@ def test_interruption_before_training_is_quiet(
     def interrupt(parsed: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_train", interrupt)
+    monkeypatch.setattr(train, "run", interrupt)
     assert main(["train", str(recipe)]) == 130
     assert capsys.readouterr() == ("", "")
 
@@ -255,11 +260,12 @@ def test_closed_pipe_is_quiet(recipe: Path) -> None:
     code = """
 import sys
 from dualmoco import cli
+from dualmoco.commands import train
 def write(parsed):
     for _ in range(100_000):
         sys.stdout.write("a line of results\\n")
     return 0
-cli._train = write
+train.run = write
 sys.exit(cli.main(["train", "recipe.yaml"]))
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from dualmoco.cli import build_parser
-from dualmoco.config import Kind, NliFeatures, ObjectiveName, Pooling, Precision, TrainConfig, load_config
+from dualmoco.config import Kind, NliFeatures, ObjectiveName, Pooling, Precision, TrainConfig, load_config, read_recipe
+from dualmoco.corpus.recipe import PrepareConfig, check_recipe
 from dualmoco.errors import ConfigError
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -291,10 +292,14 @@ def test_recipes_are_found() -> None:
 @pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda recipe: recipe.name)
 def test_shipped_recipe_loads_and_begins_with_its_command(recipe: Path) -> None:
     """The first line of a recipe is the command that runs it, and the command line understands it."""
-    assert isinstance(load_config(recipe), TrainConfig)
+    verb = "prepare" if recipe.name.startswith("prepare") else "train"
+    if verb == "train":
+        assert isinstance(load_config(recipe), TrainConfig)
+    else:
+        check_recipe(read_recipe(PrepareConfig, recipe))
     words = shlex.split(recipe.read_text(encoding="utf-8").splitlines()[0])
-    assert words[:4] == ["#", "dualmoco", "train", f"recipes/{recipe.name}"]
-    assert build_parser().parse_args(words[2:]).recipe == f"recipes/{recipe.name}"
+    assert words[:4] == ["#", "dualmoco", verb, f"recipes/{recipe.name}"]
+    assert build_parser().parse_args(words[2:]).verb == verb
 
 
 def _paper(name: str) -> TrainConfig:

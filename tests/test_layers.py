@@ -24,9 +24,10 @@ LAYERS = [
     ["run"],
     ["training"],
     ["demo"],
+    ["commands"],
     ["cli", "__init__", "__main__"],
 ]
-"""From the top, which imports nothing of ours, to the bottom; `corpus` stands for all files of its folder."""
+"""From the top, which imports nothing of ours, to the bottom; a folder stands for all files in it."""
 RANKS = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")

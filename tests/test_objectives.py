@@ -14,9 +14,9 @@ from torch.nn.functional import cross_entropy
 
 from dualmoco.batching import NliBatch, PairBatch, make_nli_batch
 from dualmoco.config import ContrastConfig, EncoderConfig, Kind, NliConfig, NliFeatures
+from dualmoco.corpus.block import sentence_ids
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.corpus.nli import NliExample
-from dualmoco.corpus.text import sentence_ids
 from dualmoco.encoders import Encoder, build_encoder
 from dualmoco.errors import ConfigError
 from dualmoco.multitask import NliHead, WithNli

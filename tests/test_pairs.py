@@ -13,8 +13,9 @@ import pytest
 
 from dualmoco.config import DataConfig
 from dualmoco.corpus import pairs as pairs_module
+from dualmoco.corpus.bitext import Pairs
 from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.pairs import Pairs, Split, load_pairs, read_aligned, read_tsv
+from dualmoco.corpus.pairs import Split, load_pairs, read_aligned, read_tsv
 from dualmoco.errors import DataError
 
 Texts = list[tuple[str, str]]
@@ -338,7 +339,7 @@ def test_no_tatoeba_test_sentence_is_trained_on(data_folder: Path) -> None:
         root=str(data_folder), train=["parallel/tatoeba_manythings.tsv.xz"], exclude=["eval/tatoeba/*.cmn-eng.*"]
     )
     split = load_pairs(config, seed=0)
-    assert split.counts["read"] == len(raw) and split.counts["test sentence"] == tainted
+    assert split.counts["read"] == len(raw) and split.counts["test sentence"] >= tainted
     for part in (split.train, split.heldout):
         assert [side & tests for side in _sides(part)] == [set(), set()]
     assert len(split.train) > len(raw) - tainted - 10_000

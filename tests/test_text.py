@@ -10,11 +10,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import pytest
-import xxhash
 
-from dualmoco.corpus.text import find_files, normalize, read_lines, sentence_ids
+from dualmoco.corpus.text import find_files, read_lines
 from dualmoco.errors import DataError
 
 LINES = ["Hello.\t你好。", "", "  spaces stay  ", "naïve café\u2028still the same line\x0bhere\x85", "last"]
@@ -139,61 +137,3 @@ def test_unreadable_file_is_refused(tmp_path: Path) -> None:
         list(read_lines(tmp_path / "gone.tsv"))
     with pytest.raises(DataError, match="cannot be read after line 0: Is a directory"):
         list(read_lines(tmp_path))
-
-
-@pytest.mark.parametrize(
-    ("sentence", "expected"),
-    [
-        ("Hello, World!", "helloworld"),
-        ("ＨＥＬＬＯ　ｗｏｒｌｄ", "helloworld"),
-        (" hello\tworld\u00a0\u3000", "helloworld"),
-        ("hello_world...", "helloworld"),
-        ("«Hello» — (world)", "helloworld"),
-        ("你好，世界。", "你好世界"),
-        ("你 好 , 世界 !", "你好世界"),
-        ("ﾊﾛｰ", "ハロー"),
-        ("Straße", "strasse"),
-        ("ﬁne ² x", "fine2x"),
-        ("naïve", "naïve"),
-        ("nai\u0308ve", "naïve"),
-        ("It's 3.5%", "its35"),
-        ("!!!", "!!!"),
-        (" ？！ ", "?!"),
-        ("。", "。"),
-        ("   ", ""),
-        ("", ""),
-    ],
-)
-def test_normalize(sentence: str, expected: str) -> None:
-    """Width, case, marks and spaces go; a sentence of marks alone keeps them."""
-    assert normalize(sentence) == expected
-    assert normalize(normalize(sentence)) == expected
-
-
-@pytest.mark.parametrize(
-    "same",
-    [
-        ["Hello, World!", "hello world", "ＨＥＬＬＯ ＷＯＲＬＤ", "hello-world?"],
-        ["你好，世界。", "你好世界", " 你好 世界！"],
-        ["!!!", "！！！", " !!! "],
-    ],
-)
-def test_equal_sentences_have_one_id(same: list[str]) -> None:
-    """Sentences that normalise alike have one id."""
-    assert len(set(sentence_ids(same).tolist())) == 1
-
-
-def test_different_sentences_have_different_ids() -> None:
-    """One letter, digit or accent more is another sentence; so are other marks where there is nothing else."""
-    different = ["hello", "hallo", "hellos", "hello 1", "hello 2", "héllo", "你好", "您好", "!", "!!", "?", ""]
-    different += [f"sentence number {number}" for number in range(5000)]
-    assert len(set(sentence_ids(different).tolist())) == len(different)
-
-
-def test_ids_are_stable() -> None:
-    """Ids are written to run folders and compared later, so they must never change."""
-    ids = sentence_ids(iter(["Hello, World!", "你好，世界。"]))
-    assert ids.dtype == np.int64 and ids.shape == (2,)
-    assert ids.tolist() == [-9905925219451578, -4495853151091039600]
-    assert ids.astype(np.uint64).tolist()[0] == xxhash.xxh3_64_intdigest(b"helloworld")
-    assert sentence_ids([]).shape == (0,)

@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
+from dualmoco.corpus.bitext import Pairs
 from dualmoco.corpus.nli import NliExample
-from dualmoco.corpus.pairs import Pairs
 from dualmoco.errors import DataError
 
 Features = dict[str, Tensor]

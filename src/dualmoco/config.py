@@ -8,12 +8,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import sys
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from dualmoco.errors import ConfigError
+
+T = TypeVar("T")
 
 
 class Kind(StrEnum):
@@ -82,6 +85,7 @@ class DataConfig:
     """Which pairs are trained on, and which must not be."""
 
     root: str = "."  # folder that relative paths below start from
+    prepared: str = ""  # folder made by `dualmoco prepare`; or raw files, which are cleaned less:
     train: list[str] = field(default_factory=list)  # TSV files (.gz, .xz too), globs, or grammar:COUNT
     src_files: list[str] = field(default_factory=list)  # line-aligned instead: file i of src_files ...
     tgt_files: list[str] = field(default_factory=list)  # ... belongs to file i of tgt_files
@@ -191,26 +195,43 @@ def load_config(recipe: str | Path, overrides: list[str] | None = None) -> Train
     Raises:
         ConfigError: An unreadable file, an unknown key, a wrong type or a value that makes no sense.
     """
+    settings = read_recipe(TrainConfig, recipe, overrides)
+    check_config(settings)
+    return settings
+
+
+def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str] | None = None) -> T:
+    """Reads a YAML file into a dataclass.
+
+    Args:
+        schema: The dataclass, whose fields give keys, types and defaults.
+        recipe: The file; None for defaults and overrides alone.
+        overrides: Settings such as `clean.max_ratio=3`, stronger than the file.
+
+    Returns:
+        The settings, not yet checked for sense.
+
+    Raises:
+        ConfigError: An unreadable file, an unknown key or a wrong type.
+    """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    path = Path(recipe)
-    if not path.is_file():
+    path = Path(recipe) if recipe else None
+    if path and not path.is_file():
         raise ConfigError(f"{path}: no such recipe; expected a YAML file such as recipes/tiny.yaml")
     for override in overrides or []:
         if "=" not in override:
             raise ConfigError(f"{override!r}: expected key=value, for example optimizer.lr=1e-4")
     try:
-        config = OmegaConf.merge(
-            OmegaConf.structured(TrainConfig), OmegaConf.load(path), OmegaConf.from_dotlist(overrides or [])
-        )
-        settings = cast(TrainConfig, OmegaConf.to_object(config))
+        given = OmegaConf.load(path) if path else OmegaConf.create()
+        config = OmegaConf.merge(OmegaConf.structured(schema), given, OmegaConf.from_dotlist(overrides or []))
+        return cast(T, OmegaConf.to_object(config))
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError, TypeError) as error:
         reason = " ".join(str(error).split())
-        raise ConfigError(f"{path}: {reason}; see dualmoco/config.py for every key and its type") from None
-    check_config(settings)
-    return settings
+        place = sys.modules[schema.__module__].__name__.replace(".", "/")
+        raise ConfigError(f"{path or 'settings'}: {reason}; see {place}.py for every key and its type") from None
 
 
 def check_config(config: TrainConfig) -> None:
@@ -249,7 +270,8 @@ def check_config(config: TrainConfig) -> None:
         ("schedule.checkpoint_every", schedule.checkpoint_every, schedule.checkpoint_every > 0, "at least 1"),
         ("schedule.log_every", schedule.log_every, schedule.log_every > 0, "at least 1"),
         ("schedule.keep", schedule.keep, schedule.keep > 0, "at least 1"),
-        ("data.train", data.train, bool(data.train) != bool(data.src_files), "TSV files, or src_files and tgt_files"),
+        ("data.train", data.train, bool(data.train) + bool(data.src_files) + bool(data.prepared) == 1,
+         "TSV files, or src_files and tgt_files, or prepared, and only one of them"),
         ("data.tgt_files", data.tgt_files, len(data.src_files) == len(data.tgt_files), "as many files as src_files"),
         ("data.columns", data.columns, len(data.columns) == 2 and min(data.columns) >= 0, "two column numbers from 0"),
         ("data.heldout", data.heldout, data.heldout > 1, "at least 2"),

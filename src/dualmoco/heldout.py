@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 
 from dualmoco.batching import make_nli_batch
+from dualmoco.corpus.bitext import Pairs
 from dualmoco.corpus.nli import NliExample
-from dualmoco.corpus.pairs import Pairs
 from dualmoco.encoders import Encoder, encode_texts
 from dualmoco.metrics import retrieval_accuracy
 from dualmoco.multitask import NliHead

@@ -76,7 +76,8 @@ def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
     check_folder(config, out, resume=resume)
-    split = load_pairs(config.data, seed=config.seed)
+    with accelerator.main_process_first() if config.data.prepared else nullcontext():  # the first unpacks for all
+        split = load_pairs(config.data, seed=config.seed)
     logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
     nli = load_nli(config.nli, root=config.data.root, seed=config.seed) if config.nli.train else ([], [])
     order = order_pairs(split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket)

@@ -13,52 +13,18 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import xxhash
 from tqdm import tqdm
 
 from dualmoco.config import DataConfig
+from dualmoco.corpus.bitext import Ids, Pairs, SentencePair
+from dualmoco.corpus.block import sentence_ids
 from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.text import find_files, read_lines, sentence_ids
+from dualmoco.corpus.prepared import open_prepared
+from dualmoco.corpus.text import find_files, read_lines
 from dualmoco.errors import DataError
 
-Ids = np.ndarray[tuple[int], np.dtype[np.int64]]
-SentencePair = tuple[str, str]
 CHUNK_PAIRS = 50_000
 GRAMMAR_PREFIX = "grammar:"
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Sentence pairs in memory, as Arrow strings, with the ids of their normalised texts."""
-
-    src: pa.LargeStringArray
-    tgt: pa.LargeStringArray
-    src_ids: Ids
-    tgt_ids: Ids
-
-    def __len__(self) -> int:
-        return len(self.src_ids)
-
-    @classmethod
-    def from_texts(cls, pairs: Iterable[SentencePair]) -> Pairs:
-        """Makes a corpus of (source, target) texts."""
-        src, tgt = ([*side] for side in zip(*pairs, strict=True))
-        return cls(_arrow(src), _arrow(tgt), sentence_ids(src), sentence_ids(tgt))
-
-    def texts(self, rows: np.ndarray | slice = slice(None)) -> tuple[list[str], list[str]]:
-        """The source and the target sentences of some rows."""
-        rows = np.arange(len(self))[rows] if isinstance(rows, slice) else rows
-        return self.src.take(rows).to_pylist(), self.tgt.take(rows).to_pylist()
-
-    def take(self, rows: np.ndarray) -> Pairs:
-        """A corpus of some rows, in their order."""
-        return Pairs(self.src.take(rows), self.tgt.take(rows), self.src_ids[rows], self.tgt_ids[rows])
-
-    def digest(self) -> str:
-        """A hash of all sentences and their order."""
-        state = xxhash.xxh3_64(self.src_ids.tobytes())
-        state.update(self.tgt_ids.tobytes())
-        return str(state.hexdigest())
 
 
 @dataclass(frozen=True)
@@ -83,6 +49,8 @@ def load_pairs(config: DataConfig, *, seed: int) -> Split:
     Raises:
         DataError: A file that cannot be read as pairs, or too few pairs.
     """
+    if config.prepared:
+        return _open_prepared(config, seed=seed)
     counts: Counter[str] = Counter()
     excluded = _excluded_ids(config)
     parts: list[Pairs] = []
@@ -101,7 +69,30 @@ def load_pairs(config: DataConfig, *, seed: int) -> Split:
     corpus = _concatenate(parts)
     distinct = _first_occurrences(corpus)
     counts["duplicate"] = len(corpus) - len(distinct)
-    corpus = corpus.take(distinct)
+    return _split(corpus.take(distinct), config, counts, seed)
+
+
+def _open_prepared(config: DataConfig, *, seed: int) -> Split:
+    """Maps prepared pairs into memory; those held out by `prepare` are used, or else some are held out now."""
+    folder = Path(config.root) / config.prepared
+    corpus, heldout = open_prepared(folder)
+    counts = Counter({"read": len(corpus) + len(heldout)})
+    excluded = _excluded_ids(config)
+    for part in (corpus, heldout):
+        found = int((np.isin(part.src_ids, excluded) | np.isin(part.tgt_ids, excluded)).sum())
+        if found:
+            raise DataError(
+                f"{folder}: {found} pairs hold a sentence of data.exclude; expected none: prepare the pairs again with "
+                "these files in exclude.files"
+            )
+    if not len(heldout):
+        return _split(corpus, config, counts, seed)
+    counts["held out"], counts["train"] = len(heldout), len(corpus)
+    return Split(corpus, heldout, dict(counts))
+
+
+def _split(corpus: Pairs, config: DataConfig, counts: Counter[str], seed: int) -> Split:
+    """Holds pairs out, and samples the rest if asked to."""
     if len(corpus) <= config.heldout:
         raise DataError(
             f"{len(corpus)} usable pairs of {counts['read']} read; expected more than data.heldout={config.heldout}: "
@@ -198,10 +189,6 @@ def _excluded_ids(config: DataConfig) -> Ids:
         if field.strip()
     )
     return np.unique(sentence_ids(fields))
-
-
-def _arrow(texts: list[str]) -> pa.LargeStringArray:
-    return pa.array(texts, type=pa.large_string())
 
 
 def _concatenate(parts: list[Pairs]) -> Pairs:

@@ -1,7 +1,4 @@
-"""Lines of text files, plain or compressed, and the ids by which equal sentences are known.
-
-Gives `pairs.py` and `nli.py` their lines.
-"""
+"""Text files, plain or compressed: which there are, their bytes and their lines."""
 
 from __future__ import annotations
 
@@ -10,29 +7,32 @@ import glob
 import gzip
 import io
 import lzma
-import re
-import unicodedata
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import numpy as np
-import xxhash
+import pyarrow as pa
 
 from dualmoco.errors import DataError
 
-OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".lzma": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": lambda file, mode: pa.CompressedInputStream(pa.PythonFile(file, mode), "zstd"),
+}
 BYTE_ORDER_MARK = "\ufeff"
-_remove_marks = re.compile(r"[\W_]+").sub
 
 
-def find_files(patterns: Iterable[str], root: str | Path) -> list[Path]:
+def find_files(patterns: Iterable[str], root: str | Path, *, folders: bool = False) -> list[Path]:
     """The files that names and globs stand for.
 
     Args:
         patterns: Names or globs, relative to `root` or absolute.
         root: Folder that relative ones start from.
+        folders: Whether a name may also stand for a folder.
 
     Returns:
         Existing files; those of one glob in alphabetical order.
@@ -43,6 +43,9 @@ def find_files(patterns: Iterable[str], root: str | Path) -> list[Path]:
     files: list[Path] = []
     for pattern in patterns:
         path = Path(root) / pattern
+        if folders and path.is_dir():
+            files.append(path)
+            continue
         found = [path] if path.is_file() else [Path(root) / name for name in _matches(pattern, root)]
         found = [file for file in found if file.is_file()]
         if not found:
@@ -59,7 +62,7 @@ def read_lines(path: Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without their line ends, a byte order mark or a carriage return.
 
     Args:
-        path: A text file; .gz, .xz and .bz2 are unpacked on the way.
+        path: A text file; .gz, .xz, .bz2 and .zst are unpacked on the way.
 
     Yields:
         One line.
@@ -82,21 +85,30 @@ def read_lines(path: Path) -> Iterator[str]:
         raise DataError(f"{path}: cannot be read after line {number}: {reason}") from None
 
 
-def open_binary(path: Path) -> IO[bytes]:
-    """Opens a file for reading bytes, unpacked according to its extension."""
+def open_binary(path: Path, tell: Callable[[int], None] | None = None) -> IO[bytes]:
+    """Opens a file for reading bytes, unpacked according to its extension.
+
+    Args:
+        path: The file.
+        tell: Is told how many bytes of the file, packed as it is, were read.
+
+    Returns:
+        A stream.
+    """
+    file = io.BufferedReader(_Metered(path, tell), 1 << 20)
     opener = OPENERS.get(path.suffix)
-    stream: Any = opener(path, "rb") if opener else path.open("rb")
-    return io.BufferedReader(stream, 1 << 20) if opener else stream
+    return io.BufferedReader(opener(file, "rb"), 1 << 20) if opener else file
 
 
-def normalize(sentence: str) -> str:
-    """Keeps what makes two sentences the same: letters and digits, without width, case, marks or spaces."""
-    folded = unicodedata.normalize("NFKC", sentence).casefold()
-    return _remove_marks("", folded) or folded.strip()
+class _Metered(io.FileIO):
+    """A file that tells how far it is read."""
 
+    def __init__(self, path: Path, tell: Callable[[int], None] | None) -> None:
+        super().__init__(path)
+        self.tell_bytes = tell
 
-def sentence_ids(sentences: Iterable[str]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """A 64-bit id for each sentence, equal for sentences that `normalize` makes equal."""
-    digest = xxhash.xxh3_64_intdigest
-    ids = [digest(normalize(sentence).encode("utf-8", "surrogatepass")) for sentence in sentences]
-    return np.array(ids, dtype=np.uint64).view(np.int64)
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        if self.tell_bytes and count:
+            self.tell_bytes(count)
+        return count

@@ -1,0 +1,137 @@
+"""Raw text in, clean pairs out: what each worker process does with its blocks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+
+import numpy as np
+
+from dualmoco.corpus.block import Block, hash_rows
+from dualmoco.corpus.dropping import drop
+from dualmoco.corpus.exclusion import Exclusion
+from dualmoco.corpus.readers.raw import Problem, Raw
+from dualmoco.corpus.recipe import CleanConfig, Duplicates
+from dualmoco.corpus.rewriting import rewrite
+from dualmoco.corpus.spool import Part, mix
+from dualmoco.errors import DataError
+
+AHEAD = 3  # blocks a worker that wait for it
+
+
+@dataclass(frozen=True)
+class Cleaner:
+    """The settings of cleaning, as a function of a block."""
+
+    clean: CleanConfig
+    langs: tuple[str, str]
+    exclusion: Exclusion
+    duplicates: Duplicates
+
+    def __call__(self, raw: Raw) -> Cleaned:
+        """Cleans one part of a file."""
+        block, problems = raw.parse()
+        changed, dropped = Counter[str](), Counter[str]()
+        read = len(block)
+        block = drop(rewrite(block, self.clean, self.langs, changed), self.clean, self.langs, dropped)
+        block, ids = self._exclude(block, dropped)
+        part = Part(block.src.to_arrow(), block.tgt.to_arrow(), ids)
+        return Cleaned(part, read, changed, dropped, problems)
+
+    def _exclude(self, block: Block, dropped: Counter[str]) -> tuple[Block, np.ndarray]:
+        """Drops test sentences; gives the pairs left and their ids (rows, 3)."""
+        folded = block.src.fold(), block.tgt.fold()
+        src_ids, tgt_ids = hash_rows(folded[0]), hash_rows(folded[1])
+        equal = self.exclusion.equal(src_ids) | self.exclusion.equal(tgt_ids)
+        similar = self.exclusion.similar(folded[0]) | self.exclusion.similar(folded[1])
+        dropped["test sentence"] += int(equal.sum())
+        dropped["similar to a test sentence"] += int((similar & ~equal).sum())
+        left = ~(equal | similar)
+        block, src_ids, tgt_ids = block.take(left), src_ids[left], tgt_ids[left]
+        exact = self.duplicates == Duplicates.exact
+        keys = mix(hash_rows(block.src), hash_rows(block.tgt)) if exact else mix(src_ids, tgt_ids)
+        return block, np.stack([src_ids, tgt_ids, keys], axis=1)
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """What is left of a part of a file, and what became of the rest."""
+
+    part: Part
+    read: int
+    changed: Counter[str]
+    dropped: Counter[str]
+    problems: list[Problem]
+
+
+class Workers:
+    """Processes that clean, each holding its own copy of the settings."""
+
+    def __init__(self, pool: ProcessPoolExecutor, count: int) -> None:
+        self._pool, self._count = pool, count
+
+    def clean(self, raws: Iterable[Raw]) -> Iterator[Cleaned]:
+        """Cleans parts of a file and gives them back in their order.
+
+        Args:
+            raws: Read only as far ahead as the workers need.
+
+        Yields:
+            What is left of each part.
+
+        Raises:
+            DataError: A worker died.
+        """
+        waiting: list[Future[Cleaned]] = []
+        try:
+            for raw in raws:
+                waiting.append(self._pool.submit(_clean, raw))
+                if len(waiting) >= AHEAD * self._count:
+                    yield waiting.pop(0).result()
+            while waiting:
+                yield waiting.pop(0).result()
+        except BrokenProcessPool:
+            raise DataError("a worker process died, perhaps for want of memory; try workers=1") from None
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+@contextmanager
+def start_workers(cleaner: Cleaner, count: int) -> Iterator[Workers]:
+    """Starts processes that clean, and ends them.
+
+    Args:
+        cleaner: The settings.
+        count: How many.
+
+    Yields:
+        The workers.
+    """
+    context = get_context("spawn")
+    with ProcessPoolExecutor(count, mp_context=context, initializer=partial(_start, cleaner)) as pool:
+        try:
+            yield Workers(pool, count)
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+_own: dict[str, Cleaner] = {}  # a worker's settings, set once when it starts
+
+
+def _start(cleaner: Cleaner) -> None:
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
+    _own["cleaner"] = cleaner
+
+
+def _clean(raw: Raw) -> Cleaned:
+    return _own["cleaner"](raw)

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dualmoco.cli import main
+from dualmoco.commands.inspect import bar
+from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.corpus.inspection import inspect
+from dualmoco.corpus.prepare import prepare
+from dualmoco.corpus.readers.source import Source
+from dualmoco.corpus.recipe import CorpusConfig, PrepareConfig
+from dualmoco.errors import DataError
+
+PAIRS = [
+    *generate_pairs(50, seed=3), ("one two three", "一二三"), ("One, two three!", "一二三。"),
+    ("swapped no more", "换了"), ("你好世界", "hello world"), ("", "空"),
+]  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "a.tsv"
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS) + "no tab\n", encoding="utf-8")
+    return path
+
+
+def test_figures(path: Path) -> None:
+    result = inspect([Source(path, "en", "zh")])
+    assert (result.pairs, result.unreadable) == (len(PAIRS), 1)
+    assert result.duplicates == pytest.approx(1 / len(PAIRS))
+    assert result.suspicious == {"swapped sides": 1, "empty side": 1} or result.suspicious["swapped sides"] == 1
+    assert sum(result.sides[0].histogram) == len(PAIRS)
+    assert result.sides[0].histogram[0] == 1
+    assert result.sides[0].chars == sum(len(src) for src, _ in PAIRS)
+    assert max(result.sides[1].languages, key=lambda lang: result.sides[1].languages[lang]) == "zh"
+    assert sum(result.sides[1].languages.values()) <= 1 + 1e-9
+    assert len(result.random_pairs) == 10 and set(result.random_pairs) <= set(PAIRS)
+    assert ("swapped sides", "你好世界", "hello world") in result.suspicious_pairs
+
+
+def test_the_same_seed_shows_the_same_pairs(path: Path) -> None:
+    shown = [inspect([Source(path, "en", "zh")], seed=seed).random_pairs for seed in (1, 1, 2)]
+    assert shown[0] == shown[1] != shown[2]
+
+
+def test_terminal_and_json(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(path), "--src", "en", "--tgt", "zh"]) == 0
+    shown = capsys.readouterr().out
+    for part in (f"{len(PAIRS)} pairs", "█", "swapped sides", "random pairs", "你好世界"):
+        assert part in shown
+    assert main(["inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["pairs"] == len(PAIRS)
+
+
+def test_a_prepared_folder(path: Path, tmp_path: Path) -> None:
+    clean = tmp_path / "clean.tsv"
+    clean.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS), encoding="utf-8")
+    prepare(PrepareConfig(out=str(tmp_path / "out"), corpora=[CorpusConfig(files=[str(clean)])], heldout=5, workers=1))
+    result = inspect([Source(tmp_path / "out", "en", "zh")])
+    assert sum(result.suspicious.values()) == 0
+    assert result.duplicates == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["absent.tsv"], "no such file"),
+        (["{path}", "--columns", "1"], "expected two"),
+        (["{path}", "--aligned"], "expected two"),
+        (["{path}", "--format", "word"], "format 'word'"),
+    ],
+)
+def test_bad_words(path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", *(word.format(path=path) for word in words)]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "e.tsv").write_text("")
+    with pytest.raises(DataError, match="no pair in it"):
+        inspect([Source(tmp_path / "e.tsv", "en", "zh")])
+
+
+@pytest.mark.parametrize(("share", "length"), [(1.0, 40), (0.5, 20), (0.0001, 1)])
+def test_bars(share: float, length: int) -> None:
+    assert len(bar(share)) == 40
+    assert len(bar(share).rstrip()) == length

@@ -1,0 +1,300 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unicodedata
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from dualmoco.cli import main
+from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.corpus.manifest import read_manifest
+from dualmoco.corpus.prepare import prepare
+from dualmoco.corpus.recipe import (
+    CleanConfig,
+    CorpusConfig,
+    Duplicates,
+    ExcludeConfig,
+    OnError,
+    OneSided,
+    PrepareConfig,
+)
+from dualmoco.errors import ConfigError, DataError
+
+GOOD = generate_pairs(300, seed=5)
+Pair = tuple[str, str]
+
+
+def write_tsv(path: Path, pairs: list[Pair]) -> Path:
+    path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> PrepareConfig:
+    write_tsv(tmp_path / "good.tsv", GOOD)
+    return PrepareConfig(
+        out=str(tmp_path / "out"), root=str(tmp_path), corpora=[CorpusConfig(files=["good.tsv"])], workers=1
+    )
+
+
+def rows_of(folder: str | Path, split: str = "train") -> list[tuple[str, str, str]]:
+    rows = []
+    for path in sorted(Path(folder).glob(f"{split}-*.parquet")):
+        rows += [(row["src"], row["tgt"], row["corpus"]) for row in pq.read_table(path).to_pylist()]
+    return rows
+
+
+def digests(folder: str | Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(folder).iterdir()}
+
+
+def test_clean_pairs_pass_unchanged(config: PrepareConfig) -> None:
+    manifest = prepare(config)
+    assert rows_of(config.out) == [(src, tgt, "good") for src, tgt in GOOD]
+    assert (manifest.total.read, manifest.total.train) == (300, 300)
+    assert sorted(digests(config.out)) == ["README.md", "manifest.json", "train-00000.parquet"]
+
+
+def test_the_manifest_accounts_for_every_pair(config: PrepareConfig, tmp_path: Path) -> None:
+    dirty = [
+        *GOOD[:10], ("", "空"), ("same", "same"), ("<b>Bold</b>  text", "粗体 文字"),
+        ("你好", "hello"), ("only", "english"),
+        ("HELLO there, friend!", "你好，朋友"), ("hello there friend", "你好 朋友。"),
+        ("Test me", "测试我"),
+    ]  # fmt: skip
+    write_tsv(tmp_path / "dirty.tsv", dirty)
+    (tmp_path / "tests.txt").write_text("測試我。\n", encoding="utf-8")
+    manifest = prepare(
+        replace(
+            config,
+            corpora=[*config.corpora, CorpusConfig(name="messy", files=["dirty.tsv"])],
+            exclude=ExcludeConfig(files=["tests.txt"]),
+            heldout=20,
+        )
+    )
+    messy = manifest.corpora[1]
+    assert messy.read == len(dirty) == sum(messy.dropped.values()) + messy.train + messy.heldout
+    assert +messy.dropped == {
+        "empty side": 1, "identical sides": 1, "swapped sides": 1, "wrong script": 1, "duplicate": 11,
+        "test sentence": 1,
+    } | ({"shares a held-out sentence": 1} if messy.dropped["shares a held-out sentence"] else {})  # fmt: skip
+    assert manifest.total.heldout == 20 == len(rows_of(config.out, "heldout"))
+    content = read_manifest(Path(config.out))
+    assert content["test_sentences_left"] == 0
+    assert content["test_files"][0]["sha256"] == hashlib.sha256((tmp_path / "tests.txt").read_bytes()).hexdigest()
+    assert content["inputs"]["messy"][0]["sha256"] == hashlib.sha256((tmp_path / "dirty.tsv").read_bytes()).hexdigest()
+    for shard in content["shards"]:
+        assert hashlib.sha256((Path(config.out) / shard["path"]).read_bytes()).hexdigest() == shard["sha256"]
+    assert str(tmp_path) not in (Path(config.out) / "manifest.json").read_text()
+    texts = {src for src, _, _ in rows_of(config.out) + rows_of(config.out, "heldout")}
+    assert "Bold text" in texts
+
+
+def test_a_second_run_gives_the_same_bytes_whatever_the_workers(config: PrepareConfig, tmp_path: Path) -> None:
+    write_tsv(tmp_path / "more.tsv", generate_pairs(5000, seed=7))
+    config = replace(
+        config,
+        corpora=[*config.corpora, CorpusConfig(files=["more.tsv"], max_pairs=1000)],
+        heldout=50,
+        shard_pairs=400,
+    )
+    prepare(config)
+    first = digests(config.out)
+    assert len([name for name in first if name.startswith("train")]) == 4
+    prepare(replace(config, workers=2, out=str(tmp_path / "again")))
+    assert digests(tmp_path / "again") == first
+    prepare(config)
+    assert digests(config.out) == first
+    prepare(replace(config, seed=1))
+    assert digests(config.out) != first
+
+
+def test_held_out_pairs_share_no_sentence_with_training(config: PrepareConfig) -> None:
+    prepare(replace(config, heldout=30))
+    train, heldout = rows_of(config.out), rows_of(config.out, "heldout")
+    assert len(heldout) == 30
+    for side in (0, 1):
+        assert not {row[side] for row in train} & {row[side] for row in heldout}
+
+
+def test_sampling_and_mixing(config: PrepareConfig, tmp_path: Path) -> None:
+    write_tsv(tmp_path / "b.tsv", generate_pairs(900, seed=11))
+    corpora = [CorpusConfig(files=["good.tsv"], weight=1), CorpusConfig(files=["b.tsv"], weight=3)]
+    manifest = prepare(replace(config, corpora=corpora, total=200))
+    assert [corpus.train for corpus in manifest.corpora] == [50, 150]
+    manifest = prepare(replace(config, corpora=[replace(corpora[0], max_pairs=17)]))
+    assert manifest.total.train == 17
+    order = [row[:2] for row in rows_of(config.out)]
+    assert order == [pair for pair in GOOD if pair in set(order)]
+
+
+@pytest.mark.parametrize(
+    ("duplicates", "one_sided", "left"),
+    [
+        (Duplicates.keep, OneSided.none, 5),
+        (Duplicates.exact, OneSided.none, 4),
+        (Duplicates.normalized, OneSided.none, 3),
+        (Duplicates.normalized, OneSided.src, 2),
+        (Duplicates.normalized, OneSided.tgt, 2),
+        (Duplicates.normalized, OneSided.either, 1),
+    ],
+)
+def test_duplicates(
+    config: PrepareConfig, tmp_path: Path, duplicates: Duplicates, one_sided: OneSided, left: int
+) -> None:
+    pairs = [("Good day", "你好"), ("Good day", "你好"), ("good day!", "你好。"), ("Good day", "日安"), ("Hi", "你好")]
+    write_tsv(tmp_path / "d.tsv", pairs)
+    config = replace(config, corpora=[CorpusConfig(files=["d.tsv"])], duplicates=duplicates, one_sided=one_sided)
+    assert prepare(config).total.train == left
+
+
+def test_bad_lines_stop_or_are_skipped(config: PrepareConfig, tmp_path: Path) -> None:
+    (tmp_path / "bad.tsv").write_bytes(b"fine one\t\xe5\xa5\xbd\nno tab here\n\xff\tbroken\nfine two\t\xe5\x9d\x8f\n")
+    config = replace(config, corpora=[CorpusConfig(files=["bad.tsv"])])
+    with pytest.raises(DataError, match=r"bad\.tsv:\d: .*on_error=skip"):
+        prepare(config)
+    assert not Path(config.out).exists()
+    manifest = prepare(replace(config, on_error=OnError.skip))
+    assert (manifest.total.train, manifest.total.unreadable) == (2, 2)
+    assert [problem.split(": ")[0].rpartition(":")[2] for problem in manifest.problems] == ["3", "2"]
+
+
+def test_a_damaged_file_among_others_is_skipped_from_its_damage_on(config: PrepareConfig, tmp_path: Path) -> None:
+    data = "".join(f"{src}\t{tgt}\n" for src, tgt in generate_pairs(20_000, seed=3)).encode()
+    (tmp_path / "cut.tsv.gz").write_bytes(gzip.compress(data)[:-1000])
+    config = replace(config, corpora=[CorpusConfig(files=["cut.tsv.gz"]), *config.corpora])
+    with pytest.raises(DataError, match=r"cut\.tsv\.gz: cannot be read after line \d+"):
+        prepare(config)
+    manifest = prepare(replace(config, on_error=OnError.skip))
+    assert manifest.corpora[1].read == 300
+    assert manifest.corpora[0].unreadable == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"out": ""}, ConfigError, "out is ''"),
+        ({"tgt": "en"}, ConfigError, "another language code"),
+        ({"tgt": "xx"}, DataError, "'xx': its script is unknown"),
+        ({"corpora": []}, ConfigError, "at least one corpus"),
+        ({"corpora": [CorpusConfig(files=["absent.tsv"])]}, DataError, r"absent\.tsv: no such file"),
+        ({"corpora": [CorpusConfig(files=["good.tsv"], format="word")]}, DataError, "format 'word'"),
+        ({"corpora": [CorpusConfig(files=["good.tsv"])] * 2}, DataError, "named twice"),
+        ({"corpora": [CorpusConfig(files=["good.tsv"], columns=["0", "1", "2"])]}, ConfigError, "columns"),
+        ({"heldout": 300}, DataError, "expected more than heldout=300"),
+        ({"exclude": ExcludeConfig(files=["no.txt"])}, DataError, r"no\.txt: no such file"),
+        ({"exclude": ExcludeConfig(similarity=0.1)}, ConfigError, "similarity"),
+        ({"clean": CleanConfig(max_chars=5, min_chars=9)}, ConfigError, "max_chars"),
+        (
+            {"clean": CleanConfig(min_tokens=150)},
+            DataError,
+            "no pair left of 300 read; most .*'too short'",
+        ),
+    ],
+)
+def test_settings_that_cannot_work(config: PrepareConfig, change: dict, error: type[Exception], message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(error, match=message):
+        prepare(replace(config, **change))
+    assert not Path(config.out).exists()
+
+
+def test_a_foreign_folder_is_left_alone(config: PrepareConfig) -> None:
+    Path(config.out).mkdir()
+    (Path(config.out) / "mine.txt").write_text("precious")
+    with pytest.raises(DataError, match="no result of prepare"):
+        prepare(config)
+    assert (Path(config.out) / "mine.txt").read_text() == "precious"
+
+
+def test_killed_at_any_moment_it_leaves_nothing_half_and_starts_again(config: PrepareConfig, tmp_path: Path) -> None:
+    write_tsv(tmp_path / "big.tsv", generate_pairs(40_000, seed=2) * 5)
+    words = [sys.executable, "-m", "dualmoco", "prepare", str(tmp_path / "big.tsv"), "--src", "en", "--tgt", "zh",
+             "--out", config.out, "duplicates=keep"]  # fmt: skip
+    for seconds in (1.0, 1.8):
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        time.sleep(seconds)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        assert not Path(config.out).exists() or (Path(config.out) / "manifest.json").exists()
+    assert subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode == 0
+    assert len(rows_of(config.out)) == 200_000
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+def test_a_full_disk_is_one_line_and_keeps_the_old_result(config: PrepareConfig, tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk: the same error, at the same place."""
+    prepare(config)
+    before = digests(config.out)
+    write_tsv(tmp_path / "big.tsv", generate_pairs(30_000, seed=2))
+    code = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000));"
+        "from dualmoco.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    words = ["prepare", str(tmp_path / "big.tsv"), "--src", "en", "--tgt", "zh", "--out", config.out]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert re.fullmatch(r"dualmoco: .*cannot be written: .*File too large.*\n", done.stderr), done.stderr
+    assert digests(config.out) == before
+
+
+def test_command_line(config: PrepareConfig, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    src, tgt = tmp_path / "a.en", tmp_path / "a.zh"
+    src.write_text("".join(f"{pair[0]}\n" for pair in GOOD), encoding="utf-8")
+    tgt.write_text("".join(f"{pair[1]}\n" for pair in GOOD), encoding="utf-8")
+    words = ["prepare", str(src), str(tgt), "--aligned", "--src", "en", "--tgt", "zh", "--out", config.out]
+    assert main([*words, "heldout=10", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["total"]["heldout"] == 10
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text("src: en\ntgt: zh\ncorpora:\n  - {name: g, files: [good.tsv], max_pairs: 5}\n")
+    assert main(["prepare", str(recipe), "--data", str(tmp_path), "--out", config.out]) == 0
+    assert "5 pairs for training" in capsys.readouterr().out
+    assert main(["prepare", str(recipe), "more.tsv", "--out", config.out]) == 2
+    assert "given beside a recipe" in capsys.readouterr().err
+    assert main(["prepare", str(src), "--aligned", "--out", config.out]) == 2
+    assert "expected two" in capsys.readouterr().err
+    assert main(["prepare", str(recipe), "--out", config.out, "nosuch=1"]) == 2
+    assert "nosuch" in capsys.readouterr().err
+
+
+def plainly(sentence: str) -> str:
+    """Letters and digits in lower case: written apart from the package, to check it."""
+    kept = (c for c in unicodedata.normalize("NFKD", sentence).lower() if unicodedata.category(c)[0] in "LN")
+    return "".join(kept)
+
+
+@pytest.mark.data
+def test_no_test_sentence_is_left_of_real_corpora(tmp_path: Path, data_folder: Path) -> None:
+    names = ["tatoeba_manythings", "kajweb_examples", "un_devset"]
+    tests = ["eval/tatoeba/*.cmn-eng.*", "eval/bucc2018/*", "eval/STS/**/*.txt", "eval/STS/**/*.csv", "eval/SICK/*.txt"]
+    manifest = prepare(
+        PrepareConfig(
+            out=str(tmp_path / "out"),
+            root=str(data_folder),
+            corpora=[CorpusConfig(files=[f"parallel/{name}.tsv.xz"]) for name in names],
+            exclude=ExcludeConfig(files=tests),
+        )
+    )
+    assert manifest.total.dropped["test sentence"] > 500
+    assert manifest.total.dropped["similar to a test sentence"] > 50
+    forbidden = set()
+    for pattern in tests:
+        for path in data_folder.glob(pattern):
+            if path.is_file():
+                for line in path.read_text(encoding="utf-8").splitlines():
+                    forbidden |= {plainly(field) for field in line.split("\t")}
+    forbidden.discard("")
+    written = {plainly(sentence) for row in rows_of(tmp_path / "out") for sentence in row[:2]}
+    assert len(written) > 50_000
+    assert not written & forbidden
