@@ -87,7 +87,7 @@ def show(result: Inspection) -> str:
 def _show_side(view: SideView, pairs: int) -> list[str]:
     from dualmoco.corpus.inspection import BINS
 
-    mix = ", ".join(f"{lang} {100 * share:.0f} %" for lang, share in view.languages.items())
+    mix = ", ".join(f"{lang} {100 * share:.0f} %" for lang, share in view.languages.items() if share >= 0.005)
     lines = [
         f"{view.lang}: {view.chars / pairs:.1f} characters and {view.tokens / pairs:.1f} tokens a sentence, longest "
         f"{view.longest:,} tokens, {100 * view.duplicates:.1f} % repeated; identified as {mix}",

@@ -9,6 +9,7 @@ absent from the other's. The few pairs left are compared n-gram by n-gram.
 from __future__ import annotations
 
 import hashlib
+import io
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -67,7 +68,9 @@ class Exclusion:
     def share(self, folder: Path) -> None:
         """Writes the index to files, which other processes then map into memory instead of copying it."""
         for name in ARRAYS:
-            np.save(folder / f"{name}.npy", getattr(self, name))
+            content = io.BytesIO()
+            np.save(content, getattr(self, name))
+            (folder / f"{name}.npy").write_bytes(content.getbuffer())
         self.folder = folder
 
     def __getstate__(self) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def _unpack(paths: list[Path], folder: Path, split: str) -> None:
     position = dict.fromkeys(SIDES, 0)
     try:
         for side in SIDES:
-            np.zeros(1, dtype="<i8").tofile(streams[f"{side}.offsets"])
+            streams[f"{side}.offsets"].write(bytes(8))
         for path in paths:
             for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=list(SIDES)):
                 for side in SIDES:
@@ -73,8 +73,8 @@ def _unpack(paths: list[Path], folder: Path, split: str) -> None:
                     ends = position[side] + np.cumsum([len(text) for text in encoded], dtype="<i8")
                     position[side] = int(ends[-1])
                     streams[f"{side}.text"].write(b"".join(encoded))
-                    ends.tofile(streams[f"{side}.offsets"])
-                    sentence_ids(texts).astype("<i8").tofile(streams[f"{side}.ids"])
+                    streams[f"{side}.offsets"].write(ends.tobytes())
+                    streams[f"{side}.ids"].write(sentence_ids(texts).astype("<i8").tobytes())
                 bar.update(len(batch))
     finally:
         bar.close()

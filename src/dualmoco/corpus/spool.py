@@ -62,7 +62,7 @@ class Spool:
         """Adds pairs at the end."""
         if len(part.ids):
             self._writer.write_batch(pa.record_batch([part.src, part.tgt], schema=SCHEMA))
-            part.ids.astype("<i8").tofile(self._id_stream)
+            self._id_stream.write(part.ids.astype("<i8").tobytes())
             self.rows += len(part.ids)
 
     def __enter__(self) -> Spool:
