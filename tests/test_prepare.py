@@ -170,6 +170,14 @@ def test_bad_lines_stop_or_are_skipped(config: PrepareConfig, tmp_path: Path) ->
     assert [problem.split(": ")[0].rpartition(":")[2] for problem in manifest.problems] == ["3", "2"]
 
 
+def test_an_early_error_is_one_line(config: PrepareConfig, tmp_path: Path) -> None:
+    """Even if the workers have only begun to start."""
+    (tmp_path / "bad.csv").write_text('en,zh\n"open\n', encoding="utf-8")
+    words = ["prepare", str(tmp_path / "bad.csv"), "--src", "en", "--tgt", "zh", "--out", config.out]
+    done = subprocess.run([sys.executable, "-m", "dualmoco", *words], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+
+
 def test_a_damaged_file_among_others_is_skipped_from_its_damage_on(config: PrepareConfig, tmp_path: Path) -> None:
     data = "".join(f"{src}\t{tgt}\n" for src, tgt in generate_pairs(20_000, seed=3)).encode()
     (tmp_path / "cut.tsv.gz").write_bytes(gzip.compress(data)[:-1000])

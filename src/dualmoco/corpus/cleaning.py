@@ -119,7 +119,7 @@ def start_workers(cleaner: Cleaner, count: int) -> Iterator[Workers]:
         try:
             yield Workers(pool, count)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
