@@ -31,7 +31,7 @@ def test_figures(path: Path) -> None:
     result = inspect([Source(path, "en", "zh")])
     assert (result.pairs, result.unreadable) == (len(PAIRS), 1)
     assert result.duplicates == pytest.approx(1 / len(PAIRS))
-    assert result.suspicious == {"swapped sides": 1, "empty side": 1} or result.suspicious["swapped sides"] == 1
+    assert {step for step, count in result.suspicious.items() if count} == {"swapped sides", "empty side"}
     assert sum(result.sides[0].histogram) == len(PAIRS)
     assert result.sides[0].histogram[0] == 1
     assert result.sides[0].chars == sum(len(src) for src, _ in PAIRS)

@@ -12,6 +12,7 @@ import time
 import unicodedata
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -211,7 +212,9 @@ def test_a_damaged_file_among_others_is_skipped_from_its_damage_on(config: Prepa
         ),
     ],
 )
-def test_settings_that_cannot_work(config: PrepareConfig, change: dict, error: type[Exception], message: str) -> None:  # type: ignore[type-arg]
+def test_settings_that_cannot_work(
+    config: PrepareConfig, change: dict[str, Any], error: type[Exception], message: str
+) -> None:
     with pytest.raises(error, match=message):
         prepare(replace(config, **change))
     assert not Path(config.out).exists()

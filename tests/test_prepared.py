@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import resource
 from dataclasses import replace
 from pathlib import Path
@@ -73,7 +72,7 @@ def test_a_missing_or_changed_shard_is_named(folder: Path) -> None:
 
 
 def test_training_uses_the_split_of_prepare(folder: Path) -> None:
-    split = load_pairs(DataConfig(root=str(folder.parent), prepared="out"), seed=0)
+    split = load_pairs(DataConfig(prepared=str(folder)), seed=0)
     assert len(split.heldout) == 40
     assert split.counts["train"] == len(split.train)
 
@@ -82,25 +81,26 @@ def test_test_sentences_in_prepared_pairs_are_refused(folder: Path, tmp_path: Pa
     corpus, _ = open_prepared(folder)
     (tmp_path / "test.txt").write_text(corpus.texts()[0][3].upper() + "\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"1 pairs hold a sentence of data\.exclude"):
-        load_pairs(DataConfig(root=str(tmp_path), prepared="out", exclude=["test.txt"]), seed=0)
+        load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), exclude=["test.txt"]), seed=0)
 
 
 def test_without_held_out_pairs_training_holds_some_out(folder: Path, tmp_path: Path) -> None:
     config = PrepareConfig(out=str(folder), corpora=[CorpusConfig(files=[str(tmp_path / "a.tsv")])], workers=1)
     prepare(config)
-    split = load_pairs(DataConfig(root=str(tmp_path), prepared="out", heldout=25), seed=0)
+    split = load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), heldout=25), seed=0)
     assert len(split.heldout) == 25
     assert not set(split.train.texts()[0]) & set(split.heldout.texts()[0])
 
 
-def test_a_run_on_prepared_pairs_resumes_as_if_never_stopped(folder: Path, recipe: Path, tmp_path: Path) -> None:
-    common = ["data.train=[]", f"data.prepared={folder}"]
-    whole = train(load_config(recipe, [*common, f"out={tmp_path / 'whole'}"]))
-    config = load_config(recipe, [*common, f"out={tmp_path / 'parts'}"])
-    train(config)
-    for checkpoint in sorted((tmp_path / "parts" / "checkpoints").iterdir())[-1:]:
-        assert checkpoint.exists()
-    assert whole.best == train(config, resume=True).best
+def test_a_run_trains_on_prepared_pairs(folder: Path, recipe: Path, tmp_path: Path) -> None:
+    result = train(load_config(recipe, ["data.train=[]", f"data.prepared={folder}", f"out={tmp_path / 'run'}"]))
+    assert (result.step, result.stop) == (12, "finished")
+
+
+def test_max_pairs_samples_prepared_pairs(folder: Path) -> None:
+    whole, part = (load_pairs(DataConfig(prepared=str(folder), max_pairs=count), seed=0) for count in (0, 100))
+    assert len(part.train) == 100 and part.counts["not sampled"] == len(whole.train) - 100
+    assert part.heldout.texts() == whole.heldout.texts()
 
 
 def test_opening_takes_no_memory(tmp_path: Path) -> None:
@@ -114,4 +114,4 @@ def test_opening_takes_no_memory(tmp_path: Path) -> None:
     corpus, _ = open_prepared(tmp_path / "out")
     assert corpus.texts(np.array([len(corpus) - 1]))[0][0].endswith(" 39")
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2000  # KiB; the texts alone are larger
-    assert os.path.getsize(tmp_path / "out" / "mapped" / "train.src.text") > 2_000_000  # noqa: PTH202
+    assert (tmp_path / "out" / "mapped" / "train.src.text").stat().st_size > 2_000_000

@@ -85,7 +85,7 @@ class DataConfig:
     """Which pairs are trained on, and which must not be."""
 
     root: str = "."  # folder that relative paths below start from
-    prepared: str = ""  # folder made by `dualmoco prepare`; or raw files, which are cleaned less:
+    prepared: str = ""  # folder made by `dualmoco prepare`, wherever root is; or raw files, which are cleaned less:
     train: list[str] = field(default_factory=list)  # TSV files (.gz, .xz too), globs, or grammar:COUNT
     src_files: list[str] = field(default_factory=list)  # line-aligned instead: file i of src_files ...
     tgt_files: list[str] = field(default_factory=list)  # ... belongs to file i of tgt_files

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -117,19 +119,32 @@ def start_workers(cleaner: Cleaner, count: int) -> Iterator[Workers]:
     context = get_context("spawn")
     with ProcessPoolExecutor(count, mp_context=context, initializer=partial(_start, cleaner)) as pool:
         try:
+            with _deaf_to_interruption():
+                for _ in range(count):
+                    pool.submit(int)  # starts a process
             yield Workers(pool, count)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
 
 
+@contextmanager
+def _deaf_to_interruption() -> Iterator[None]:
+    """Processes started meanwhile ignore Ctrl-C from their first moment: the main process decides."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 _own: dict[str, Cleaner] = {}  # a worker's settings, set once when it starts
 
 
 def _start(cleaner: Cleaner) -> None:
-    import signal
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides
     _own["cleaner"] = cleaner
 
 

@@ -74,7 +74,7 @@ def load_pairs(config: DataConfig, *, seed: int) -> Split:
 
 def _open_prepared(config: DataConfig, *, seed: int) -> Split:
     """Maps prepared pairs into memory; those held out by `prepare` are used, or else some are held out now."""
-    folder = Path(config.root) / config.prepared
+    folder = Path(config.prepared)
     corpus, heldout = open_prepared(folder)
     counts = Counter({"read": len(corpus) + len(heldout)})
     excluded = _excluded_ids(config)
@@ -87,6 +87,9 @@ def _open_prepared(config: DataConfig, *, seed: int) -> Split:
             )
     if not len(heldout):
         return _split(corpus, config, counts, seed)
+    if 0 < config.max_pairs < len(corpus):
+        counts["not sampled"] = len(corpus) - config.max_pairs
+        corpus = corpus.take(_sample(np.arange(len(corpus)), config.max_pairs, seed))
     counts["held out"], counts["train"] = len(heldout), len(corpus)
     return Split(corpus, heldout, dict(counts))
 
@@ -102,9 +105,13 @@ def _split(corpus: Pairs, config: DataConfig, counts: Counter[str], seed: int) -
     counts["shares a held-out sentence"] = len(corpus) - len(heldout) - len(rest)
     if 0 < config.max_pairs < len(rest):
         counts["not sampled"] = len(rest) - config.max_pairs
-        rest = np.sort(np.random.default_rng([seed, 1]).choice(rest, config.max_pairs, replace=False))
+        rest = _sample(rest, config.max_pairs, seed)
     counts["held out"], counts["train"] = len(heldout), len(rest)
     return Split(corpus.take(rest), corpus.take(heldout), dict(counts))
+
+
+def _sample(rows: np.ndarray, count: int, seed: int) -> np.ndarray:
+    return np.sort(np.random.default_rng([seed, 1]).choice(rows, count, replace=False))
 
 
 def read_tsv(path: Path, columns: Iterable[int] = (0, 1)) -> Iterator[SentencePair]:
