@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -95,6 +96,12 @@ def append_line(path: Path, line: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Writes a readable JSON file at once."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def file_sha256(path: Path) -> str:
+    """The checksum of a file."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _flush(folder: Path) -> None:

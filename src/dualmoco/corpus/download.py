@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import urllib.error
 import urllib.request
 from http.client import HTTPException
@@ -12,6 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from dualmoco.errors import DataError
+from dualmoco.storage import file_sha256
 
 CHUNK_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30
@@ -62,8 +62,7 @@ def check_digest(path: Path, sha256: str) -> None:
     """
     if not sha256:
         return
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = file_sha256(path)
     if found != sha256:
         raise DataError(f"{path}: sha256 {found}; expected {sha256}: damaged or changed at its source")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -156,6 +156,16 @@ DROPS: dict[str, tuple[Drop, Callable[[CleanConfig], bool]]] = {  # and whether 
 }
 
 
+def condemn(sides: Sides, config: CleanConfig) -> Iterator[tuple[str, Rows]]:
+    """Yields each step a recipe asks for and the rows that it is the first to condemn."""
+    left = np.ones(len(sides[0].side), dtype=bool)
+    for name, (step, wanted) in DROPS.items():
+        if wanted(config):
+            condemned = step(sides, config) & left
+            left &= ~condemned
+            yield name, condemned
+
+
 def drop(block: Block, config: CleanConfig, langs: tuple[str, str], dropped: Counter[str]) -> Block:
     """Removes the pairs that a step condemns.
 
@@ -170,9 +180,7 @@ def drop(block: Block, config: CleanConfig, langs: tuple[str, str], dropped: Cou
     """
     sides = (Measured(block.src.compact(), langs[0]), Measured(block.tgt.compact(), langs[1]))
     left = np.ones(len(block), dtype=bool)
-    for name, (step, wanted) in DROPS.items():
-        if wanted(config):
-            condemned = step(sides, config) & left
-            dropped[name] += int(condemned.sum())
-            left &= ~condemned
+    for name, condemned in condemn(sides, config):
+        dropped[name] += int(condemned.sum())
+        left &= ~condemned
     return Block(sides[0].side, sides[1].side, block.lines).take(left)

@@ -8,7 +8,6 @@ absent from the other's. The few pairs left are compared n-gram by n-gram.
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ import numpy as np
 
 from dualmoco.corpus.block import Ints, Rows, Side, hash_rows
 from dualmoco.corpus.text import read_lines
+from dualmoco.storage import file_sha256
 
 Grams = np.ndarray[tuple[int], np.dtype[np.uint64]]
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -212,6 +212,5 @@ def read_test_sets(paths: Iterable[Path], root: Path) -> tuple[list[str], list[T
         fields = [field for line in read_lines(path) for field in line.split("\t") if field.strip()]
         sentences += fields
         name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-        with path.open("rb") as stream:
-            files.append(TestFile(name, hashlib.file_digest(stream, "sha256").hexdigest(), len(fields)))
+        files.append(TestFile(name, file_sha256(path), len(fields)))
     return sentences, files

@@ -10,7 +10,7 @@ import numpy as np
 from tqdm import tqdm
 
 from dualmoco.corpus.block import Block
-from dualmoco.corpus.dropping import DROPS, Measured
+from dualmoco.corpus.dropping import Measured, condemn
 from dualmoco.corpus.languages import identify
 from dualmoco.corpus.manifest import FILE
 from dualmoco.corpus.readers.source import Source
@@ -117,12 +117,8 @@ class _Viewer:
             for bin_number, count in Counter(np.searchsorted(BINS, side.tokens, side="right").tolist()).items():
                 view.histogram[bin_number] += count
             self.ids[place].append(side.side.ids())
-        left = np.ones(len(block), dtype=bool)
-        for name, (step, wanted) in DROPS.items():
-            if wanted(clean):
-                condemned = step(measured, clean) & left
-                left &= ~condemned
-                self._suspect(name, block.take(np.flatnonzero(condemned)))
+        for name, condemned in condemn(measured, clean):
+            self._suspect(name, block.take(condemned))
 
     def finish(self, files: list[str], unreadable: int) -> Inspection:
         ids = [np.concatenate(parts) for parts in self.ids]

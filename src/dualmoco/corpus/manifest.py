@@ -13,6 +13,7 @@ from typing import Any
 from dualmoco.corpus.exclusion import TestFile
 from dualmoco.corpus.recipe import PrepareConfig
 from dualmoco.errors import DataError
+from dualmoco.storage import file_sha256
 
 FORMAT = 1
 FILE = "manifest.json"
@@ -26,6 +27,12 @@ class Input:
     path: str
     bytes: int
     sha256: str
+
+
+def describe(path: Path, root: Path) -> Input:
+    """Name, size and checksum of a file; of a folder or a hub name the name alone."""
+    name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+    return Input(name, path.stat().st_size, file_sha256(path)) if path.is_file() else Input(name, 0, "")
 
 
 @dataclass

@@ -6,8 +6,8 @@ in a folder beside the place of the result, which is renamed when it is whole.
 
 from __future__ import annotations
 
-import hashlib
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +20,7 @@ from dualmoco.corpus.choosing import allot, drop_repeats, hold_out, sample
 from dualmoco.corpus.cleaning import Cleaner, Workers, start_workers
 from dualmoco.corpus.exclusion import Exclusion, TestFile, read_test_sets
 from dualmoco.corpus.languages import scripts_of
-from dualmoco.corpus.manifest import CorpusCounts, Input, Manifest, versions
+from dualmoco.corpus.manifest import CorpusCounts, Input, Manifest, describe, versions
 from dualmoco.corpus.readers.source import Source
 from dualmoco.corpus.readers.table import check_format, read
 from dualmoco.corpus.recipe import CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
@@ -70,7 +70,7 @@ def prepare(config: PrepareConfig) -> Manifest:
         left = _count_left(spool, exclusion)
         names = [(corpus.name, corpus.rows) for corpus in corpora]
         shards = write_shards(spool, names, folder, config.shard_pairs)
-        _remove(folder / SPOOL)
+        shutil.rmtree(folder / SPOOL)
         manifest = _manifest(config, corpora, tests, exclusion, left, shards)
         write_json(folder / "manifest.json", manifest.to_dict())
         write_text(folder / "README.md", manifest.to_markdown())
@@ -136,7 +136,7 @@ def _fill(spool: Spool, corpora: list[_Corpus], config: PrepareConfig, exclusion
                 bar.set_postfix_str(f"{corpus.name}, {spool.rows:,} pairs", refresh=False)
                 with _counted(bar, source) as counted:
                     _read(counted, corpus, workers, spool)
-                corpus.inputs += [_digest(path, config.root) for path in (source.path, source.tgt_path) if path]
+                corpus.inputs += [describe(path, Path(config.root)) for path in (source.path, source.tgt_path) if path]
             corpus.rows = slice(first, spool.rows)
 
 
@@ -223,20 +223,6 @@ def _most_dropped(corpora: list[_Corpus]) -> str:
     dropped = sum((corpus.counts.dropped for corpus in corpora), Counter[str]())
     name, count = max(dropped.items(), key=lambda item: item[1], default=("", 0))
     return f"most were dropped as {name!r} ({count})" if count else "the files hold no pair"
-
-
-def _remove(spool: Path) -> None:
-    for file in spool.iterdir():
-        file.unlink()
-    spool.rmdir()
-
-
-def _digest(path: Path, root: str) -> Input:
-    name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-    if not path.is_file():
-        return Input(name, 0, "")
-    with path.open("rb") as stream:
-        return Input(name, path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest())
 
 
 def _manifest(

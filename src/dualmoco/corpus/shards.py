@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tqdm import tqdm
 
-from dualmoco.corpus.manifest import Input
+from dualmoco.corpus.manifest import Input, describe
 from dualmoco.corpus.spool import Fate, Spool
 
 SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.string())])
@@ -44,7 +43,7 @@ def write_shards(spool: Spool, corpora: Sequence[tuple[str, slice]], folder: Pat
             row += len(batch)
             bar.update(len(batch))
     paths = sorted(path for writer in writers.values() for path in writer.close())
-    return [_describe(path, folder) for path in paths]
+    return [describe(path, folder) for path in paths]
 
 
 class _Writer:
@@ -92,9 +91,3 @@ class _Writer:
         self.paths.append(path)
         self.file = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
         self.room = self.shard_pairs
-
-
-def _describe(path: Path, folder: Path) -> Input:
-    with path.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return Input(str(path.relative_to(folder)), path.stat().st_size, digest)
