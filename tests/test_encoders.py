@@ -28,13 +28,13 @@ from dualmoco.encoders import (
     Encoder,
     build_encoder,
     build_encoders,
-    check_folder,
     encode_texts,
     load_encoders,
     load_teacher,
     save_encoders,
 )
 from dualmoco.errors import ModelError
+from dualmoco.modelfolder import check_folder
 
 PAIRS = generate_pairs(300, seed=1)
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*PAIRS, strict=True))

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dualmoco.version import VERSION as __version__
+
 if TYPE_CHECKING:
     from dualmoco.model import Model
 
-__version__ = "0.1.0"
+
 __all__ = ["__version__", "load"]
 
 

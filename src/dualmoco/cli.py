@@ -14,12 +14,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dualmoco import __version__
-from dualmoco.commands import data, demo, inspect, prepare, train
+from dualmoco.commands import compare, data, demo, evaluate, inspect, prepare, train, visualize
 from dualmoco.errors import DualmocoError
+from dualmoco.version import VERSION
 
 EXIT_ERROR = 2
-VERBS = (data, prepare, inspect, train, demo)
+VERBS = (data, prepare, inspect, train, evaluate, compare, visualize, demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -63,7 +63,7 @@ class _Parser(argparse.ArgumentParser):
 def build_parser() -> argparse.ArgumentParser:
     """The parser of all verbs."""
     parser = _Parser(prog="dualmoco", description="Cross-lingual sentence encoders by dual momentum contrast.")
-    parser.add_argument("--version", action="version", version=f"dualmoco {__version__}")
+    parser.add_argument("--version", action="version", version=f"dualmoco {VERSION}")
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
     for verb in VERBS:
         verb.add(verbs)

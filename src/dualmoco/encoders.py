@@ -1,17 +1,15 @@
 """Encoders: built from a recipe, saved as and opened from sentence-transformers folders.
 
-Gives `training.py` and `model.py` modules that turn token features into unit vectors (N, D). The only file that knows
-sentence-transformers. A saved model is a Router with one route a language and holds only that library's own modules, so
-it opens without dualmoco.
+Gives `training.py` and `model.py` modules that turn token features into unit vectors (N, D), and evaluation any model
+as it is. The only file that knows sentence-transformers. A saved model is a Router with one route a language and holds
+only that library's own modules, so it opens without dualmoco.
 """
 
 from __future__ import annotations
 
-import json
-import logging
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling, StaticEmbedding
+from sentence_transformers.util import is_sentence_transformer_model
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
@@ -27,23 +26,22 @@ from transformers.utils.logging import disable_progress_bar
 from dualmoco.config import EncoderConfig, Kind
 from dualmoco.corpus.tokenizer import PAD, train_tokenizer
 from dualmoco.errors import ModelError
+from dualmoco.modelfolder import check_folder
 
 Features = dict[str, Tensor]
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
-PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 STATIC_INIT_STD = 0.1
-logger = logging.getLogger(__name__)
 
 
 class Encoder(nn.Module):
-    """One language: tokens in, unit vectors out."""
+    """One language: tokens in, vectors out, of unit length unless the model was made otherwise."""
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Features) -> Tensor:
-        """Encodes features of `tokenize` to unit vectors (N, D)."""
+        """Encodes features of `tokenize` to vectors (N, D)."""
         embedding: Tensor = self.layers(dict(features))["sentence_embedding"]
         return embedding
 
@@ -73,7 +71,7 @@ class Encoder(nn.Module):
 
 @torch.inference_mode()
 def encode_texts(encoder: Encoder, texts: Sequence[str], batch_size: int) -> Tensor:
-    """Unit vectors (n, D) of sentences in their order, encoded in batches of like length and evaluation mode."""
+    """Vectors (n, D) of sentences in their order, encoded in batches of like length and evaluation mode."""
     encoder.eval()
     device = next(encoder.parameters()).device
     order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
@@ -127,7 +125,11 @@ def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
         ModelError: A model that cannot be loaded safely.
     """
     makers = {Kind.pretrained: _pretrained, Kind.bert: _bert, Kind.static: _static}
-    first = makers[config.kind](config, texts)
+    return _finish(makers[config.kind](config, texts), config)
+
+
+def _finish(first: Transformer | StaticEmbedding, config: EncoderConfig) -> Encoder:
+    """Pooling, projection and unit length after a first module."""
     layers: list[nn.Module] = [first]
     width = first.get_embedding_dimension()
     if isinstance(first, Transformer):
@@ -140,12 +142,53 @@ def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
     return Encoder([*layers, Normalize()])
 
 
-def load_teacher(name: str, config: EncoderConfig) -> Encoder:
-    """Opens the model that `distill` copies, with its own pooling if it is a sentence-transformers folder.
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model as its folder or hub name gives it, without anything added."""
+
+    encoders: dict[str, Encoder] | Encoder
+    """One for each language, or one that takes any."""
+    pooling: str
+    """`own` if the model says itself how it pools, else mean, max or cls."""
+    prompt: str = ""
+    """What the model wants before every sentence."""
+
+
+def open_model(name: str, pooling: str | None = None) -> OpenedModel:
+    """Opens any model: of dualmoco, of sentence-transformers or of transformers.
 
     Args:
         name: Folder or hub name.
-        config: Of the source encoder; its pooling serves a teacher that names none.
+        pooling: mean, max or cls, in place of the model's own; a model that has none pools by mean unless told.
+
+    Returns:
+        Its encoders, whose vectors are of unit length only if the model makes them so, on the CPU.
+
+    Raises:
+        ModelError: A model that cannot be loaded safely, or a pooling for a model without one transformer.
+    """
+    opened = _open_any(name)
+    if isinstance(opened, Transformer):
+        return OpenedModel(_pooled(opened, pooling or "mean"), pooling or "mean")
+    layers = list(opened.children())
+    prompt = str(opened.prompts.get(opened.default_prompt_name or "") or "")
+    if pooling and isinstance(layers[0], Transformer):
+        return OpenedModel(_pooled(layers[0], pooling), pooling, prompt)
+    if pooling:
+        kind = type(layers[0]).__name__
+        raise ModelError(f"{name}: pooling {pooling} is for one Transformer, this model begins with a {kind}; use auto")
+    if isinstance(layers[0], Router):
+        routes = layers[0].sub_modules.items()
+        return OpenedModel({lang: Encoder(route.children()) for lang, route in routes}, "own", prompt)
+    return OpenedModel(Encoder(layers), "own", prompt)
+
+
+def load_teacher(name: str, config: EncoderConfig) -> Encoder:
+    """Opens the model that `distill` copies, with its own pooling if it is a sentence-transformers model.
+
+    Args:
+        name: Folder or hub name.
+        config: Of the source encoder; its pooling and length serve a teacher that names no pooling.
 
     Returns:
         The teacher, giving unit vectors.
@@ -153,10 +196,10 @@ def load_teacher(name: str, config: EncoderConfig) -> Encoder:
     Raises:
         ModelError: A model that cannot be loaded safely.
     """
-    if not (Path(name) / "modules.json").is_file():
-        return build_encoder(replace(config, kind=Kind.pretrained, name=name, projection=0), [])
-    check_folder(Path(name))
-    layers = list(_open(name).children())
+    opened = _open_any(name)
+    if isinstance(opened, Transformer):
+        return _finish(opened, replace(config, projection=0))
+    layers = list(opened.children())
     if isinstance(layers[0], Router):
         layers = list(_route(layers[0], config.lang, name).children())
     return Encoder(layers if isinstance(layers[-1], Normalize) else [*layers, Normalize()])
@@ -197,42 +240,6 @@ def load_encoders(path: str | Path) -> dict[str, Encoder]:
     return {lang: Encoder(layers.children()) for lang, layers in router.sub_modules.items()}
 
 
-def check_folder(folder: Path) -> None:
-    """Refuses a model folder whose loading could run code.
-
-    Args:
-        folder: A local model folder.
-
-    Raises:
-        ModelError: Python files, module classes from outside sentence-transformers, remote-code maps, or weights that
-            exist only in pickled form.
-    """
-    for code in folder.rglob("*.py"):
-        raise ModelError(f"{code}: code in a model folder is never run; expected weights and JSON only")
-    for config in folder.rglob("*.json"):
-        for name in _foreign_code(config):
-            raise ModelError(f"{config}: names the class {name}; expected only classes of sentence-transformers")
-    for weights in folder.rglob("*"):
-        if weights.suffix in PICKLED and not list(weights.parent.glob("*.safetensors")):
-            raise ModelError(f"{weights}: pickled weights are never loaded; expected them as model.safetensors")
-
-
-def _foreign_code(config: Path) -> list[str]:
-    """Classes a JSON file of a model folder would have imported from outside the libraries."""
-    if config.name not in ("modules.json", "router_config.json", "config.json", "tokenizer_config.json"):
-        return []
-    try:
-        content = json.loads(config.read_text(encoding="utf-8"))
-        if isinstance(content, list):
-            types = [str(module.get("type")) for module in content]
-        else:
-            types = [str(name) for name in (content.get("types") or {}).values()]
-            types += [f"in auto_map: {name}" for name in content.get("auto_map") or {}]
-    except (ValueError, AttributeError) as error:
-        raise ModelError(f"{config}: not a model's JSON file ({error}); save or download the model again") from None
-    return [name for name in types if not name.startswith("sentence_transformers.")]
-
-
 def _open(name: str | Path) -> SentenceTransformer:
     disable_progress_bar()
     try:
@@ -243,26 +250,37 @@ def _open(name: str | Path) -> SentenceTransformer:
         raise ModelError(f"{name}: cannot be opened as a model: {_first_line(error)}") from None
 
 
-def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | StaticEmbedding:
-    """The first module of a local or hub model: ours (then the language's route), sentence-transformers' or plain."""
-    folder = Path(config.name)
+def _open_any(name: str) -> SentenceTransformer | Transformer:
+    """A model of sentence-transformers whole, of transformers as the one module it is."""
+    folder = Path(name)
     if folder.is_dir():
         check_folder(folder)
-    if (folder / "modules.json").is_file():
-        first = next(_open(folder).children())
-        if isinstance(first, Router):
-            first = next(_route(first, config.lang, config.name).children())
-        if not isinstance(first, Transformer | StaticEmbedding):
-            raise ModelError(f"{folder}: begins with a {type(first).__name__}; expected Transformer or StaticEmbedding")
-        return first
     disable_progress_bar()
     try:
-        plain: Transformer = Transformer(config.name, model_kwargs={"use_safetensors": True})
-        return plain
+        if not is_sentence_transformer_model(name):
+            plain: Transformer = Transformer(name, model_kwargs={"use_safetensors": True})
+            return plain
     except LOADING_ERRORS as error:
         raise ModelError(
-            f"{config.name}: neither a model folder nor a hub name that can be loaded from here: {_first_line(error)}"
+            f"{name}: neither a model folder nor a hub name that can be loaded from here: {_first_line(error)}"
         ) from None
+    return _open(name)
+
+
+def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | StaticEmbedding:
+    """The first module of a local or hub model: ours (then the language's route), sentence-transformers' or plain."""
+    opened = _open_any(config.name)
+    first: nn.Module = opened if isinstance(opened, Transformer) else next(opened.children())
+    if isinstance(first, Router):
+        first = next(_route(first, config.lang, config.name).children())
+    if not isinstance(first, Transformer | StaticEmbedding):
+        kind = type(first).__name__
+        raise ModelError(f"{config.name}: begins with a {kind}; expected Transformer or StaticEmbedding")
+    return first
+
+
+def _pooled(first: Transformer, pooling: str) -> Encoder:
+    return Encoder([first, Pooling(first.get_embedding_dimension(), pooling_mode=pooling)])
 
 
 def _route(router: Router, lang: str, name: str) -> nn.Module:

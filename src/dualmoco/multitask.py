@@ -5,10 +5,14 @@ Takes `NliBatch` from `batching.py`, gives figures to `training.py`. Shapes: N e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -16,27 +20,82 @@ from dualmoco.batching import NliBatch, PairBatch
 from dualmoco.config import NliConfig, NliFeatures
 from dualmoco.corpus.nli import LABELS
 from dualmoco.encoders import Encoder
+from dualmoco.errors import ModelError
 from dualmoco.objectives import Figures, Objective
+from dualmoco.storage import write_json
+
+HEAD_FOLDER = "nli"
+WEIGHTS = "model.safetensors"
+
+
+class NliClassifier(nn.Sequential):
+    """Two layers over what `NliFeatures` names of two sentence vectors (appendix B)."""
+
+    def __init__(self, width: int, features: NliFeatures, hidden: int, dropout: float) -> None:
+        self.width, self.features = width, features
+        self.inputs = {NliFeatures.concat: 2, NliFeatures.sbert: 3, NliFeatures.infersent: 4}[features]
+        super().__init__(
+            nn.Linear(self.inputs * width, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, len(LABELS))
+        )
+
+    def compare(self, u: Tensor, v: Tensor) -> Tensor:
+        """Scores (N, 3) of the labels for premises u (N, D) and hypotheses v (N, D)."""
+        logits: Tensor = self(torch.cat([u, v, (u - v).abs(), u * v][: self.inputs], dim=1))
+        return logits
 
 
 class NliHead(nn.Module):
-    """The classifier of appendix B: two layers over what `NliFeatures` names of two sentence vectors."""
+    """An encoder and the classifier over its vectors."""
 
     def __init__(self, encoder: Encoder, config: NliConfig) -> None:
         super().__init__()
-        self.encoder, self.features = encoder, config.features
-        inputs = {NliFeatures.concat: 2, NliFeatures.sbert: 3, NliFeatures.infersent: 4}[config.features]
-        self.classifier = nn.Sequential(
-            nn.Linear(inputs * encoder.width, config.hidden), nn.ReLU(), nn.Dropout(config.dropout),
-            nn.Linear(config.hidden, len(LABELS)),
-        )  # fmt: skip
+        self.encoder = encoder
+        self.classifier = NliClassifier(encoder.width, config.features, config.hidden, config.dropout)
 
     def forward(self, batch: NliBatch) -> Tensor:
         """Scores of the three labels, shape (N, 3)."""
-        u, v = self.encoder(batch.premise), self.encoder(batch.hypothesis)  # (N, D) each
-        parts = [u, v, (u - v).abs(), u * v][: self.classifier[0].in_features // u.shape[1]]
-        logits: Tensor = self.classifier(torch.cat(parts, dim=1))
-        return logits
+        return self.classifier.compare(self.encoder(batch.premise), self.encoder(batch.hypothesis))
+
+
+def save_classifier(classifier: NliClassifier, lang: str, model: Path) -> None:
+    """Writes the classifier into its model's folder, beside what sentence-transformers reads.
+
+    Args:
+        classifier: The trained one.
+        lang: The language of the encoder it was trained with.
+        model: A model folder that is being written.
+    """
+    folder = model / HEAD_FOLDER
+    folder.mkdir()
+    save_file({name: value.cpu().contiguous() for name, value in classifier.state_dict().items()}, folder / WEIGHTS)
+    hidden = classifier[0].out_features
+    settings = {"lang": lang, "width": classifier.width, "features": classifier.features.value, "hidden": hidden}
+    write_json(folder / "config.json", settings)
+
+
+def load_classifier(model: Path) -> tuple[NliClassifier, str]:
+    """Opens the classifier of a model.
+
+    Args:
+        model: A model folder.
+
+    Returns:
+        The classifier in evaluation mode, and the language of its encoder.
+
+    Raises:
+        ModelError: The model has none, or a damaged one.
+    """
+    folder = model / HEAD_FOLDER
+    if not folder.is_dir():
+        raise ModelError(f"{model}: has no NLI head; expected a model trained with nli.train, see paper-nli.yaml")
+    try:
+        settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        features = NliFeatures(settings["features"])
+        classifier = NliClassifier(settings["width"], features, settings["hidden"], dropout=0.0)
+        classifier.load_state_dict(load_file(folder / WEIGHTS))
+        return classifier.eval(), str(settings["lang"])
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise ModelError(f"{folder}: cannot be opened as an NLI head: {error}; save the model again") from None
 
 
 class WithNli(Objective):

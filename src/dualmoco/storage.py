@@ -55,12 +55,12 @@ def restore_folder(path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file at once.
 
     Args:
         path: Where it shall be.
-        text: Its content.
+        content: What it shall hold.
 
     Raises:
         RunError: The disk is full or not writable; `path` is then as it was.
@@ -68,12 +68,17 @@ def write_text(path: Path, text: str) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8")
+        partial.write_bytes(content)
         partial.replace(path)
     except OSError as error:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file of UTF-8 at once; see `write_bytes`."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def append_line(path: Path, line: str) -> None:

@@ -30,7 +30,7 @@ from dualmoco.encoders import Encoder, save_encoders
 from dualmoco.errors import RunError
 from dualmoco.heldout import Heldout, HeldoutScore
 from dualmoco.interruption import caught_signals
-from dualmoco.multitask import WithNli
+from dualmoco.multitask import WithNli, save_classifier
 from dualmoco.run import build_objective, check_division, check_folder, last_checkpoint, start_encoders, write_inputs
 from dualmoco.runlog import RunLog, read_log
 from dualmoco.storage import new_folder, write_json
@@ -257,6 +257,9 @@ class _Sitting:
             if self.accelerator.is_main_process:
                 with new_folder(self.out / "model") as folder:
                     save_encoders(self.encoders, folder)
+                    if isinstance(self.objective, WithNli):
+                        side = self.config.src if self.config.nli.side == "src" else self.config.tgt
+                        save_classifier(self.objective.head.classifier, side.lang, folder)
                     write_json(folder / "dualmoco.json", self._provenance(progress, score))
         self.accelerator.wait_for_everyone()
 

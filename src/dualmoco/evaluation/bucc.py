@@ -1,0 +1,204 @@
+"""BUCC 2018, the shared task itself (table 2 of the paper): mining with margins, threshold, precision, recall, F1."""
+
+from __future__ import annotations
+
+import zlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dualmoco.corpus.languages import base_language
+from dualmoco.errors import DataError
+from dualmoco.evaluation.bootstrap import interval
+from dualmoco.evaluation.encoder import Identity
+from dualmoco.evaluation.sample import Extraction, value_of
+from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sentences import Sentences
+from dualmoco.evaluation.task import Mined, Result
+from dualmoco.evaluation.testfiles import read_table
+from dualmoco.mining import Margin, best_threshold, mine
+from dualmoco.neighbors import nearest_both_ways
+from dualmoco.progress import counting
+
+DEVELOPMENT = ("training", "dev", "sample")  # splits whose gold may choose the threshold, the largest first
+TEST = "test"
+
+
+class BuccSplit(NamedTuple):
+    """One part of the shared task."""
+
+    paths: Sequence[Path]
+    src_ids: Sequence[str]
+    src: Sequence[str]
+    tgt_ids: Sequence[str]
+    tgt: Sequence[str]
+    gold: Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class BuccSettings:
+    """How candidates are scored."""
+
+    margin: Margin = Margin.distance
+    k: int = 3
+
+
+class Bucc:
+    """The threshold is chosen on development gold and applied to the test, or across two halves where there is no test.
+
+    Files are `zh-en.SPLIT.zh`, `zh-en.SPLIT.en` (`id<TAB>sentence`) and `zh-en.SPLIT.gold` (`zh-id<TAB>en-id`).
+    """
+
+    def __init__(self, folder: Path, pair: str, settings: BuccSettings | None = None) -> None:
+        self.pair, self.settings = pair, settings or BuccSettings()
+        self.langs = [base_language(code) for code in pair.split("-")]
+        found = [name for name in DEVELOPMENT if (folder / f"{pair}.{name}.gold").is_file()]
+        if not found:
+            raise DataError(f"{folder}: no {pair}.training.gold, {pair}.dev.gold or {pair}.sample.gold; expected one")
+        self.name, self.dev = found[0], read_bucc(folder, pair, found[0])
+        has_test = (folder / f"{pair}.{TEST}.gold").is_file()
+        self.test = read_bucc(folder, pair, TEST) if has_test else None
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Both sides of every split."""
+        splits = [split for split in (self.dev, self.test) if split]
+        sides = [text for split in splits for text in split.src], [text for split in splits for text in split.tgt]
+        return dict(zip(self.langs, sides, strict=True))
+
+    def score(self, sentences: Sentences, identity: Identity) -> Result:
+        """Mines every split and scores what is above the threshold."""
+        dev = self._mine(self.dev, sentences)
+        if self.test is None:
+            name, split, pairs, chosen = self.name, self.dev, dev, dev.threshold
+            accepted, protocol = cross_fitted(dev), "threshold cross-fitted"
+        else:
+            pairs = self._mine(self.test, sentences)
+            name, split, chosen = TEST, self.test, dev.threshold
+            accepted, protocol = pairs.scores >= chosen, f"threshold from {self.name}"
+        signer = Signer(identity, "bucc", data_sha256([*self.dev.paths, *(self.test.paths if self.test else [])]))
+        size = f"{len(split.src)}x{len(split.tgt)}"
+        scores = [
+            *self._scores(signer, name, protocol, size, pairs, accepted),
+            *self._scores(signer, name, "gold-optimal threshold", size, pairs, pairs.scores >= pairs.threshold),
+        ]
+        shown = Mined(pairs.scores, pairs.correct, pairs.src_ids, pairs.tgt_ids, pairs.gold, chosen)
+        return Result(scores, mined=shown)
+
+    def _mine(self, split: BuccSplit, sentences: Sentences) -> Mined:
+        """Mines one split; `threshold` is the one that is best by its own gold."""
+        src, tgt = list(dict.fromkeys(split.src)), list(dict.fromkeys(split.tgt))
+        vectors = sentences.vectors(src, self.langs[0]), sentences.vectors(tgt, self.langs[1])
+        with counting("mining", len(src)) as tell:
+            near = nearest_both_ways(*vectors, self.settings.k, tell=tell)
+        pairs = mine(*near, self.settings.margin)
+        src_ids, tgt_ids = _ids_of_single(split.src, split.src_ids), _ids_of_single(split.tgt, split.tgt_ids)
+        names = [(src_ids.get(src[i]), tgt_ids.get(tgt[j])) for i, j in zip(pairs.src, pairs.tgt, strict=True)]
+        kept = np.array([place for place, (a, b) in enumerate(names) if a and b], dtype=np.int64)
+        gold = set(split.gold)
+        correct = np.array([names[place] in gold for place in kept], dtype=bool)
+        best = best_threshold(pairs.scores[kept], correct, len(gold))
+        return Mined(
+            pairs.scores[kept], correct, [names[place][0] or "" for place in kept],
+            [names[place][1] or "" for place in kept], split.gold, best.value,
+        )  # fmt: skip
+
+    def _scores(
+        self, signer: Signer, name: str, protocol: str, size: str, pairs: Mined, accepted: np.ndarray
+    ) -> list[Score]:
+        correct, extracted = int(pairs.correct[accepted].sum()), int(accepted.sum())
+        sample = extraction(pairs, accepted)
+        low, high = interval(sample)
+        settings = {"split": name, "size": size, "margin": self.settings.margin.value, "k": self.settings.k}
+        values = {
+            "precision": 100 * correct / max(1, extracted),
+            "recall": 100 * correct / len(pairs.gold),
+            "f1": value_of(sample),
+        }
+        subset = f"{self.pair} {name}"
+        return [
+            Score(
+                "bucc", subset, protocol, metric, value, len(pairs.gold), signer.sign(protocol, metric, **settings),
+                *((low, high, sample) if metric == "f1" else (None, None, None)),
+            )
+            for metric, value in values.items()
+        ]  # fmt: skip
+
+
+def cross_fitted(pairs: Mined) -> np.ndarray:
+    """Which pairs are accepted when each half of the sources is judged by the threshold best for the other half."""
+    halves = np.array([_half(name) for name in pairs.src_ids], dtype=np.int64)
+    gold = Counter(_half(src) for src, _ in pairs.gold)
+    accepted = np.zeros(len(halves), dtype=bool)
+    for half in (0, 1):
+        others = halves != half
+        threshold = best_threshold(pairs.scores[others], pairs.correct[others], max(1, gold[1 - half]))
+        accepted |= (halves == half) & (pairs.scores >= threshold.value)
+    return accepted
+
+
+def extraction(pairs: Mined, accepted: np.ndarray) -> Extraction:
+    """The accepted pairs by source sentence, with the gold ones."""
+    extracted = Counter(name for name, taken in zip(pairs.src_ids, accepted, strict=True) if taken)
+    right = zip(pairs.src_ids, accepted & pairs.correct, strict=True)
+    correct = Counter(name for name, taken in right if taken)
+    gold = Counter(src for src, _ in pairs.gold)
+    ids = sorted({*extracted, *gold})
+    counts = [np.array([counter[name] for name in ids], dtype=np.int64) for counter in (extracted, correct, gold)]
+    return Extraction(ids, *counts)
+
+
+def read_bucc(folder: Path, pair: str, split: str) -> BuccSplit:
+    """Reads one split.
+
+    Args:
+        folder: Where the files are.
+        pair: Such as zh-en.
+        split: sample, dev, training or test.
+
+    Returns:
+        Its sentences and gold pairs.
+
+    Raises:
+        DataError: A missing file, a repeated id, an empty sentence, or gold with ids that are in neither file.
+    """
+    codes = pair.split("-")
+    paths = [folder / f"{pair}.{split}.{end}" for end in (*codes, "gold")]
+    for path in paths:
+        if not path.is_file():
+            raise DataError(f"{path}: not found; expected the BUCC files {', '.join(p.name for p in paths)}")
+    sides = [_read_side(path) for path in paths[:2]]
+    known = [set(ids) for ids, _ in sides]
+    gold = list[tuple[str, str]]()
+    for number, (src, tgt) in read_table(paths[2], [0, 1]):
+        for name, ids, path in ((src, known[0], paths[0]), (tgt, known[1], paths[1])):
+            if name not in ids:
+                raise DataError(f"{paths[2]}:{number}: id {name!r} is not in {path.name}; expected gold of that file")
+        gold.append((src, tgt))
+    if len(set(gold)) < len(gold):
+        raise DataError(f"{paths[2]}: {len(gold) - len(set(gold))} gold pairs are repeated; expected each once")
+    return BuccSplit(paths, *sides[0], *sides[1], gold)
+
+
+def _read_side(path: Path) -> tuple[list[str], list[str]]:
+    first: dict[str, int] = {}
+    texts = []
+    for number, (name, text) in read_table(path, [0, 1]):
+        if name in first:
+            raise DataError(f"{path}:{number}: id {name!r} was used on line {first[name]}; expected ids that differ")
+        first[name] = number
+        texts.append(text)
+    return list(first), texts
+
+
+def _ids_of_single(texts: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
+    """Ids of sentences that stand once in their file: as in LASER's script, repeated ones are mined but not counted."""
+    counts = Counter(texts)
+    return {text: name for text, name in zip(texts, ids, strict=True) if counts[text] == 1}
+
+
+def _half(name: str) -> int:
+    return zlib.crc32(name.encode()) % 2

@@ -1,0 +1,84 @@
+"""Two evaluations side by side, with the chance that a difference is noise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualmoco.errors import DataError
+from dualmoco.evaluation.bootstrap import RESAMPLES, Difference, compare_samples
+from dualmoco.evaluation.score import Score
+from dualmoco.progress import counting
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One figure under two models."""
+
+    a: Score
+    b: Score
+    difference: Difference | None
+    """None where the figure cannot be resampled."""
+
+
+def read_scores(path: Path) -> list[Score]:
+    """Reads a file that `dualmoco evaluate --json` wrote.
+
+    Args:
+        path: The file.
+
+    Returns:
+        Its scores.
+
+    Raises:
+        DataError: Not such a file.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        return [Score.from_json(score) for score in content]
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}; expected a file of evaluate --json") from None
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: not a list of scores ({error}); expected a file of evaluate --json") from None
+
+
+def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0) -> list[Compared]:
+    """Compares the figures that two evaluations share, by paired bootstrap.
+
+    Args:
+        a: Scores of one model.
+        b: Scores of another.
+        resamples: How often the test items are drawn anew.
+        seed: Of the draws.
+
+    Returns:
+        The figures of `a` that `b` has too, in the order of `a`.
+
+    Raises:
+        DataError: Nothing in common, or the same name over other test data.
+    """
+    others = {score.key: score for score in b}
+    shared = [(score, others[score.key]) for score in a if score.key in others]
+    if not shared:
+        raise DataError("the two files share no score; expected evaluations of the same tasks")
+    for one, other in shared:
+        if _data(one) != _data(other):
+            raise DataError(
+                f"{' '.join(one.key)}: test data {_data(one)} against {_data(other)}; expected the same test files"
+            )
+    compared = []
+    with counting("comparing", len(shared), " scores") as tell:
+        for one, other in shared:
+            both = one.sample is not None and other.sample is not None
+            difference = compare_samples(one.sample, other.sample, resamples, seed) if both else None  # type: ignore[arg-type]
+            compared.append(Compared(one, other, difference))
+            tell(1)
+    return compared
+
+
+def _data(score: Score) -> str:
+    """The checksum of the test files, which a signature holds."""
+    parts = dict(part.partition(":")[::2] for part in score.signature.split("|"))
+    return parts.get("data", "")

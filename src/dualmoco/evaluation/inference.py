@@ -1,0 +1,57 @@
+"""Natural language inference with the head a model was trained with (appendix B): accuracy on labelled pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dualmoco.corpus.nli import read_nli
+from dualmoco.errors import DataError
+from dualmoco.evaluation.bootstrap import interval
+from dualmoco.evaluation.encoder import Identity
+from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sentences import Sentences
+from dualmoco.evaluation.task import Result
+from dualmoco.evaluation.testfiles import existing
+from dualmoco.multitask import load_classifier
+
+BATCH = 4096
+
+
+class Inference:
+    """A file of premises, hypotheses and labels, judged by the classifier in a model's folder."""
+
+    def __init__(self, path: Path, model: Path) -> None:
+        self.path = existing(path, "labelled NLI pairs")
+        self.classifier, self.lang = load_classifier(model)
+        self.examples = list(read_nli(path))
+        if not self.examples:
+            raise DataError(f"{path}: no labelled examples; expected premise, hypothesis and label")
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Premises and hypotheses."""
+        return {self.lang: [text for example in self.examples for text in (example.premise, example.hypothesis)]}
+
+    def score(self, sentences: Sentences, identity: Identity) -> Result:
+        """Accuracy of the three labels."""
+        premises = torch.from_numpy(sentences.vectors([example.premise for example in self.examples], self.lang))
+        hypotheses = torch.from_numpy(sentences.vectors([example.hypothesis for example in self.examples], self.lang))
+        if premises.shape[1] != self.classifier.width:
+            raise DataError(
+                f"vectors of width {premises.shape[1]} for a head of width {self.classifier.width}: "
+                "no treatment that cuts the width can be used with NLI"
+            )
+        with torch.inference_mode():
+            batches = zip(premises.split(BATCH), hypotheses.split(BATCH), strict=True)
+            found = torch.cat([self.classifier.compare(u, v).argmax(dim=1) for u, v in batches]).numpy()
+        sample = Hits((found == np.array([example.label for example in self.examples])).astype(np.float64))
+        low, high = interval(sample, 200)
+        signature = Signer(identity, "nli", data_sha256([self.path])).sign("trained head", "accuracy")
+        name = self.path.name
+        return Result([
+            Score("nli", name, "trained head", "accuracy", value_of(sample), len(found), signature, low, high, sample)
+        ])  # fmt: skip

@@ -1,0 +1,102 @@
+"""Paraphrases in Quora's layout: judging given pairs, and finding them among all questions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.errors import DataError
+from dualmoco.evaluation.bootstrap import interval
+from dualmoco.evaluation.encoder import Identity
+from dualmoco.evaluation.sample import Ranking, value_of
+from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sentences import Sentences
+from dualmoco.evaluation.task import Result
+from dualmoco.evaluation.testfiles import existing, read_table
+from dualmoco.mining import best_threshold
+from dualmoco.neighbors import nearest
+from dualmoco.progress import counting
+
+NEIGHBORS = 20
+Pair = tuple[int, int]
+
+
+class Paraphrases:
+    """Files of `label<TAB>sentence<TAB>sentence`: dev.tsv chooses the threshold, test.tsv is scored."""
+
+    def __init__(self, folder: Path, lang: str = "en") -> None:
+        self.lang = lang
+        self.paths = [existing(folder / name, "labelled pairs") for name in ("dev.tsv", "test.tsv")]
+        self.dev, self.test = (_read_pairs(path) for path in self.paths)
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """All questions."""
+        return {self.lang: [text for rows in (self.dev, self.test) for _, a, b in rows for text in (a, b)]}
+
+    def score(self, sentences: Sentences, identity: Identity) -> Result:
+        """Average precision and accuracy of judging pairs, average precision of finding them."""
+        signer = Signer(identity, "paraphrase", data_sha256(self.paths))
+        dev, test = self._cosines(self.dev, sentences), self._cosines(self.test, sentences)
+        labels = [np.array([label for label, _, _ in rows], dtype=np.int64) for rows in (self.dev, self.test)]
+        order = np.argsort(-dev, kind="stable")
+        chosen = best_threshold(dev[order], labels[0][order] == 1, int(labels[0].sum()))
+        correct = ((test >= chosen.value) & (labels[1] == 1)).sum()
+        f1 = 200 * correct / max(1, (test >= chosen.value).sum() + labels[1].sum())
+        accuracy = 100 * ((test >= chosen.value) == (labels[1] == 1)).mean()
+        ranking = Ranking(test, labels[1])
+        low, high = interval(ranking, 200)
+        n = len(test)
+        return Result([
+            Score("paraphrase", "test.tsv", "detection", "average precision", value_of(ranking), n,
+                  signer.sign("detection", "average precision"), low, high, ranking),
+            Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "f1", float(f1), n,
+                  signer.sign("detection, threshold from dev.tsv", "f1")),
+            Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "accuracy", float(accuracy), n,
+                  signer.sign("detection, threshold from dev.tsv", "accuracy")),
+            self._mining_score(sentences, signer),
+        ])  # fmt: skip
+
+    def _cosines(self, rows: Sequence[tuple[int, str, str]], sentences: Sentences) -> np.ndarray:
+        return sentences.cosines([a for _, a, _ in rows], [b for _, _, b in rows], self.lang, self.lang)
+
+    def _mining_score(self, sentences: Sentences, signer: Signer) -> Score:
+        """How high the true paraphrases rank among all pairs of near neighbours; unlabelled pairs count as wrong."""
+        texts = list(dict.fromkeys(text for _, a, b in self.test for text in (a, b)))
+        rows = {text: row for row, text in enumerate(texts)}
+        gold = closure((rows[a], rows[b]) for label, a, b in self.test if label == 1)
+        vectors = sentences.vectors(texts, self.lang)
+        with counting("paraphrases", len(texts)) as tell:
+            near = nearest(vectors, vectors, NEIGHBORS + 1, tell=tell)
+        a, b = np.repeat(np.arange(len(texts)), near.ids.shape[1]), near.ids.ravel()
+        low, high = np.minimum(a, b), np.maximum(a, b)
+        keys, first = np.unique(low * len(texts) + high, return_index=True)
+        apart = (low != high)[first]
+        keys, scores = keys[apart], near.scores.ravel()[first][apart]
+        pairs = zip((keys // len(texts)).tolist(), (keys % len(texts)).tolist(), strict=True)
+        labels = np.array([pair in gold for pair in pairs], dtype=np.int64)
+        found = value_of(Ranking(scores, labels)) * labels.sum() / max(1, len(gold))  # those not found count as lost
+        signature = signer.sign("mining", "average precision", k=NEIGHBORS, sentences=len(texts))
+        return Score("paraphrase", "test.tsv", "mining", "average precision", float(found), len(gold), signature)
+
+
+def closure(pairs: Iterable[Pair]) -> set[Pair]:
+    """All pairs that follow when paraphrases of paraphrases are paraphrases, the lower number first."""
+    group: dict[int, set[int]] = {}
+    for a, b in pairs:
+        joined = group.get(a, {a}) | group.get(b, {b})
+        for member in joined:
+            group[member] = joined
+    return {(a, b) for a, members in group.items() for b in members if a < b}
+
+
+def _read_pairs(path: Path) -> list[tuple[int, str, str]]:
+    rows = []
+    for number, (label, a, b) in read_table(path, [0, 1, 2]):
+        if label not in ("0", "1"):
+            raise DataError(f"{path}:{number}: label {label!r}; expected 1 for a paraphrase or 0")
+        rows.append((int(label), a, b))
+    if len({label for label, _, _ in rows}) < 2:
+        raise DataError(f"{path}: all labels are {rows[0][0]}; expected both 0 and 1")
+    return rows

@@ -1,0 +1,94 @@
+"""The sentences that tasks ask for, each encoded once. Shapes: n sentences, D width."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from dualmoco.errors import DataError
+from dualmoco.evaluation.encoder import SentenceEncoder, check_language
+from dualmoco.neighbors import Floats
+from dualmoco.progress import counting
+from dualmoco.vectors import Vectors, check_vectors, unit_vectors
+
+CHUNK = 2048
+Texts = Mapping[str, Iterable[str]]
+
+
+class Sentences:
+    """Distinct sentences of each language with their unit vectors."""
+
+    def __init__(self, rows: Mapping[str, Mapping[str, int]], vectors: Mapping[str, Vectors]) -> None:
+        self.rows, self.arrays = rows, dict(vectors)
+
+    def vectors(self, texts: Sequence[str], lang: str) -> Vectors:
+        """Unit vectors (n, D) of sentences that were asked for, repeated ones repeated."""
+        rows = self.rows[lang]
+        result: Vectors = self.arrays[lang][[rows[text] for text in texts]]
+        return result
+
+    def cosines(self, a: Sequence[str], b: Sequence[str], a_lang: str, b_lang: str) -> Floats:
+        """Cosines (n,) of each sentence of `a` with the one beside it in `b`."""
+        cosines: Floats = np.einsum("nd,nd->n", self.vectors(a, a_lang), self.vectors(b, b_lang), dtype=np.float64)
+        return cosines
+
+    def texts(self, lang: str) -> list[str]:
+        """The distinct sentences of a language."""
+        return list(self.rows.get(lang, ()))
+
+
+def distinct_sentences(wanted: Iterable[Texts]) -> dict[str, dict[str, int]]:
+    """Numbers the distinct sentences of each language in the order they are first asked for."""
+    rows: dict[str, dict[str, int]] = {}
+    for texts in wanted:
+        for lang, side in texts.items():
+            known = rows.setdefault(lang, {})
+            for text in side:
+                known.setdefault(text, len(known))
+    return rows
+
+
+def encode_distinct(encoder: SentenceEncoder, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
+    """Encodes every distinct sentence once, as the encoder gives it.
+
+    Args:
+        encoder: Any encoder.
+        rows: Sentences of each language with their row numbers.
+
+    Returns:
+        Vectors (n, D) of each language.
+
+    Raises:
+        ModelError: The encoder lacks a language.
+        DataError: Vectors with NaN, or of different widths.
+    """
+    for lang in rows:
+        check_language(encoder, lang)
+    total = sum(map(len, rows.values()))
+    arrays: dict[str, Vectors] = {}
+    width: int | None = None
+    with counting("encoding", total) as tell:
+        for lang, known in rows.items():
+            texts = list(known)
+            order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # like lengths waste no padding
+            array: Vectors | None = None
+            for start in range(0, len(order), CHUNK):
+                chosen = order[start : start + CHUNK]
+                given = encoder.encode([texts[row] for row in chosen], lang=lang)
+                part = check_vectors(given, len(chosen), f"{encoder.identity.name} ({lang})", width)
+                width = part.shape[1]
+                if array is None:
+                    array = np.empty((len(texts), width), dtype=np.float32)
+                array[chosen] = part
+                tell(len(chosen))
+            if array is None:
+                raise DataError(f"no sentences of {lang} to encode; expected at least one")
+            arrays[lang] = array
+    return arrays
+
+
+def encode_sentences(encoder: SentenceEncoder, wanted: Iterable[Texts]) -> Sentences:
+    """Encodes what some tasks ask for; see `encode_distinct`."""
+    rows = distinct_sentences(wanted)
+    return Sentences(rows, {lang: unit_vectors(array) for lang, array in encode_distinct(encoder, rows).items()})

@@ -1,0 +1,198 @@
+"""Seven STS test sets in SentEval's layout (tables 3 and 9 of the paper), under every protocol the field has used.
+
+`all` correlates the pairs of a year together, as SimCSE does; `wmean` averages its subsets' correlations by their size,
+as the paper's main table does; `mean` averages them plainly. A number means little without that name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dualmoco.errors import DataError
+from dualmoco.evaluation.encoder import Identity
+from dualmoco.evaluation.sample import Correlation, value_of
+from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sentences import Sentences
+from dualmoco.evaluation.task import Result
+from dualmoco.evaluation.testfiles import existing, parse_score, read_table
+from dualmoco.neighbors import Floats
+
+LANG = "en"
+YEARS: dict[str, tuple[str, ...]] = {
+    "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "STS13": ("FNWN", "headlines", "OnWN"),  # SentEval leaves SMT out, whose licence is not free
+    "STS14": ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
+    "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+}
+SICK_FILES = ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
+SICK_TEST, SICK_ALL = "SICK-R", "SICK-R train+trial+test"
+SEVEN = (*YEARS, "STS-B", SICK_TEST)
+"""The sets of the paper's tables."""
+PROTOCOLS = ("all", "wmean", "mean")
+
+
+class Pairs(NamedTuple):
+    """Sentence pairs with gold similarities."""
+
+    a: Sequence[str]
+    b: Sequence[str]
+    gold: Sequence[float]
+    paths: Sequence[Path]
+
+
+class Sts:
+    """All sets of a folder that holds `STS/` and `SICK/`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sets: dict[str, dict[str, Pairs]] = {
+            year: {name: _read_subset(folder / "STS" / f"{year}-en-test", name) for name in subsets}
+            for year, subsets in YEARS.items()
+        }
+        benchmark = folder / "STS" / "STSBenchmark"
+        self.sets["STS-B"] = {"test": _read_benchmark(benchmark / "sts-test.csv")}
+        self.sets["STS-B dev"] = {"dev": _read_benchmark(benchmark / "sts-dev.csv")}
+        sick = [_read_sick(folder / "SICK" / name) for name in SICK_FILES]
+        self.sets[SICK_TEST] = {"test": sick[-1]}
+        self.sets[SICK_ALL] = {"all": _join(sick)}
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Both sentences of every pair."""
+        pairs = [pairs for subsets in self.sets.values() for pairs in subsets.values()]
+        return {LANG: [text for part in pairs for side in (part.a, part.b) for text in side]}
+
+    def score(self, sentences: Sentences, identity: Identity) -> Result:
+        """Spearman and Pearson of every subset, and of every set under each protocol."""
+        cosines = {
+            name: {part: sentences.cosines(pairs.a, pairs.b, LANG, LANG) for part, pairs in subsets.items()}
+            for name, subsets in self.sets.items()
+        }
+        scores = [score for name in self.sets for score in self._score_set(name, cosines[name], identity)]
+        return Result([*scores, *self._averages(scores, cosines, identity)])
+
+    def _score_set(self, name: str, cosines: dict[str, Floats], identity: Identity) -> list[Score]:
+        subsets = self.sets[name]
+        signer = Signer(identity, "sts", data_sha256(path for pairs in subsets.values() for path in pairs.paths))
+        scores = []
+        for ranks, metric in ((True, "spearman"), (False, "pearson")):
+            if len(subsets) > 1:
+                for part, pairs in subsets.items():
+                    sample = Correlation(cosines[part], np.array(pairs.gold), [len(pairs.gold)], ranks=ranks)
+                    scores.append(_scored(signer, f"{name}/{part}", "subset", metric, sample))
+            together = np.concatenate(list(cosines.values()))
+            gold = np.concatenate([np.array(pairs.gold) for pairs in subsets.values()])
+            sizes = [len(pairs.gold) for pairs in subsets.values()]
+            for protocol in PROTOCOLS:
+                groups = [len(gold)] if protocol == "all" else sizes
+                sample = Correlation(together, gold, groups, protocol == "wmean", ranks)
+                scores.append(_scored(signer, name, protocol, metric, sample))
+        return scores
+
+    def _averages(
+        self, scores: Sequence[Score], cosines: dict[str, dict[str, Floats]], identity: Identity
+    ) -> list[Score]:
+        """The last column of the paper's tables: the plain average of the seven sets."""
+        signer = Signer(
+            identity, "sts",
+            data_sha256(path for name in SEVEN for pairs in self.sets[name].values() for path in pairs.paths),
+        )  # fmt: skip
+        averages = []
+        for protocol in PROTOCOLS:
+            seven = [s for s in scores if s.subset in SEVEN and s.protocol == protocol and s.metric == "spearman"]
+            value = sum(score.value for score in seven) / len(SEVEN)
+            n = sum(score.n for score in seven)
+            averages.append(
+                Score("sts", "average of 7", protocol, "spearman", value, n, signer.sign(protocol, "spearman"),
+                      sample=self._joined(cosines) if protocol == "all" else None)
+            )  # fmt: skip
+        return averages
+
+    def _joined(self, cosines: dict[str, dict[str, Floats]]) -> Correlation:
+        predicted = [part for name in SEVEN for part in cosines[name].values()]
+        gold = [np.array(pairs.gold) for name in SEVEN for pairs in self.sets[name].values()]
+        sizes = [sum(len(pairs.gold) for pairs in self.sets[name].values()) for name in SEVEN]
+        return Correlation(np.concatenate(predicted), np.concatenate(gold), sizes, weighted=False)
+
+
+def _scored(signer: Signer, subset: str, protocol: str, metric: str, sample: Correlation) -> Score:
+    value = value_of(sample)
+    low, high = correlation_interval(sample, value)
+    signature = signer.sign(protocol, metric, subset=subset)
+    return Score("sts", subset, protocol, metric, value, len(sample.gold), signature, low, high, sample)
+
+
+def correlation_interval(sample: Correlation, value: float) -> tuple[float, float]:
+    """An approximate 95 % interval of a correlation in percent, by Fisher's transformation.
+
+    With ranks, the variance is Bonett and Wright's (2000). A mean of several groups is treated as one group of all
+    pairs.
+
+    Args:
+        sample: What was correlated.
+        value: Its correlation in percent.
+
+    Returns:
+        The ends of the interval.
+    """
+    share = np.clip(value / 100, -0.999999, 0.999999)
+    spread = np.sqrt((1 + share**2 / 2 if sample.ranks else 1.0) / max(1, len(sample.gold) - 3))
+    ends = 100 * np.tanh(np.arctanh(share) + 1.96 * spread * np.array([-1, 1]))
+    return float(ends[0]), float(ends[1])
+
+
+def read_scored_pairs(texts: Path, gold: Path, *, low: float = 0.0, high: float = 5.0) -> Pairs:
+    """A SemEval file of pairs and its file of gold scores; pairs without a score, an empty line, are not judged.
+
+    Args:
+        texts: `sentence<TAB>sentence` a line; further columns are passed over.
+        gold: A score or nothing a line.
+        low: Least possible score.
+        high: Greatest.
+
+    Returns:
+        The judged pairs.
+
+    Raises:
+        DataError: A missing file, another number of lines, a score out of range, or no score at all.
+    """
+    from dualmoco.corpus.text import read_lines
+
+    for path in (texts, gold):
+        existing(path, "an STS file in SentEval's layout")
+    rows, scores = read_table(texts, [0, 1]), list(read_lines(gold))
+    if len(rows) != len(scores):
+        raise DataError(f"{texts} has {len(rows):,} pairs, {gold} {len(scores):,} scores; expected as many in both")
+    judged = [
+        (cells[0], cells[1], parse_score(score.strip(), low, high, f"{gold}:{number}"))
+        for (number, cells), score in zip(rows, scores, strict=True)
+        if score.strip()
+    ]
+    if len(judged) < 2:
+        raise DataError(f"{gold}: {len(judged)} scores; expected at least two")
+    a, b, values = zip(*judged, strict=True)
+    return Pairs(a, b, values, [texts, gold])
+
+
+def _read_subset(folder: Path, name: str) -> Pairs:
+    return read_scored_pairs(folder / f"STS.input.{name}.txt", folder / f"STS.gs.{name}.txt")
+
+
+def _read_benchmark(path: Path) -> Pairs:
+    rows = read_table(existing(path, "STS-B in SentEval's layout"), [4, 5, 6])
+    scores = [parse_score(cells[0], 0, 5, f"{path}:{number}") for number, cells in rows]
+    return Pairs([cells[1] for _, cells in rows], [cells[2] for _, cells in rows], scores, [path])
+
+
+def _read_sick(path: Path) -> Pairs:
+    rows = read_table(existing(path, "SICK in SentEval's layout"), [1, 2, 3], header=True)
+    scores = [parse_score(cells[2], 1, 5, f"{path}:{number}") for number, cells in rows]
+    return Pairs([cells[0] for _, cells in rows], [cells[1] for _, cells in rows], scores, [path])
+
+
+def _join(parts: Sequence[Pairs]) -> Pairs:
+    a, b, gold, paths = ([item for part in parts for item in part[field]] for field in range(4))
+    return Pairs(a, b, gold, paths)  # type: ignore[arg-type]

