@@ -412,7 +412,7 @@ def test_missing_model_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_empty_folder_is_no_model(tmp_path: Path) -> None:
     """A folder without a model is an error of one line."""
-    with pytest.raises(ModelError, match=r"^[^\n]*: neither a model folder nor a hub name [^\n]*$"):
+    with pytest.raises(ModelError, match=r"^[^\n]*: cannot be opened as a model: [^\n]*$"):
         build_encoder(EncoderConfig(lang="en", name=str(tmp_path)), [])
     with pytest.raises(ModelError, match=r"no modules\.json; expected a folder saved by dualmoco train \(RUN/model\)$"):
         load_encoders(tmp_path)

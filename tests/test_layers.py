@@ -20,6 +20,7 @@ LAYERS = [
     ["corpus"],
     ["batching"],
     ["modelfolder"],
+    ["hub"],
     ["encoders"],
     ["objectives"],
     ["multitask"],

@@ -18,7 +18,6 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling, StaticEmbedding
-from sentence_transformers.util import is_sentence_transformer_model
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
@@ -26,6 +25,7 @@ from transformers.utils.logging import disable_progress_bar
 from dualmoco.config import EncoderConfig, Kind
 from dualmoco.corpus.tokenizer import PAD, train_tokenizer
 from dualmoco.errors import ModelError
+from dualmoco.hub import fetch_model
 from dualmoco.modelfolder import check_folder
 
 Features = dict[str, Tensor]
@@ -252,19 +252,16 @@ def _open(name: str | Path) -> SentenceTransformer:
 
 def _open_any(name: str) -> SentenceTransformer | Transformer:
     """A model of sentence-transformers whole, of transformers as the one module it is."""
-    folder = Path(name)
-    if folder.is_dir():
-        check_folder(folder)
+    folder = Path(name) if Path(name).is_dir() else fetch_model(name)
+    check_folder(folder)
+    if (folder / "modules.json").is_file():
+        return _open(folder)
     disable_progress_bar()
     try:
-        if not is_sentence_transformer_model(name):
-            plain: Transformer = Transformer(name, model_kwargs={"use_safetensors": True})
-            return plain
+        plain: Transformer = Transformer(str(folder), model_kwargs={"use_safetensors": True})
+        return plain
     except LOADING_ERRORS as error:
-        raise ModelError(
-            f"{name}: neither a model folder nor a hub name that can be loaded from here: {_first_line(error)}"
-        ) from None
-    return _open(name)
+        raise ModelError(f"{name}: cannot be opened as a model: {_first_line(error)}") from None
 
 
 def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | StaticEmbedding:

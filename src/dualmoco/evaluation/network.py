@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from dualmoco.encoders import Encoder, OpenedModel, encode_texts, open_model
 from dualmoco.errors import ModelError
 from dualmoco.evaluation.encoder import Identity, check_language
+from dualmoco.hub import fetch_model
 from dualmoco.modelfolder import folder_sha256
 from dualmoco.vectors import Vectors
 
@@ -70,50 +68,18 @@ def open_network(name: str, pooling: str | None = None, *, prompt: str = "", tit
         ModelError: No such folder, or a model that cannot be loaded safely or in this way.
     """
     folder = _model_folder(name)
-    opened = open_model(str(folder) if folder else name, pooling)
-    checksum = folder_sha256(folder) if folder else weights_sha256(opened)
+    opened = open_model(str(folder), pooling)
     prompt = prompt or opened.prompt
     described = f"{opened.pooling}, prompt {prompt!r}" if prompt else opened.pooling
-    return NetworkEncoder(opened, Identity(title or name, checksum, described), prompt)
-
-
-def weights_sha256(opened: OpenedModel) -> str:
-    """The checksum of a model that lies in no folder.
-
-    Args:
-        opened: The model.
-
-    Returns:
-        A checksum over its weights, its tokenizers and the settings of its modules.
-    """
-    digest = hashlib.sha256()
-    for encoder in _networks(opened):
-        for name, tensor in sorted(encoder.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        for layer in encoder.layers:
-            module: Any = layer
-            settings = module.get_config_dict() if hasattr(module, "get_config_dict") else {}
-            digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-        digest.update(_tokenizer_text(encoder).encode())
-    return digest.hexdigest()
-
-
-def _tokenizer_text(encoder: Encoder) -> str:
-    """A tokenizer's vocabulary and rules and the length it cuts at, without what encoding sets and resets."""
-    first: Any = encoder.layers[0]
-    tokenizer = getattr(first.tokenizer, "backend_tokenizer", first.tokenizer)
-    rules = json.loads(tokenizer.to_str()) if hasattr(tokenizer, "to_str") else tokenizer.get_vocab()
-    kept = {name: rule for name, rule in rules.items() if name not in ("truncation", "padding")}
-    return json.dumps([kept, first.max_seq_length], sort_keys=True)
+    return NetworkEncoder(opened, Identity(title or name, folder_sha256(folder), described), prompt)
 
 
 def _networks(opened: OpenedModel) -> list[Encoder]:
     return list(opened.encoders.values()) if isinstance(opened.encoders, dict) else [opened.encoders]
 
 
-def _model_folder(name: str) -> Path | None:
-    """The folder that a name stands for: itself, or the model in a run's; None for a hub name."""
+def _model_folder(name: str) -> Path:
+    """The folder that a name stands for: itself, the model in a run's, or what the hub gives."""
     path = Path(name)
     if path.is_dir():
         return path / "model" if (path / "config.yaml").is_file() and (path / "model").is_dir() else path
@@ -121,4 +87,4 @@ def _model_folder(name: str) -> Path | None:
         raise ModelError(f"{name}: a file; expected a model folder such as runs/demo/model, or words:{name}")
     if path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2:
         raise ModelError(f"{name}: no such folder; expected a model folder such as runs/demo/model, or a hub name")
-    return None
+    return fetch_model(name)

