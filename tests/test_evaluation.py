@@ -15,7 +15,7 @@ from dualmoco.evaluation.bucc import Bucc, BuccSettings, read_bucc
 from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.evaluate import Fitting, evaluate
 from dualmoco.evaluation.lexicon import Lexicon, csls_order
-from dualmoco.evaluation.paraphrase import closure
+from dualmoco.evaluation.paraphrase import Paraphrases, closure
 from dualmoco.evaluation.retrieval import BitextRetrieval
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import SEVEN, Sts
@@ -196,6 +196,13 @@ def test_lexicon_counts_any_translation(tmp_path: Path) -> None:
 def test_paraphrases_of_paraphrases() -> None:
     """1-2 and 2-3 make 1-3."""
     assert closure([(1, 2), (3, 2), (7, 8)]) == {(1, 2), (1, 3), (2, 3), (7, 8)}
+
+
+def test_paraphrases_with_broken_bytes_are_read(tmp_path: Path) -> None:
+    """Quora's files hold bytes that are not UTF-8; a mark stands in their place."""
+    for name in ("dev.tsv", "test.tsv"):
+        (tmp_path / name).write_bytes(b"1\tgo \xe2 on\tgo on\tx\n0\ta b c\td e f\ty\n")
+    assert "go \ufffd on" in Paraphrases(tmp_path).texts()["en"]
 
 
 def test_treatments_are_fitted_and_signed(data: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ LAYERS = [
     ["errors", "interruption", "progress", "storage", "version"],
     ["config"],
     ["vectors"],
-    ["contrast", "metrics", "neighbors"],
+    ["contrast", "metrics", "neighbors", "pooling"],
     ["mining"],
     ["corpus"],
     ["batching"],

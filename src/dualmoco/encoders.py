@@ -27,6 +27,7 @@ from dualmoco.corpus.tokenizer import PAD, train_tokenizer
 from dualmoco.errors import ModelError
 from dualmoco.hub import fetch_model
 from dualmoco.modelfolder import check_folder
+from dualmoco.pooling import FIRST_LAST, FirstLastPooling
 
 Features = dict[str, Tensor]
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
@@ -159,7 +160,7 @@ def open_model(name: str, pooling: str | None = None) -> OpenedModel:
 
     Args:
         name: Folder or hub name.
-        pooling: mean, max or cls, in place of the model's own; a model that has none pools by mean unless told.
+        pooling: mean, max, cls or first-last, not the model's own; a model without any pools by mean unless told.
 
     Returns:
         Its encoders, whose vectors are of unit length only if the model makes them so, on the CPU.
@@ -277,6 +278,9 @@ def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | St
 
 
 def _pooled(first: Transformer, pooling: str) -> Encoder:
+    if pooling == FIRST_LAST:
+        first.model.config.output_hidden_states = True
+        return Encoder([first, FirstLastPooling(first.get_embedding_dimension())])
     return Encoder([first, Pooling(first.get_embedding_dimension(), pooling_mode=pooling)])
 
 

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dualmoco.vectors import Vectors
+from dualmoco.vectors import VectorRows, Vectors
 
 SPARE = 2
 TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
 PLACES = 6  # decimal places of a similarity; beyond them the lower row number comes first
 RESCORED_ROWS = 1024
+KEYS_AT_ONCE = 65_536
 UNSEEN = -2.0  # below every cosine
 Tell = Callable[[int], object]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -40,13 +41,44 @@ class Neighbors:
         return means
 
 
+class Candidates:
+    """The c best rows of the other side seen so far for each of n rows, in no guaranteed order among equals."""
+
+    def __init__(self, scores: Tensor, ids: Tensor) -> None:
+        self.scores, self.ids = scores, ids  # (n, c), scores falling
+
+    @classmethod
+    def empty(cls, rows: int, kept: int) -> Candidates:
+        """None seen yet."""
+        return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
+
+    def offer(self, rows: slice, scores: Tensor, first_id: int) -> None:
+        """Takes similarities (rows, columns) of some rows with the others from `first_id` on.
+
+        Most rows find nothing better in a tile than they have: only those that do are sorted.
+        """
+        improved = (scores.amax(dim=1) > self.scores[rows, -1]).nonzero()[:, 0]
+        if len(improved):
+            best, places = scores[improved].topk(min(self.scores.shape[1], scores.shape[1]), dim=1)
+            self._keep(improved + rows.start, best, places + first_id)
+
+    def merge(self, other: Candidates) -> None:
+        """Takes the candidates of the same rows among other rows of the other side."""
+        self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
+
+    def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
+        together = torch.cat([self.scores[rows], scores], dim=1)
+        self.scores[rows], order = together.topk(self.scores.shape[1], dim=1)
+        self.ids[rows] = torch.cat([self.ids[rows], ids], dim=1).gather(1, order)
+
+
 def nearest_both_ways(
-    src: Vectors, tgt: Vectors, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+    src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
 ) -> tuple[Neighbors, Neighbors]:
     """Neighbours of every source among the targets and of every target among the sources.
 
     Args:
-        src: Unit vectors (n, D), in memory or memory-mapped.
+        src: Unit vectors (n, D), in memory or on disk.
         tgt: Unit vectors (m, D).
         k: How many neighbours; fewer where the other side has fewer rows.
         tile: Rows and columns scored at once; changes speed, never the result.
@@ -55,35 +87,95 @@ def nearest_both_ways(
     Returns:
         Neighbours of the sources, (n, k), and of the targets, (m, k).
     """
-    forward, backward = _Best(len(src), len(tgt), k), _Best(len(tgt), len(src), k)
-    for rows, columns, scores in _tiles(src, tgt, tile, tell):
-        forward.offer(rows, scores, columns.start)
-        backward.offer(columns, scores.T, rows.start)
-    return forward.settle(src, tgt, k), backward.settle(tgt, src, k)
+    forward, backward = scan(src, tgt, slice(0, len(src)), k, tile=tile, tell=tell)
+    return settle(forward, src, tgt, k), settle(backward, tgt, src, k)
 
 
 def nearest(
-    queries: Vectors,
-    keys: Vectors,
-    k: int,
-    *,
-    tile: tuple[int, int] = TILE,
-    tell: Tell | None = None,
+    queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
 ) -> Neighbors:
     """Neighbours of every query among the keys; arguments as in `nearest_both_ways`."""
-    best = _Best(len(queries), len(keys), k)
-    for rows, columns, scores in _tiles(queries, keys, tile, tell):
+    best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
+    for rows, columns, scores in _tiles(queries, keys, slice(0, len(queries)), tile, tell):
         best.offer(rows, scores, columns.start)
-    return best.settle(queries, keys, k)
+    return settle(best, queries, keys, k)
+
+
+def scan(
+    src: VectorRows, tgt: VectorRows, rows: slice, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+) -> tuple[Candidates, Candidates]:
+    """Candidates from one block of sources against all targets; blocks can be scanned anywhere and merged.
+
+    Args:
+        src: Unit vectors (n, D).
+        tgt: Unit vectors (m, D).
+        rows: The block of sources.
+        k: How many neighbours are wanted in the end.
+        tile: Rows and columns scored at once.
+        tell: Is told how many sources are done.
+
+    Returns:
+        Candidates of the block's sources among the targets, and of every target among the block's sources.
+    """
+    count = rows.stop - rows.start
+    forward = Candidates.empty(count, min(k + SPARE, len(tgt)))
+    backward = Candidates.empty(len(tgt), min(k + SPARE, len(src)))
+    for block, columns, scores in _tiles(src, tgt, rows, tile, tell):
+        forward.offer(slice(block.start - rows.start, block.stop - rows.start), scores, columns.start)
+        backward.offer(columns, scores.T, block.start)
+    return forward, backward
+
+
+def settle(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int) -> Neighbors:
+    """Scores candidates in double precision and orders them by score, then by number.
+
+    Where the last candidate kept is so close that another one might belong among the k, the row is searched anew.
+
+    Args:
+        candidates: Of every query, among all keys.
+        queries: Unit vectors (n, D).
+        keys: Unit vectors (m, D).
+        k: How many neighbours to keep.
+
+    Returns:
+        The k nearest keys of every query.
+    """
+    k = min(k, len(keys))
+    ids, rough = candidates.ids.numpy(), candidates.scores.numpy()
+    scores = np.empty(ids.shape, dtype=np.float64)
+    for start in range(0, len(ids), RESCORED_ROWS):
+        rows = slice(start, start + RESCORED_ROWS)
+        scores[rows] = np.einsum("nd,ncd->nc", queries[rows], keys[ids[rows]], dtype=np.float64)
+    scores = scores.round(PLACES)
+    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    found = Neighbors(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
+    if ids.shape[1] < len(keys):
+        floor = found.scores[:, -1] - _tolerance(queries.shape[1])
+        for row in np.flatnonzero(rough[:, -1] >= floor).tolist():
+            found.ids[row], found.scores[row] = _search_exactly(queries[row : row + 1], keys, k, floor[row])
+    return found
+
+
+def _search_exactly(query: Vectors, keys: VectorRows, k: int, floor: float) -> tuple[Ids, Floats]:
+    """Neighbours of one query (1, D) among all keys that may score above the floor."""
+    ids, scores = [], []
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        block = keys[start : start + KEYS_AT_ONCE]
+        near = np.flatnonzero(torch.mv(_tensor(block), _tensor(query[0])).numpy() >= floor)
+        ids.append(near + start)
+        scores.append(np.einsum("d,cd->c", query[0], block[near], dtype=np.float64).round(PLACES))
+    all_ids, all_scores = np.concatenate(ids), np.concatenate(scores)
+    order = np.lexsort((all_ids, -all_scores))[:k]
+    return all_ids[order], all_scores[order]
 
 
 def _tiles(
-    src: Vectors, tgt: Vectors, tile: tuple[int, int], tell: Tell | None
+    src: VectorRows, tgt: VectorRows, rows: slice, tile: tuple[int, int], tell: Tell | None
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yields similarities (rows, columns) and which rows and columns they are of; each overwrites the one before."""
     room = torch.empty(tile[0] * tile[1])
-    for top in range(0, len(src), tile[0]):
-        queries = _tensor(src[top : top + tile[0]])
+    for top in range(rows.start, rows.stop, tile[0]):
+        queries = _tensor(src[top : min(top + tile[0], rows.stop)])
         for left in range(0, len(tgt), tile[1]):
             keys = _tensor(tgt[left : left + tile[1]])
             scores = room[: len(queries) * len(keys)].view(len(queries), len(keys))
@@ -91,57 +183,6 @@ def _tiles(
             yield slice(top, top + len(queries)), slice(left, left + len(keys)), scores
         if tell:
             tell(len(queries))
-
-
-class _Best:
-    """The c best candidates seen so far for each of n rows, and what is made of them in the end."""
-
-    def __init__(self, rows: int, others: int, k: int) -> None:
-        self.others = others
-        self.kept = min(k + SPARE, others)
-        self.scores = torch.full((rows, self.kept), UNSEEN)  # (n, c), falling
-        self.ids = torch.zeros(rows, self.kept, dtype=torch.int64)  # (n, c)
-
-    def offer(self, rows: slice, scores: Tensor, first_id: int) -> None:
-        """Takes similarities (rows, columns) of some rows with the others from `first_id` on.
-
-        Most rows find nothing better in a tile than they have: only those that do are sorted.
-        """
-        improved = (scores.amax(dim=1) > self.scores[rows, -1]).nonzero()[:, 0]
-        if not len(improved):
-            return
-        candidates, places = scores[improved].topk(min(self.kept, scores.shape[1]), dim=1)
-        changed = improved + rows.start
-        together = torch.cat([self.scores[changed], candidates], dim=1)
-        ids = torch.cat([self.ids[changed], places + first_id], dim=1)
-        self.scores[changed], order = together.topk(self.kept, dim=1)
-        self.ids[changed] = ids.gather(1, order)
-
-    def settle(self, queries: Vectors, keys: Vectors, k: int) -> Neighbors:
-        """Scores the candidates in double precision and orders them by score, then by number."""
-        k = min(k, self.others)
-        ids, rough = self.ids.numpy(), self.scores.numpy()
-        scores = np.empty(ids.shape, dtype=np.float64)
-        for start in range(0, len(ids), RESCORED_ROWS):
-            rows = slice(start, start + RESCORED_ROWS)
-            scores[rows] = np.einsum("nd,ncd->nc", queries[rows], keys[ids[rows]], dtype=np.float64)
-        scores = scores.round(PLACES)
-        order = np.lexsort((ids, -scores), axis=1)[:, :k]
-        found = Neighbors(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
-        if self.kept < self.others:
-            floor = found.scores[:, -1] - _tolerance(queries.shape[1])  # what might, exactly, be among the k
-            for row in np.flatnonzero(rough[:, -1] >= floor).tolist():
-                found.ids[row], found.scores[row] = _search_exactly(queries[row], keys, k, floor[row])
-        return found
-
-
-def _search_exactly(query: Vectors, keys: Vectors, k: int, floor: float) -> tuple[Ids, Floats]:
-    """Neighbours of one query whose candidates were too close to be sure none is missing."""
-    rough = torch.mv(_tensor(keys), _tensor(query)).numpy()  # (m,)
-    ids = np.flatnonzero(rough >= floor)
-    scores = np.einsum("d,cd->c", query, keys[ids], dtype=np.float64).round(PLACES)
-    order = np.lexsort((ids, -scores))[:k]
-    return ids[order], scores[order]
 
 
 def _tolerance(width: int) -> float:

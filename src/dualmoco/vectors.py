@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from dualmoco.errors import DataError
 
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
+
+
+class VectorRows(Protocol):
+    """Vectors (n, D) in memory or on disk, read by rows."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and D."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any) -> Vectors:
+        """The vectors of a slice or of an array of row numbers, in memory."""
 
 
 def check_vectors(vectors: Any, count: int, name: str, width: int | None = None) -> Vectors:

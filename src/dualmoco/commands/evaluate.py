@@ -42,7 +42,7 @@ def add(verbs: Any) -> None:
     evaluate.add_argument(
         "--pairs", default="zh-en", metavar="XX-YY", help="language pairs, by commas; all for every pair there is"
     )
-    evaluate.add_argument("--pooling", default="auto", help="auto is the model's own; mean, max or cls overrule it")
+    evaluate.add_argument("--pooling", default="auto", help="auto is the model's own; mean, max, cls or first-last")
     evaluate.add_argument("--prompt", default="", metavar="TEXT", help="put before every sentence")
     evaluate.add_argument("--margin", default="distance", help="of mining: distance, ratio or absolute")
     evaluate.add_argument("--neighbors", type=int, default=3, metavar="K", help="of mining")

@@ -58,11 +58,12 @@ def _matches(pattern: str, root: str | Path) -> list[str]:
     return sorted(glob.glob(pattern, root_dir=root, recursive=True))
 
 
-def read_lines(path: Path) -> Iterator[str]:
+def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
     """Yields the lines of a UTF-8 file without their line ends, a byte order mark or a carriage return.
 
     Args:
         path: A text file; .gz, .xz, .bz2 and .zst are unpacked on the way.
+        errors: `replace` puts a mark in the place of bytes that are not UTF-8.
 
     Yields:
         One line.
@@ -74,7 +75,7 @@ def read_lines(path: Path) -> Iterator[str]:
     try:
         with open_binary(path) as stream:
             for raw in stream:
-                line = raw.decode("utf-8")
+                line = raw.decode("utf-8", errors)
                 number += 1
                 yield (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r\n")
     except UnicodeDecodeError as error:

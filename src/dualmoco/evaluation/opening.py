@@ -12,6 +12,7 @@ from dualmoco.evaluation.network import open_network
 from dualmoco.evaluation.packages import open_package
 from dualmoco.evaluation.precomputed import open_precomputed
 from dualmoco.evaluation.wordvectors import open_words
+from dualmoco.pooling import FIRST_LAST
 
 AUTO = "auto"
 OPENERS: dict[str, Callable[[str], SentenceEncoder]] = {
@@ -27,7 +28,7 @@ def open_encoder(name: str, pooling: str = AUTO, *, prompt: str = "") -> Sentenc
     Args:
         name: A model folder, a run folder or a hub name; `package:NAME`, an installed package; `words:FILE` or
             `words:en=FILE,zh=FILE`, averaged word vectors; `embeddings:FOLDER`, vectors made elsewhere.
-        pooling: `auto` for the model's own, or mean where it has none; mean, max or cls to overrule it.
+        pooling: `auto` for the model's own, or mean where it has none; mean, max, cls or first-last to overrule it.
         prompt: Put before every sentence, for example "query: "; empty for the one that the model names, if any.
 
     Returns:
@@ -38,7 +39,7 @@ def open_encoder(name: str, pooling: str = AUTO, *, prompt: str = "") -> Sentenc
         ModelError: A name that stands for no model, or a model that cannot be loaded safely.
         DataError: A file of vectors that cannot be read as such.
     """
-    poolings = [AUTO, *(choice.value for choice in Pooling)]
+    poolings = [AUTO, *(choice.value for choice in Pooling), FIRST_LAST]
     if pooling not in poolings:
         raise ConfigError(f"pooling {pooling!r}: expected one of {', '.join(poolings)}")
     prefix, colon, rest = name.partition(":")

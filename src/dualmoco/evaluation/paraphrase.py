@@ -92,8 +92,8 @@ def closure(pairs: Iterable[Pair]) -> set[Pair]:
 
 
 def _read_pairs(path: Path) -> list[tuple[int, str, str]]:
-    rows = []
-    for number, (label, a, b) in read_table(path, [0, 1, 2]):
+    rows = []  # Quora's own files hold some bytes that are not UTF-8
+    for number, (label, a, b) in read_table(path, [0, 1, 2], errors="replace"):
         if label not in ("0", "1"):
             raise DataError(f"{path}:{number}: label {label!r}; expected 1 for a paraphrase or 0")
         rows.append((int(label), a, b))

@@ -57,13 +57,16 @@ def read_aligned_sentences(src: Path, tgt: Path) -> tuple[list[str], list[str]]:
     return sides
 
 
-def read_table(path: Path, columns: Sequence[int], *, header: bool = False) -> list[tuple[int, list[str]]]:
+def read_table(
+    path: Path, columns: Sequence[int], *, header: bool = False, errors: str = "strict"
+) -> list[tuple[int, list[str]]]:
     """Some columns of a tab-separated file.
 
     Args:
         path: The file, plain or compressed.
         columns: Their numbers from 0.
         header: Whether the first line names the columns.
+        errors: `replace` puts a mark in the place of bytes that are not UTF-8.
 
     Returns:
         Each line's number and its cells, none of them empty.
@@ -72,7 +75,7 @@ def read_table(path: Path, columns: Sequence[int], *, header: bool = False) -> l
         DataError: A line with fewer columns or with an empty cell, or no line at all.
     """
     rows = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, errors=errors), start=1):
         if header and number == 1:
             continue
         cells = line.split("\t")

