@@ -20,7 +20,9 @@ SPARE = 2
 TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
 PLACES = 6  # decimal places of a similarity; beyond them the lower row number comes first
 RESCORED_ROWS = 1024
-KEYS_AT_ONCE = 65_536
+KEYS_AT_ONCE = 16_384
+UNSURE_ROWS = 256
+PAIRS_AT_ONCE = 32_768
 UNSEEN = -2.0  # below every cosine
 Tell = Callable[[int], object]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
@@ -87,7 +89,7 @@ def nearest_both_ways(
     Returns:
         Neighbours of the sources, (n, k), and of the targets, (m, k).
     """
-    forward, backward = scan(src, tgt, slice(0, len(src)), k, tile=tile, tell=tell)
+    forward, backward = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, tell=tell)
     return settle(forward, src, tgt, k), settle(backward, tgt, src, k)
 
 
@@ -96,46 +98,47 @@ def nearest(
 ) -> Neighbors:
     """Neighbours of every query among the keys; arguments as in `nearest_both_ways`."""
     best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
-    for rows, columns, scores in _tiles(queries, keys, slice(0, len(queries)), tile, tell):
+    everything = slice(0, len(queries)), slice(0, len(keys))
+    for rows, columns, scores in _tiles(queries, keys, *everything, tile, tell):
         best.offer(rows, scores, columns.start)
     return settle(best, queries, keys, k)
 
 
 def scan(
-    src: VectorRows, tgt: VectorRows, rows: slice, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
-) -> tuple[Candidates, Candidates]:
-    """Candidates from one block of sources against all targets; blocks can be scanned anywhere and merged.
+    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, *, tile: tuple[int, int] = TILE,
+    tell: Tell | None = None,
+) -> tuple[Candidates, Candidates]:  # fmt: skip
+    """Candidates from one block of sources against one of targets; blocks can be scanned anywhere and merged.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
         rows: The block of sources.
+        columns: The block of targets.
         k: How many neighbours are wanted in the end.
         tile: Rows and columns scored at once.
         tell: Is told how many sources are done.
 
     Returns:
-        Candidates of the block's sources among the targets, and of every target among the block's sources.
+        Candidates of the block's sources among its targets, and of its targets among its sources.
     """
-    count = rows.stop - rows.start
-    forward = Candidates.empty(count, min(k + SPARE, len(tgt)))
-    backward = Candidates.empty(len(tgt), min(k + SPARE, len(src)))
-    for block, columns, scores in _tiles(src, tgt, rows, tile, tell):
-        forward.offer(slice(block.start - rows.start, block.stop - rows.start), scores, columns.start)
-        backward.offer(columns, scores.T, block.start)
+    forward = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
+    backward = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
+    for above, across, scores in _tiles(src, tgt, rows, columns, tile, tell):
+        forward.offer(_within(above, rows), scores, across.start)
+        backward.offer(_within(across, columns), scores.T, above.start)
     return forward, backward
 
 
-def settle(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int) -> Neighbors:
+def settle(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int, *, exact: bool = True) -> Neighbors:
     """Scores candidates in double precision and orders them by score, then by number.
-
-    Where the last candidate kept is so close that another one might belong among the k, the row is searched anew.
 
     Args:
         candidates: Of every query, among all keys.
         queries: Unit vectors (n, D).
         keys: Unit vectors (m, D).
         k: How many neighbours to keep.
+        exact: Whether to search a row anew where the last candidate kept is so close that another might be among the k.
 
     Returns:
         The k nearest keys of every query.
@@ -146,43 +149,64 @@ def settle(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
     for start in range(0, len(ids), RESCORED_ROWS):
         rows = slice(start, start + RESCORED_ROWS)
         scores[rows] = np.einsum("nd,ncd->nc", queries[rows], keys[ids[rows]], dtype=np.float64)
-    scores = scores.round(PLACES)
+    scores = np.where(rough > UNSEEN, scores.round(PLACES), -np.inf)
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
     found = Neighbors(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
-    if ids.shape[1] < len(keys):
+    if exact and ids.shape[1] < len(keys):
         floor = found.scores[:, -1] - _tolerance(queries.shape[1])
-        for row in np.flatnonzero(rough[:, -1] >= floor).tolist():
-            found.ids[row], found.scores[row] = _search_exactly(queries[row : row + 1], keys, k, floor[row])
+        unsure = np.flatnonzero(rough[:, -1] >= floor)
+        for start in range(0, len(unsure), UNSURE_ROWS):
+            rows_again = unsure[start : start + UNSURE_ROWS]
+            found.ids[rows_again], found.scores[rows_again] = _search_exactly(
+                queries[rows_again], keys, k, floor[rows_again]
+            )
     return found
 
 
-def _search_exactly(query: Vectors, keys: VectorRows, k: int, floor: float) -> tuple[Ids, Floats]:
-    """Neighbours of one query (1, D) among all keys that may score above the floor."""
-    ids, scores = [], []
+def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -> tuple[Ids, Floats]:
+    """Neighbours of a few queries (q, D) among all keys that may score above each one's floor."""
+    rows, ids, scores = [], [], []
     for start in range(0, len(keys), KEYS_AT_ONCE):
         block = keys[start : start + KEYS_AT_ONCE]
-        near = np.flatnonzero(torch.mv(_tensor(block), _tensor(query[0])).numpy() >= floor)
-        ids.append(near + start)
-        scores.append(np.einsum("d,cd->c", query[0], block[near], dtype=np.float64).round(PLACES))
-    all_ids, all_scores = np.concatenate(ids), np.concatenate(scores)
-    order = np.lexsort((all_ids, -all_scores))[:k]
-    return all_ids[order], all_scores[order]
+        rough = torch.mm(_tensor(queries), _tensor(block).T).numpy()  # (q, block)
+        row, key = np.nonzero(rough >= floor[:, None])
+        rows.append(row)
+        ids.append(key + start)
+        scores.append(_rescored(queries, block, row, key))
+    row, key, score = np.concatenate(rows), np.concatenate(ids), np.concatenate(scores)
+    order = np.lexsort((key, -score, row))
+    first = np.searchsorted(row[order], np.arange(len(queries)))  # where each query's candidates begin
+    best = order[first[:, None] + np.arange(k)]  # (q, k)
+    return key[best], score[best]
+
+
+def _rescored(queries: Vectors, keys: Vectors, row: Ids, key: Ids) -> Floats:
+    """Cosines of pairs of rows in double precision, rounded."""
+    scores = np.empty(len(row), dtype=np.float64)
+    for start in range(0, len(row), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        scores[part] = np.einsum("pd,pd->p", queries[row[part]], keys[key[part]], dtype=np.float64)
+    return scores.round(PLACES)
 
 
 def _tiles(
-    src: VectorRows, tgt: VectorRows, rows: slice, tile: tuple[int, int], tell: Tell | None
+    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], tell: Tell | None
 ) -> Iterator[tuple[slice, slice, Tensor]]:
     """Yields similarities (rows, columns) and which rows and columns they are of; each overwrites the one before."""
     room = torch.empty(tile[0] * tile[1])
     for top in range(rows.start, rows.stop, tile[0]):
         queries = _tensor(src[top : min(top + tile[0], rows.stop)])
-        for left in range(0, len(tgt), tile[1]):
-            keys = _tensor(tgt[left : left + tile[1]])
+        for left in range(columns.start, columns.stop, tile[1]):
+            keys = _tensor(tgt[left : min(left + tile[1], columns.stop)])
             scores = room[: len(queries) * len(keys)].view(len(queries), len(keys))
             torch.mm(queries, keys.T, out=scores)
             yield slice(top, top + len(queries)), slice(left, left + len(keys)), scores
         if tell:
             tell(len(queries))
+
+
+def _within(part: slice, whole: slice) -> slice:
+    return slice(part.start - whole.start, part.stop - whole.start)
 
 
 def _tolerance(width: int) -> float:

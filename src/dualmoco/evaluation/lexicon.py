@@ -17,12 +17,12 @@ from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
 from dualmoco.evaluation.testfiles import existing
-from dualmoco.neighbors import Floats, Ids, Neighbors, nearest_both_ways
+from dualmoco.neighbors import Floats, Ids, nearest, nearest_both_ways
 from dualmoco.progress import counting
+from dualmoco.vectors import Vectors
 
 DEPTHS = (1, 5)
 CSLS_NEIGHBORS = 10
-CANDIDATES = 50  # neighbours by cosine that CSLS orders anew
 
 
 class Lexicon:
@@ -44,11 +44,11 @@ class Lexicon:
         queries = list(self.translations)
         vectors = sentences.vectors(queries, self.langs[0]), sentences.vectors(self.words, self.langs[1])
         with counting("lexicon", len(queries), " words") as tell:
-            forward, backward = nearest_both_ways(*vectors, CANDIDATES, tell=tell)
+            forward, backward = nearest_both_ways(*vectors, CSLS_NEIGHBORS, tell=tell)
         rows = {word: row for row, word in enumerate(self.words)}
         gold = [{rows[word] for word in self.translations[query]} for query in queries]
         signer = Signer(identity, "lexicon", data_sha256([self.path]))
-        found = {"cosine": forward.ids, "csls": csls_order(forward, backward)}
+        found = {"cosine": forward.ids, "csls": nearest_by_csls(*vectors, backward.mean, DEPTHS[-1])}
         scores = []
         for protocol, ids in found.items():
             for depth in DEPTHS:
@@ -64,22 +64,24 @@ class Lexicon:
         return Result(scores)
 
 
-def csls_order(forward: Neighbors, backward: Neighbors, k: int = CSLS_NEIGHBORS) -> Ids:
-    """Neighbours in the order of CSLS (Conneau et al. 2018): 2 cos(x, y) - r(x) - r(y), r a mean of k neighbours.
+def nearest_by_csls(queries: Vectors, words: Vectors, near_words: Floats, k: int) -> Ids:
+    """The best words of each query by CSLS (Conneau et al. 2018): 2 cos(x, y) - r(x) - r(y).
+
+    r is the mean cosine with the nearest of the other side; hubs, words near everything, fall back. Half of it, without
+    r(x), which is the same for all words of a query, is one more product: -1/2 times r(y).
 
     Args:
-        forward: Neighbours of n queries, at least k.
-        backward: Neighbours of m words among the queries.
-        k: Neighbours in each mean.
+        queries: Unit vectors (n, D).
+        words: Unit vectors (m, D).
+        near_words: r of the words, shape (m,).
+        k: How many words.
 
     Returns:
-        Row numbers like `forward.ids`, the best first; hubs, words near everything, fall back.
+        Rows of the words, (n, k), the best first.
     """
-    near_words: Floats = backward.scores[:, :k].mean(axis=1)  # (m,)
-    scores = 2 * forward.scores - near_words[forward.ids]  # (n, c); r(x) is the same for all of x
-    order = np.lexsort((forward.ids, -scores), axis=1)
-    ordered: Ids = np.take_along_axis(forward.ids, order, axis=1)
-    return ordered
+    halves = np.full((len(queries), 1), -0.5, dtype=np.float32)
+    means = near_words.astype(np.float32)[:, None]
+    return nearest(np.hstack([queries, halves]), np.hstack([words, means]), k).ids
 
 
 def read_dictionary(path: Path) -> dict[str, list[str]]:
