@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dualmoco.config import load_config
 from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.training import train
 
 PAIRS = 600
 
@@ -18,6 +20,15 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "pairs.tsv"
     path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in generate_pairs(PAIRS, seed=1)), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small static English-Chinese model."""
+    out = tmp_path_factory.mktemp("tiny") / "run"
+    settings = ["data.train=[grammar:2000]", "data.heldout=100", "schedule.steps=20", "schedule.evaluate_every=20"]
+    train(load_config(Path(__file__).parents[1] / "recipes" / "tiny.yaml", [f"out={out}", *settings]))
+    return out / "model"
 
 
 @pytest.fixture

@@ -290,7 +290,9 @@ def test_demo_learns_and_finds_translations(tmp_path: Path, capsys: pytest.Captu
     before, after = map(float, scores.groups())
     assert after > before + 30
     assert shown.count("<- its translation") >= 1
-    assert "Nearest of 200 held-out zh sentences for some en ones" in shown
+    assert "nearest of 200 held-out zh sentences for some en ones" in shown
+    assert "Mining 66 pairs hidden in" in shown and "report.html" in shown
+    assert (tmp_path / "demo" / "pairs.tsv").is_file() and (tmp_path / "demo" / "report.html").is_file()
     assert f"SentenceTransformer('{out}/model').encode(texts, task='zh')" in shown
     assert (out / "model" / "modules.json").is_file() and not (out / "rubbish").exists()
 

@@ -8,27 +8,16 @@ from pathlib import Path
 import pytest
 
 from dualmoco.cli import build_parser
-from dualmoco.config import load_config
-from dualmoco.training import train
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small English-Chinese model."""
-    out = tmp_path_factory.mktemp("docs") / "run"
-    settings = ["data.train=[grammar:2000]", "data.heldout=100", "schedule.steps=20", "schedule.evaluate_every=20"]
-    train(load_config(ROOT / "recipes" / "tiny.yaml", [f"out={out}", *settings]))
-    return out / "model"
-
-
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_python_examples_run(page: Path, model: Path) -> None:
+def test_python_examples_run(page: Path, tiny_model: Path) -> None:
     """Every Python block runs as printed, but for the folder of the model."""
     for block in re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL):
-        code = re.sub(r'"runs/\w+/model"', repr(str(model)), block)
+        code = re.sub(r'"runs/\w+/model"', repr(str(tiny_model)), block)
         exec(compile(code, str(page), "exec"), {})
 
 

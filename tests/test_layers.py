@@ -28,6 +28,8 @@ LAYERS = [
     ["run"],
     ["training"],
     ["evaluation", "figures"],
+    ["embedding", "engines"],
+    ["bitext", "index"],
     ["report"],
     ["demo"],
     ["commands"],

@@ -14,12 +14,42 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from dualmoco.commands import compare, data, demo, evaluate, inspect, prepare, train, visualize
+from dualmoco.commands import (
+    compare,
+    data,
+    demo,
+    encode,
+    evaluate,
+    inspect,
+    mine,
+    paraphrases,
+    prepare,
+    score,
+    search,
+    similarity,
+    train,
+    visualize,
+)
 from dualmoco.errors import DualmocoError
 from dualmoco.version import VERSION
 
 EXIT_ERROR = 2
-VERBS = (data, prepare, inspect, train, evaluate, compare, visualize, demo)
+VERBS = (
+    data,
+    prepare,
+    inspect,
+    train,
+    evaluate,
+    compare,
+    visualize,
+    encode,
+    similarity,
+    search,
+    mine,
+    score,
+    paraphrases,
+    demo,
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

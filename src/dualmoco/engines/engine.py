@@ -1,0 +1,65 @@
+"""What an engine does, and the pieces of work it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from dualmoco.embedding.arrays import Precision, ShardedVectors, pack
+from dualmoco.embedding.backend import Backend
+from dualmoco.neighbors import Candidates, Tell, scan
+from dualmoco.vectors import check_vectors
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How sentences are encoded; enough for another process to open the same back-end."""
+
+    model: str
+    lang: str
+    backend: str
+    precision: Precision
+
+
+@dataclass(frozen=True)
+class Scanning:
+    """Two sides' vectors and how many neighbours are wanted."""
+
+    src: ShardedVectors
+    tgt: ShardedVectors
+    k: int
+
+
+class Block(NamedTuple):
+    """Some sources against some targets."""
+
+    number: int
+    rows: slice
+    columns: slice
+
+
+class Engine(Protocol):
+    """Runs pieces of work and gives back each when it is done, in any order."""
+
+    def encode(
+        self, work: Encoding, shards: Iterable[tuple[int, list[str]]], tell: Tell
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Packed vectors of each numbered shard."""
+
+    def scan(
+        self, work: Scanning, blocks: Sequence[Block], tell: Tell
+    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+        """Candidates of each block's sources among its targets, and of its targets among its sources."""
+
+
+def encode_shard(backend: Backend, texts: Sequence[str], precision: Precision) -> np.ndarray:
+    """Vectors of some sentences as they are stored; DataError if the back-end gave NaN."""
+    return pack(check_vectors(backend.encode(texts), len(texts), backend.name, backend.width), precision)
+
+
+def scan_block(work: Scanning, block: Block, tell: Tell | None = None) -> tuple[Candidates, Candidates]:
+    """Candidates of one block, both ways."""
+    return scan(work.src, work.tgt, block.rows, block.columns, work.k, tell=tell)

@@ -1,0 +1,31 @@
+"""Work done in this process, one piece after the other; the libraries below use all cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from dualmoco.embedding.backend import open_backend
+from dualmoco.engines.engine import Block, Encoding, Scanning, encode_shard, scan_block
+from dualmoco.neighbors import Candidates, Tell
+
+
+class LocalEngine:
+    """This process."""
+
+    def encode(
+        self, work: Encoding, shards: Iterable[tuple[int, list[str]]], tell: Tell
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Packed vectors of each shard, in order."""
+        backend = open_backend(work.model, work.lang, work.backend)
+        for number, texts in shards:
+            yield number, encode_shard(backend, texts, work.precision)
+            tell(len(texts))
+
+    def scan(
+        self, work: Scanning, blocks: Sequence[Block], tell: Tell
+    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+        """Candidates of each block, in order."""
+        for block in blocks:
+            yield block, *scan_block(work, block, tell)

@@ -1,0 +1,315 @@
+"""Mining, scoring and paraphrases of files: exact, resumable, the same however the work is cut."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from dualmoco.bitext.calibration import calibrate
+from dualmoco.bitext.mine import MineSettings, Side, mine_files
+from dualmoco.bitext.paraphrases import without_self
+from dualmoco.bitext.scanning import make_plan, scan_stores
+from dualmoco.cli import main
+from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.corpus.readers.sentences import read_sentence_pairs
+from dualmoco.corpus.readers.source import Source
+from dualmoco.embedding.arrays import ShardedVectors
+from dualmoco.engines.engine import Block, Scanning
+from dualmoco.engines.local import LocalEngine
+from dualmoco.errors import DataError
+from dualmoco.mining import ScoredPairs
+from dualmoco.model import Model
+from dualmoco.neighbors import Candidates, Tell, nearest, nearest_both_ways
+from dualmoco.vectors import unit_vectors
+
+
+def shards(folder: Path, count: int, seed: int, parts: int = 3) -> ShardedVectors:
+    """Random unit vectors in several files."""
+    vectors = unit_vectors(np.random.default_rng(seed).standard_normal((count, 12)).astype(np.float32))
+    paths = []
+    for number, part in enumerate(np.array_split(vectors, parts)):
+        paths.append(folder / f"{seed}-{number}.npy")
+        np.save(paths[-1], part)
+    return ShardedVectors(paths, 12)
+
+
+class Stopping(LocalEngine):
+    """Stops after some blocks, as a killed process does."""
+
+    def __init__(self, blocks: int) -> None:
+        self.left = blocks
+
+    def scan(
+        self, work: Scanning, blocks: Sequence[Block], tell: Tell
+    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+        """Scans until it stops."""
+        for found in super().scan(work, blocks, tell):
+            if not self.left:
+                raise KeyboardInterrupt
+            self.left -= 1
+            yield found
+
+
+@pytest.mark.parametrize("memory", [1, 100_000_000])
+def test_scanning_in_blocks_is_searching_everything(
+    tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the rectangle is cut, and in whichever order blocks come."""
+    monkeypatch.setattr("dualmoco.bitext.scanning.BLOCK_FLOPS", 2 * 12 * 1024 * 700)
+    src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)
+    plan = make_plan(src.shape, tgt.shape, 3, memory)
+    assert len(plan.blocks()) == (9 if memory == 1 else 3)
+    expected = nearest_both_ways(src[:], tgt[:], 3)
+
+    class Backwards(LocalEngine):
+        def scan(
+            self, work: Scanning, blocks: Sequence[Block], tell: Tell
+        ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+            yield from super().scan(work, blocks[::-1], tell)
+
+    for engine in (LocalEngine(), Backwards()):
+        found = scan_stores(src, tgt, 3, tmp_path / type(engine).__name__, engine, memory=memory)
+        for near, right in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(near.ids, right.ids)
+            np.testing.assert_array_equal(near.scores, right.scores)
+
+
+def test_scanning_goes_on_where_it_stopped(tmp_path: Path) -> None:
+    """Finished blocks are not scanned again; a damaged one is."""
+    src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)
+    expected = nearest_both_ways(src[:], tgt[:], 3)
+    folder = tmp_path / "scan"
+    with pytest.raises(KeyboardInterrupt):
+        scan_stores(src, tgt, 3, folder, Stopping(4), memory=1)
+    (folder / "block-000001.safetensors").unlink()
+    (folder / "slab-00001.safetensors").write_bytes(b"damaged")
+    counted = Stopping(7)
+    found = scan_stores(src, tgt, 3, folder, counted, memory=1)
+    assert counted.left == 0  # nine blocks: three kept, one removed, one of the damaged slab
+    for near, right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(near.ids, right.ids)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """English and Chinese text; the first forty lines of one are translations of the last forty of the other."""
+    folder = tmp_path_factory.mktemp("texts")
+    pairs = list(dict.fromkeys(generate_pairs(400, seed=11)))[:200]
+    english = [src for src, _ in pairs[:120]] + ["", pairs[0][0]]
+    chinese = [tgt for _, tgt in pairs[120:]] + [tgt for _, tgt in pairs[:40]]
+    paths = folder / "a.txt", folder / "b.txt"
+    for path, lines in zip(paths, (english, chinese), strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return paths
+
+
+def mined(files: tuple[Path, Path], model: Path, out: Path, *words: str) -> Path:
+    """Runs the command."""
+    options = ["--model", str(model), "--out", str(out), "--quiet", *words]
+    assert main(["mine", str(files[0]), str(files[1]), *options]) == 0
+    return out
+
+
+def test_output_is_the_same_however_the_work_is_cut(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
+    """Byte for byte: other memory, shards, threads, and a run that was interrupted."""
+    whole = mined(files, tiny_model, tmp_path / "whole.tsv").read_bytes()
+    assert whole.count(b"\n") > 40
+    sides = Side(files[0], "en"), Side(files[1], "zh")
+    for name, memory, threads in (("one", 1, 1), ("two", 10_000_000, 2)):
+        torch.set_num_threads(threads)
+        settings = MineSettings(str(tiny_model), memory=memory)
+        mine_files(*sides, settings, tmp_path / f"{name}.tsv", tmp_path / f"{name}.work", LocalEngine())
+        assert (tmp_path / f"{name}.tsv").read_bytes() == whole
+    torch.set_num_threads(2)
+
+
+def test_table_is_what_the_formula_says(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
+    """Scores, means and lines of every pair are worked out again from the sentences."""
+    out = mined(files, tiny_model, tmp_path / "pairs.tsv")
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
+    distinct = [list(dict.fromkeys(line for line in side if line)) for side in texts]
+    model = Model.load(tiny_model)
+    vectors = [
+        model.encode(side, lang=lang).astype(np.float64) for side, lang in zip(distinct, ("en", "zh"), strict=True)
+    ]
+    cosines = vectors[0] @ vectors[1].T
+    rows = [line.split("\t") for line in out.read_text(encoding="utf-8").splitlines()]
+    assert rows[0] == ["score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line"]
+    assert [float(row[0]) for row in rows[1:]] == sorted((float(row[0]) for row in rows[1:]), reverse=True)
+    for score, src, tgt, src_mean, tgt_mean, src_line, tgt_line in rows[1:]:
+        i, j = distinct[0].index(src), distinct[1].index(tgt)
+        means = np.sort(cosines[i])[-3:].mean(), np.sort(cosines[:, j])[-3:].mean()
+        assert float(src_mean) == pytest.approx(means[0], abs=3e-6)
+        assert float(tgt_mean) == pytest.approx(means[1], abs=3e-6)
+        assert float(score) == pytest.approx(cosines[i, j] - sum(means) / 2, abs=5e-6)
+        assert texts[0].index(src) == int(src_line) - 1 and texts[1].index(tgt) == int(tgt_line) - 1
+    origin = json.loads((tmp_path / "pairs.tsv.json").read_text(encoding="utf-8"))
+    assert len(origin["model_sha256"]) == len(origin["src_text_sha256"]) == 64 and origin["pairs"] == len(rows) - 1
+
+
+def test_every_format_holds_the_same_pairs(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
+    """Parquet and TMX, read by their own readers, give the pairs of the TSV; provenance is inside."""
+    tsv = mined(files, tiny_model, tmp_path / "p.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    expected = [tuple(line.split("\t")[1:3]) for line in tsv]
+    table = pq.read_table(mined(files, tiny_model, tmp_path / "p.parquet"))
+    assert list(zip(table["src"].to_pylist(), table["tgt"].to_pylist(), strict=True)) == expected
+    assert b"model_sha256" in table.schema.metadata
+    tmx = mined(files, tiny_model, tmp_path / "p.tmx")
+    assert list(read_sentence_pairs(Source(tmx, "en", "zh"), "auto")) == expected
+
+
+@pytest.mark.parametrize("retrieval", ["forward", "backward", "intersection"])
+def test_retrievals(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, retrieval: str) -> None:
+    """Forward has every source, backward every target, intersection fewer than either."""
+    counts = {"forward": 120, "backward": 120}
+    lines = mined(files, tiny_model, tmp_path / "p.tsv", "--retrieval", retrieval).read_text(encoding="utf-8")
+    pairs = len(lines.splitlines()) - 1
+    assert pairs == counts[retrieval] if retrieval in counts else pairs < 120
+
+
+def test_threshold_from_planted_pairs(
+    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Planted pairs choose the threshold and are not among the pairs written."""
+    planted = [pair for pair in dict.fromkeys(generate_pairs(300, seed=77))][:50]
+    (tmp_path / "known.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
+    out = mined(files, tiny_model, tmp_path / "p.tsv", "--planted", str(tmp_path / "known.tsv"), "--json")
+    result = json.loads(capsys.readouterr().out)
+    chosen = result["calibration"]
+    assert chosen["low"] <= result["threshold"] <= chosen["high"] or chosen["high"] - chosen["low"] < 0.1
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
+    for line in out.read_text(encoding="utf-8").splitlines()[1:]:
+        score, src, tgt, _, _, src_line, tgt_line = line.split("\t")
+        assert float(score) >= result["threshold"]
+        assert texts[0][int(src_line) - 1].strip() == src and texts[1][int(tgt_line) - 1].strip() == tgt
+
+
+def test_threshold_from_gold(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
+    """Line numbers of true pairs; numbers beyond the files are named."""
+    gold = tmp_path / "gold.tsv"
+    gold.write_text("".join(f"{line}\t{80 + line}\n" for line in range(2, 41)), encoding="utf-8")
+    mined(files, tiny_model, tmp_path / "p.tsv", "--gold", str(gold))
+    origin = json.loads((tmp_path / "p.tsv.json").read_text(encoding="utf-8"))
+    assert origin["calibration"]["known_pairs"] == 39 and origin["threshold"] == origin["calibration"]["value"]
+
+
+def test_calibration_of_pairs_that_were_never_mined() -> None:
+    """No known pair found is an error, not a threshold of infinity."""
+    pairs = ScoredPairs(np.array([0, 1]), np.array([0, 1]), np.array([0.5, 0.4]))
+    with pytest.raises(DataError, match="none of 2 known pairs was mined"):
+        calibrate(pairs, {0: 1, 1: 0})
+    found = calibrate(pairs, {0: 0, 1: 5})
+    assert found.threshold.recall == 0.5 and found.threshold.precision == 1
+
+
+def test_score_keeps_the_order_of_a_bitext(tiny_model: Path, tmp_path: Path) -> None:
+    """Every pair has its margin; a threshold drops the shuffled ones first."""
+    pairs = list(dict.fromkeys(generate_pairs(300, seed=21)))[:60]
+    wrong = [(a, pairs[(place + 7) % 60][1]) if place % 3 == 0 else (a, b) for place, (a, b) in enumerate(pairs)]
+    path = tmp_path / "bitext.tsv"
+    path.write_text("".join(f"{a}\t{b}\n" for a, b in wrong), encoding="utf-8")
+    words = ["score", str(path), "--model", str(tiny_model), "--out", str(tmp_path / "s.tsv")]
+    assert main(words) == 0
+    rows = [line.split("\t") for line in (tmp_path / "s.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    assert [(row[1], row[2]) for row in rows] == wrong
+    scores = np.array([float(row[0]) for row in rows])
+    assert scores[::3].mean() < np.delete(scores, np.s_[::3]).mean()
+    assert main([*words, "--threshold", str(np.median(scores))]) == 0
+    assert len((tmp_path / "s.tsv").read_text(encoding="utf-8").splitlines()) == 1 + (scores >= np.median(scores)).sum()
+
+
+def test_paraphrases_by_a_plain_loop(tiny_model: Path, tmp_path: Path) -> None:
+    """Each neighbour of each sentence once, itself excluded, scored by the margin."""
+    texts = list(dict.fromkeys(src for src, _ in generate_pairs(200, seed=31)))[:50]
+    path = tmp_path / "t.txt"
+    path.write_text("".join(f"{text}\n" for text in [*texts, texts[0]]), encoding="utf-8")
+    words = ["paraphrases", str(path), "--lang", "en", "--model", str(tiny_model), "--out", str(tmp_path / "p.tsv")]
+    assert main([*words, "--neighbors", "2"]) == 0
+    vectors = Model.load(tiny_model).encode(texts, lang="en").astype(np.float64)
+    cosines = (vectors @ vectors.T).round(6)
+    np.fill_diagonal(cosines, -2)
+    near = [sorted(range(50), key=lambda j: (-cosines[i, j], j))[:2] for i in range(50)]
+    means = [cosines[i, near[i]].mean() for i in range(50)]
+    expected = {tuple(sorted((i, j))): cosines[i, j] - (means[i] + means[j]) / 2 for i in range(50) for j in near[i]}
+    rows = [line.split("\t") for line in (tmp_path / "p.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    found = {(int(row[5]) - 1, int(row[6]) - 1): float(row[0]) for row in rows}
+    assert found.keys() == expected.keys()
+    assert all(found[key] == pytest.approx(expected[key], abs=3e-6) for key in found)
+
+
+def test_self_is_left_out_even_among_equals() -> None:
+    """With copies of a vector, the row itself may not be among its nearest; k others remain."""
+    vectors = unit_vectors(np.repeat(np.eye(3, dtype=np.float32), 4, axis=0))
+    near = without_self(nearest(vectors, vectors, 3), 2)
+    assert near.ids.shape == (12, 2) and not (near.ids == np.arange(12)[:, None]).any()
+
+
+def test_approximate_search_of_all_lists_is_exact(
+    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With every list looked at nothing is missed, and the recall says so."""
+    pytest.importorskip("faiss")
+    exact = mined(files, tiny_model, tmp_path / "exact.tsv").read_bytes()
+    capsys.readouterr()
+    near = mined(files, tiny_model, tmp_path / "near.tsv", "--approximate", "--probes", "1000", "--json").read_bytes()
+    assert near == exact and json.loads(capsys.readouterr().out)["recall"] == 1
+
+
+@pytest.mark.parametrize("lines", [1, 2])
+def test_tiny_files(tiny_model: Path, tmp_path: Path, lines: int) -> None:
+    """One line a side, and more neighbours asked for than there are sentences."""
+    pairs = list(generate_pairs(lines, seed=1))
+    for name, side in (("a", 0), ("b", 1)):
+        text = "".join(f"{pair[side]}\n" for pair in pairs)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    out = mined((tmp_path / "a", tmp_path / "b"), tiny_model, tmp_path / "p.tsv", "--neighbors", "9")
+    assert 2 <= len(out.read_text(encoding="utf-8").splitlines()) <= 1 + lines
+
+
+FAULTS: dict[str, tuple[list[str], str]] = {
+    "no model": ([], "train recipes/static-cpu.yaml"),
+    "ending": (["--model", "MODEL", "--out", "x.doc"], "x.doc: ends with .doc; expected one of .tsv, .parquet, .tmx"),
+    "language": (["--model", "MODEL", "--tgt", "fr"], "'fr'"),
+    "memory": (["--model", "MODEL", "--memory", "lots"], "--memory lots; expected a size"),
+    "margin": (["--model", "MODEL", "--margin", "wide"], "expected one of distance, ratio, absolute"),
+    "precision": (["--model", "MODEL", "--precision", "fp64"], "expected one of fp32, fp16, int8"),
+    "neighbours": (["--model", "MODEL", "--neighbors", "0"], "--neighbors 0; expected at least 1"),
+    "engine": (["--model", "MODEL", "--engine", "abacus"], "expected local or ray"),
+    "two thresholds": (["--model", "MODEL", "--threshold", "1", "--planted", "PAIRS"], "expected one of them"),
+    "gold": (["--model", "MODEL", "--gold", "PAIRS"], "expected two line numbers"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_wrong_input_is_one_line(
+    fault: str, files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2, one line, and no output file."""
+    (tmp_path / "pairs.tsv").write_text("a\tb\n", encoding="utf-8")
+    words, said = FAULTS[fault]
+    out = [] if "--out" in words else ["--out", str(tmp_path / "p.tsv")]
+    filled = [word.replace("MODEL", str(tiny_model)).replace("PAIRS", str(tmp_path / "pairs.tsv")) for word in words]
+    assert main(["mine", str(files[0]), str(files[1]), *out, *filled]) == 2
+    error = capsys.readouterr().err
+    assert said in error.splitlines()[-1] and not (tmp_path / "p.tsv").exists()
+
+
+def test_work_of_other_texts_is_refused(
+    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Vectors of another text are never silently reused."""
+    mined(files, tiny_model, tmp_path / "p.tsv", "--keep", "--work", str(tmp_path / "w"))
+    changed = tmp_path / "changed.txt"
+    shutil.copy(files[0], changed)
+    with changed.open("a", encoding="utf-8") as stream:
+        stream.write("One more line.\n")
+    words = ["--model", str(tiny_model), "--out", str(tmp_path / "q.tsv"), "--work", str(tmp_path / "w")]
+    assert main(["mine", str(changed), str(files[1]), *words]) == 2
+    assert "text_sha256" in capsys.readouterr().err and not (tmp_path / "q.tsv").exists()

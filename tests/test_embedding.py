@@ -1,0 +1,193 @@
+"""Vectors of text files on disk: shards, resumption, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualmoco.cli import main
+from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.embedding.arrays import Precision, ShardedVectors, pack, unpack
+from dualmoco.embedding.backend import open_backend
+from dualmoco.embedding.encode import EncodeSettings, encode_file
+from dualmoco.embedding.lines import lines_at, survey
+from dualmoco.embedding.store import open_store
+from dualmoco.engines.local import LocalEngine
+from dualmoco.errors import DataError, ModelError
+from dualmoco.vectors import Vectors, unit_vectors
+
+
+def random_units(count: int, width: int = 16, seed: int = 0) -> Vectors:
+    """Unit vectors in random directions."""
+    return unit_vectors(np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Some two hundred English lines, a few of them empty or repeated."""
+    lines = [src for src, _ in generate_pairs(200, seed=3)]
+    lines[7], lines[50], lines[120] = "", lines[0], f"  {lines[1]}  "
+    path = tmp_path / "text.en.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("precision", "least"), [("fp32", 1.0), ("fp16", 0.999999), ("int8", 0.9995)])
+def test_stored_vectors_keep_their_direction(precision: str, least: float) -> None:
+    """Unpacked vectors have unit length and nearly the direction they had."""
+    vectors = random_units(50, 64)
+    again = unpack(pack(vectors, Precision(precision)))
+    np.testing.assert_allclose(np.linalg.norm(again, axis=1), 1, atol=1e-5)
+    assert (vectors * again).sum(axis=1).min() >= least - 1e-6
+
+
+def test_shards_read_as_one_array(tmp_path: Path) -> None:
+    """Slices and row numbers of any shape give what the joined array gives."""
+    whole = random_units(23)
+    paths = []
+    for number, part in enumerate(np.split(whole, [5, 6, 20])):
+        paths.append(tmp_path / f"{number}.npy")
+        np.save(paths[-1], part)
+    shards = ShardedVectors(paths, 16)
+    assert shards.shape == (23, 16)
+    for rows in (slice(0, 23), slice(3, 9), slice(5, 6), slice(22, 40), slice(7, 7), slice(1, 20, 4)):
+        np.testing.assert_array_equal(shards[rows], whole[rows])
+    ids = np.array([[22, 0], [5, 5], [19, 6]])
+    np.testing.assert_array_equal(shards[ids], whole[ids])
+
+
+def test_lines_are_numbered_by_first_appearance(tmp_path: Path) -> None:
+    """Equal lines share a row, empty ones have none, spaces at the ends do not count."""
+    path = tmp_path / "t.txt"
+    path.write_text("b\n\na\n b \n \nc\n", encoding="utf-8")
+    lines = survey(path)
+    assert lines.rows.tolist() == [0, -1, 1, 0, -1, 2] and lines.first.tolist() == [0, 2, 5]
+    assert list(lines_at(path, [0, 3, 5])) == ["b", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "no sentence in 0 lines"), (b"\n \n", "no sentence in 2 lines"), (b"ok\n\xff\n", "t.txt:2: not UTF-8")],
+    ids=["empty", "blank", "invalid"],
+)
+def test_unusable_text_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    """One line says what is wrong and where."""
+    path = tmp_path / "t.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        survey(path)
+    with pytest.raises(DataError, match="no such file"):
+        survey(tmp_path / "none.txt")
+
+
+def settings(model: Path, **changes: object) -> EncodeSettings:
+    """Small shards."""
+    return EncodeSettings(**{"model": str(model), "lang": "en", "shard_rows": 32, **changes})  # type: ignore[arg-type]
+
+
+def test_store_holds_the_backend_s_vectors(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+    """Row by row, each distinct sentence once."""
+    store = encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine())
+    lines = [line.strip() for line in text.read_text(encoding="utf-8").splitlines()]
+    distinct = list(dict.fromkeys(line for line in lines if line))
+    assert store.count == len(distinct) and len(store.shards) == -(-len(distinct) // 32)
+    expected = open_backend(str(tiny_model), "en").encode(distinct)
+    np.testing.assert_allclose(store.vectors()[:], expected, atol=1e-6)
+    assert [lines[line] for line in store.first_lines()] == distinct
+    rows = [store.lines[number] for number, line in enumerate(lines) if line]
+    assert [distinct[row] for row in rows] == [line for line in lines if line]
+
+
+def test_interrupted_encoding_goes_on(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+    """What was written is not encoded again, and the result is that of an unbroken run."""
+    whole = encode_file(text, tmp_path / "whole", settings(tiny_model), LocalEngine())
+
+    def stop(number: int) -> None:
+        if number == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encode_file(text, tmp_path / "broken", settings(tiny_model), LocalEngine(), stop)
+    written: list[int] = []
+    again = encode_file(text, tmp_path / "broken", settings(tiny_model), LocalEngine(), written.append)
+    assert written == list(range(2, len(whole.shards)))
+    np.testing.assert_array_equal(again.vectors()[:], whole.vectors()[:])
+
+
+def test_damaged_shard_is_made_again(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+    """A flipped byte is found by its checksum, and only that shard is redone."""
+    store = encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine())
+    expected = np.array(store.vectors()[:])
+    path = tmp_path / "v" / "00002.npy"
+    content = bytearray(path.read_bytes())
+    content[-5] ^= 0xFF
+    path.write_bytes(content)
+    (tmp_path / "v" / "00003.npy").unlink()
+    written: list[int] = []
+    again = encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine(), written.append)
+    assert written == [2, 3]
+    np.testing.assert_array_equal(again.vectors()[:], expected)
+
+
+def test_vectors_of_something_else_are_refused(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+    """Another text, precision or language, and a folder of other files."""
+    encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine())
+    other = tmp_path / "other.txt"
+    other.write_text("Something else.\n", encoding="utf-8")
+    for path, changes, said in (
+        (other, {}, "text_sha256"), (text, {"precision": Precision.int8}, "precision 'fp32'; expected 'int8'"),
+        (text, {"lang": "zh"}, "lang 'en'; expected 'zh'"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=said):
+            encode_file(path, tmp_path / "v", settings(tiny_model, **changes), LocalEngine())
+    with pytest.raises(DataError, match="holds other files"):
+        encode_file(text, tmp_path, settings(tiny_model), LocalEngine())
+    with pytest.raises(DataError, match="not a folder of dualmoco encode"):
+        open_store(tmp_path)
+    with pytest.raises(ModelError, match="'fr'"):
+        encode_file(text, tmp_path / "w", settings(tiny_model, lang="fr"), LocalEngine())
+    assert not (tmp_path / "w").exists()
+
+
+def test_killed_encoding_goes_on(tiny_model: Path, tmp_path: Path) -> None:
+    """`kill -9` at any moment: run again, the command gives the same files as one that was left alone."""
+    text = tmp_path / "t.txt"
+    text.write_text(
+        "".join(f"{src} {n}\n" for n, (src, _) in enumerate(generate_pairs(3000, seed=4))), encoding="utf-8"
+    )
+
+    def words(out: str) -> list[str]:
+        options = ["--lang", "en", "--model", str(tiny_model), "--shard-rows", "40"]
+        return [sys.executable, "-m", "dualmoco", "encode", str(text), "--out", str(tmp_path / out), *options]
+
+    subprocess.run(words("whole"), check=True, capture_output=True)
+    process = subprocess.Popen(words("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while process.poll() is None and len(list((tmp_path / "killed").glob("*.npy"))) < 6:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    subprocess.run(words("killed"), check=True, capture_output=True)
+    files = sorted(path.name for path in (tmp_path / "whole").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "killed").iterdir() if not path.name.startswith("."))
+    for name in files:
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+
+
+def test_command_tells_what_it_made(
+    tiny_model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """JSON for machines; without a model, how to get one."""
+    words = ["encode", str(text), "--lang", "en", "--out", str(tmp_path / "v"), "--precision", "fp16"]
+    assert main([*words, "--model", str(tiny_model), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["lines"] == 200 and result["precision"] == "fp16" and result["shards"] == 1
+    assert np.load(tmp_path / "v" / "00000.npy").dtype == np.float16
+    assert main(words) == 2
+    assert "dualmoco train recipes/static-cpu.yaml" in capsys.readouterr().err
