@@ -7,15 +7,12 @@ python -m benchmarks.evaluation bucc
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import faiss
 import numpy as np
 
-from benchmarks.measure import peak_memory, print_machine, print_table
+from benchmarks.measure import print_machine, print_table, timed
 from dualmoco.evaluation.encoder import SentenceEncoder
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.opening import open_encoder
@@ -57,9 +54,9 @@ def measure_sts(encoder: SentenceEncoder, data: Path) -> None:
     def whole() -> None:
         evaluate(encoder, [Sts(data / "eval")])
 
-    rows = [_timed("encoding alone", alone), _timed("whole evaluation", whole)]
+    rows = [timed("encoding alone", alone), timed("whole evaluation", whole)]
     for _ in range(ROUNDS - 1):
-        rows += [_timed("encoding alone", alone), _timed("whole evaluation", whole)]
+        rows += [timed("encoding alone", alone), timed("whole evaluation", whole)]
     print_table(rows)
     seconds = {name: min(row["seconds"] for row in rows if row["what"] == name) for name in {r["what"] for r in rows}}
     print(f"{len(texts):,} distinct sentences; ratio {seconds['whole evaluation'] / seconds['encoding alone']:.3f}")
@@ -79,7 +76,7 @@ def measure_bucc(sources: int, targets: int, width: int) -> None:
     def peer() -> None:
         found["peer"] = _threshold(_search(src, tgt), _search(tgt, src), planted)
 
-    rows = [_timed("dualmoco, one pass", ours), _timed("two faiss.IndexFlatIP searches", peer)]
+    rows = [timed("dualmoco, one pass", ours), timed("two faiss.IndexFlatIP searches", peer)]
     print_table(rows)
     agree = len(set(found["ours"]) & set(found["peer"])) / max(1, len(found["peer"]))
     print(
@@ -105,14 +102,6 @@ def _search(queries: Vectors, keys: Vectors) -> Neighbors:
 
 def _random_units(count: int, width: int, generator: np.random.Generator) -> Vectors:
     return unit_vectors(generator.standard_normal((count, width), dtype=np.float32))
-
-
-def _timed(name: str, work: Callable[[], None]) -> dict[str, Any]:
-    with peak_memory() as peak:
-        start = time.perf_counter()
-        work()
-        seconds = time.perf_counter() - start
-    return {"what": name, "seconds": seconds, "peak MiB beyond the start": peak.extra_mib}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,15 @@ def peak_memory(*, children: bool = False) -> Iterator[Peak]:
     finally:
         ended.set()
         thread.join()
+
+
+def timed(name: str, work: Callable[[], object]) -> dict[str, Any]:
+    """Does some work and gives a row of a table: seconds, and the most memory held beyond what was held before."""
+    with peak_memory() as peak:
+        start = time.perf_counter()
+        work()
+        seconds = time.perf_counter() - start
+    return {"what": name, "seconds": seconds, "peak MiB beyond the start": peak.extra_mib}
 
 
 def in_new_process(module: str, *words: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import faiss
 import numpy as np
 import torch
 
-from benchmarks.measure import peak_memory, print_machine, print_table
+from benchmarks.measure import peak_memory, print_machine, print_table, timed
 from dualmoco.bitext.approximate import approximate_both_ways
 from dualmoco.config import load_config
 from dualmoco.corpus.pairs import load_pairs
@@ -68,7 +68,7 @@ def measure_exact(parsed: argparse.Namespace) -> None:
 
     rows = []
     for _ in range(2):
-        rows += [_timed("dualmoco, one pass", ours), _timed("two faiss.IndexFlatIP searches", peer)]
+        rows += [timed("dualmoco, one pass", ours), timed("two faiss.IndexFlatIP searches", peer)]
     print_table(rows)
     best = [min(row["seconds"] for row in rows[place::2]) for place in (0, 1)]
     same = set(_pairs(found["ours"])) & set(_pairs(found["peer"]))
@@ -87,14 +87,14 @@ def measure_approximate(parsed: argparse.Namespace) -> None:
         def ours() -> None:
             found["near"] = approximate_both_ways(sides[0], sides[1], K, probes=parsed.probes)
 
-        row = _timed(f"inverted lists, {parsed.probes} probes", ours)
+        row = timed(f"inverted lists, {parsed.probes} probes", ours)
         sample = np.sort(np.random.default_rng(1).choice(len(sides[0]), parsed.sample, replace=False))
         exact: dict[str, Neighbors] = {}
 
         def slow() -> None:
             exact["near"] = nearest(sides[0][sample], sides[1], K)
 
-        slow_row = _timed(f"exact, {parsed.sample:,} queries one way", slow)
+        slow_row = timed(f"exact, {parsed.sample:,} queries one way", slow)
         print_table([row, slow_row])
         one_pass = slow_row["seconds"] * len(sides[0]) / parsed.sample
         forward, backward = found["near"]
@@ -209,14 +209,6 @@ def _pairs(found: Any) -> Iterator[tuple[int, int]]:
 
 def _units(count: int, width: int, generator: np.random.Generator) -> Vectors:
     return unit_vectors(generator.standard_normal((count, width), dtype=np.float32))
-
-
-def _timed(name: str, work: Callable[[], None]) -> dict[str, Any]:
-    with peak_memory() as peak:
-        start = time.perf_counter()
-        work()
-        seconds = time.perf_counter() - start
-    return {"what": name, "seconds": seconds, "peak MiB beyond the vectors": peak.extra_mib}
 
 
 if __name__ == "__main__":

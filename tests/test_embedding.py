@@ -156,6 +156,13 @@ def test_vectors_of_something_else_are_refused(tiny_model: Path, text: Path, tmp
     assert not (tmp_path / "w").exists()
 
 
+def test_encoding_killed_at_its_very_start_goes_on(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+    """Half-written files of a run that never began its first shard do not stand in the way."""
+    (tmp_path / "v").mkdir()
+    (tmp_path / "v" / ".rows.npy.partial").write_bytes(b"half")
+    assert encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine()).count
+
+
 def test_killed_encoding_goes_on(tiny_model: Path, tmp_path: Path) -> None:
     """`kill -9` at any moment: run again, the command gives the same files as one that was left alone."""
     text = tmp_path / "t.txt"

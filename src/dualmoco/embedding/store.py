@@ -24,6 +24,8 @@ from dualmoco.storage import file_sha256, write_bytes, write_json
 from dualmoco.version import VERSION
 
 MANIFEST, ROWS = "manifest.json", "rows.npy"
+UNBORN = (ROWS, f".{ROWS}.partial", f".{MANIFEST}.partial")
+"""What a run killed before its first shard leaves behind."""
 SHARD_ROWS = 65_536
 
 
@@ -103,7 +105,7 @@ def open_or_start(folder: Path, key: StoreKey, width: int, lines: Lines) -> Stor
         DataError: The folder holds vectors of something else, or other files.
     """
     if not (folder / MANIFEST).exists():
-        if folder.exists() and any(path.name != ROWS for path in folder.iterdir()):
+        if folder.exists() and any(path.name not in UNBORN for path in folder.iterdir()):
             raise DataError(f"{folder}: holds other files; expected a new folder, or vectors of dualmoco encode")
         store = Store(folder, key, width, lines.rows, len(lines.first))
         stream = io.BytesIO()

@@ -1,0 +1,480 @@
+"""Tests of `dualmoco search`: hits against brute force, additions, interruptions, damage, inverted lists."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dualmoco
+from dualmoco.cli import main
+from dualmoco.commands.search import read_queries
+from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.embedding.arrays import Precision
+from dualmoco.errors import ConfigError, DataError, ModelError
+from dualmoco.index import building
+from dualmoco.index.building import BuildSettings, add_to_index, build_index
+from dualmoco.index.index import Hit, Index
+from dualmoco.index.manifest import IndexKind, read_manifest
+from dualmoco.index.part import TextFile, encode_texts
+from dualmoco.model import Model
+
+PAIRS = list(generate_pairs(300, seed=5))
+ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))
+QUERIES = [zh for _, zh in generate_pairs(20, seed=6)]
+
+
+def write(path: Path, lines: list[str]) -> Path:
+    """A text file."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def opened(tiny_model: Path) -> Model:
+    """The model, by the package's own door."""
+    return dualmoco.load(str(tiny_model))
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> list[TextFile]:
+    """English with an empty line and a repeated one before the rest, and Chinese."""
+    folder = tmp_path_factory.mktemp("texts")
+    english = write(folder / "a.en", [ENGLISH[7], "", f"  {ENGLISH[7]} ", *ENGLISH])
+    return [TextFile(english, "en"), TextFile(write(folder / "a.zh", CHINESE), "zh")]
+
+
+@pytest.fixture(scope="module")
+def exact(tiny_model: Path, texts: list[TextFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An exact index of both."""
+    folder = tmp_path_factory.mktemp("exact") / "index"
+    build_index(folder, texts, BuildSettings(str(tiny_model)))
+    return folder
+
+
+@pytest.fixture
+def copy(exact: Path, tmp_path: Path) -> Path:
+    """The exact index, to be changed."""
+    return Path(shutil.copytree(exact, tmp_path / "index"))
+
+
+def brute_force(model: Model, query: str, lang: str, files: list[TextFile], within: str | None = None) -> list[Hit]:
+    """Every distinct sentence by its plain dot product with a query, the highest first."""
+    vector = model.encode(query, lang=lang)[0].astype(np.float64)
+    hits = []
+    for file in files:
+        if within in (None, file.lang):
+            first: dict[str, int] = {}
+            for number, line in enumerate(file.path.read_text(encoding="utf-8").split("\n"), 1):
+                if line.strip():
+                    first.setdefault(line.strip(), number)
+            vectors = model.encode(list(first), lang=file.lang)
+            for (text, number), other in zip(first.items(), vectors, strict=True):
+                score = sum(a * float(b) for a, b in zip(vector.tolist(), other, strict=True))
+                hits.append(Hit(score, text, file.lang, file.path.name, number))
+    return sorted(hits, key=lambda hit: -hit.score)
+
+
+def assert_same(found: list[Hit], expected: list[Hit]) -> None:
+    """Hits are those expected, whatever the order of equal scores."""
+    assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected[: len(found)]], abs=2e-6)
+    places = {(hit.lang, hit.part, hit.text): hit for hit in expected}
+    for hit in found:
+        known = places[hit.lang, hit.part, hit.text]
+        assert hit.line == known.line and hit.score == pytest.approx(known.score, abs=2e-6)
+
+
+@pytest.mark.parametrize("within", [None, "en", "zh"])
+def test_hits_are_those_of_brute_force(exact: Path, opened: Model, texts: list[TextFile], within: str | None) -> None:
+    """Scores, texts, files and lines agree with a loop, in the whole index and in one language."""
+    found = Index.open(exact).search(QUERIES[:6], lang="zh", k=9, within=within)
+    assert [len(hits) for hits in found] == [9] * 6
+    for query, hits in zip(QUERIES, found, strict=False):
+        assert_same(hits, brute_force(opened, query, "zh", texts, within))
+
+
+def test_more_queries_than_a_batch(exact: Path) -> None:
+    """Queries answered together or one by one have the same hits."""
+    index = Index.open(exact)
+    together = index.search(CHINESE[:100], lang="zh", k=3)
+    assert together[70:73] == [index.search(query, lang="zh", k=3)[0] for query in CHINESE[70:73]]
+
+
+@pytest.mark.parametrize("precision", [Precision.fp16, Precision.int8])
+def test_smaller_vectors(
+    tiny_model: Path, texts: list[TextFile], exact: Path, precision: Precision, tmp_path: Path
+) -> None:
+    """Half precision and bytes take less room and find nearly the same."""
+    folder = tmp_path / "index"
+    build_index(folder, texts, BuildSettings(str(tiny_model), precision=precision))
+    sizes = [sum(path.stat().st_size for path in place.glob("parts/*/vectors/0*.npy")) for place in (folder, exact)]
+    assert sizes[0] < 0.6 * sizes[1]
+    found, true = (Index.open(place).search(QUERIES, lang="zh", k=5) for place in (folder, exact))
+    same = [len({hit.text for hit in a} & {hit.text for hit in b}) for a, b in zip(found, true, strict=True)]
+    assert sum(same) >= 0.9 * 5 * len(QUERIES)
+    assert found[0][0].score == pytest.approx(true[0][0].score, abs=0.01)
+
+
+def test_without_exact_matches(tiny_model: Path, opened: Model, tmp_path: Path) -> None:
+    """Sentences equal but for case, width, marks and spaces are left out, however many; all others stay."""
+    marks = ["", ".", "!", "!!", "...", " .", "?!", ". ", "~", " - "]
+    equal = [f"{text}{mark}".strip() for text in ("Go home", "go home", "GO  HOME", "ｇｏ ｈｏｍｅ") for mark in marks]
+    file = TextFile(write(tmp_path / "a.en", [*equal, *ENGLISH[:20]]), "en")
+    build_index(tmp_path / "index", [file], BuildSettings(str(tiny_model)))
+    index = Index.open(tmp_path / "index")
+    assert {hit.text for hit in index.search("Go home", lang="en", k=5)[0]} <= set(equal)
+    found = index.search(["Go home", ENGLISH[3]], lang="en", k=12, exact_match=False)
+    everything = brute_force(opened, "Go home", "en", [file])
+    assert_same(found[0], [hit for hit in everything if hit.text not in equal])
+    assert len(found[0]) == 12 and ENGLISH[3] not in [hit.text for hit in found[1]]
+
+
+def test_k_beyond_the_index_and_one_line(tiny_model: Path, tmp_path: Path) -> None:
+    """An index of one sentence gives that one, however many are asked for."""
+    build_index(tmp_path / "index", [TextFile(write(tmp_path / "a", ["你好。"]), "zh")], BuildSettings(str(tiny_model)))
+    hits = Index.open(tmp_path / "index").search("hello", lang="en", k=50)[0]
+    assert [(hit.text, hit.lang, hit.part, hit.line) for hit in hits] == [("你好。", "zh", "a", 1)]
+
+
+def test_index_is_self_contained(tiny_model: Path, tmp_path: Path) -> None:
+    """An index works after its files are gone, itself moved, and its model moved and named anew."""
+    file, model = write(tmp_path / "a.en", ENGLISH), Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    build_index(tmp_path / "index", [TextFile(file, "en")], BuildSettings(str(model)))
+    before = Index.open(tmp_path / "index").search(QUERIES, lang="zh")
+    file.unlink()
+    (tmp_path / "index").rename(tmp_path / "moved")
+    model.rename(tmp_path / "elsewhere")
+    with pytest.raises(ModelError, match="is not there; give its folder with --model"):
+        Index.open(tmp_path / "moved").search(QUERIES, lang="zh")
+    assert Index.open(tmp_path / "moved", str(tmp_path / "elsewhere")).search(QUERIES, lang="zh") == before
+
+
+def test_another_model_is_refused(copy: Path, tiny_model: Path, tmp_path: Path) -> None:
+    """A model with another checksum may neither search nor add."""
+    other = Path(shutil.copytree(tiny_model, tmp_path / "other"))
+    settings = other / "config_sentence_transformers.json"
+    settings.write_text(settings.read_text(encoding="utf-8") + "\n", encoding="utf-8")
+    with pytest.raises(ModelError, match=r"other: checksum .*; expected .*the model that made the index"):
+        Index.open(copy, str(other)).search("a", lang="en")
+    with pytest.raises(ModelError, match="the model that made the index"):
+        add_to_index(copy, [TextFile(write(tmp_path / "b", ["b"]), "en")], str(other))
+
+
+def test_adding_is_building_at_once(copy: Path, texts: list[TextFile], opened: Model, tmp_path: Path) -> None:
+    """An index that grew finds what brute force finds in all its files; old vectors are not touched."""
+    old = {path: path.stat().st_mtime_ns for path in copy.glob("parts/*/vectors/*")}
+    more = TextFile(write(tmp_path / "more.en", [en for en, _ in generate_pairs(80, seed=9)]), "en")
+    assert add_to_index(copy, [more]).rows == len(Index.open(copy)) > 600
+    assert {path: path.stat().st_mtime_ns for path in old} == old
+    for within in (None, "en"):
+        for query, hits in zip(QUERIES, Index.open(copy).search(QUERIES[:4], lang="zh", within=within), strict=False):
+            assert_same(hits, brute_force(opened, query, "zh", [*texts, more], within))
+    with pytest.raises(DataError, match=r"more.en: is in the index already, as more.en"):
+        add_to_index(copy, [more])
+    assert len(list((copy / "parts").iterdir())) == 3
+
+
+def test_failed_addition_changes_nothing(
+    copy: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither a bad file nor an interruption changes what an index finds; adding again then succeeds."""
+    before, manifest = Index.open(copy).search(QUERIES, lang="en"), (copy / "manifest.json").read_bytes()
+    good, bad = write(tmp_path / "good", ["one", "two"]), tmp_path / "bad"
+    bad.write_bytes(b"fine\n\xff\xfe\n")
+    with pytest.raises(DataError, match="bad:2: not UTF-8"):
+        add_to_index(copy, [TextFile(good, "en"), TextFile(bad, "en")])
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "write_manifest", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            add_to_index(copy, [TextFile(good, "en")])
+    assert Index.open(copy).search(QUERIES, lang="en") == before
+    assert (copy / "manifest.json").read_bytes() == manifest
+    assert add_to_index(copy, [TextFile(write(tmp_path / "other", ["three"]), "zh")]).parts[-1].rows == 1
+    assert Index.open(copy).search("three", lang="zh", k=1)[0][0].part == "other"
+    assert sorted(path.name for path in (copy / "parts").iterdir()) == ["00000", "00001", "00002"]
+
+
+def interrupt(*given: object) -> None:
+    """What Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def test_interrupted_build_goes_on(
+    tiny_model: Path, texts: list[TextFile], exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was encoded before an interruption is kept, and nothing that is not whole can be opened."""
+    folder, settings = tmp_path / "index", BuildSettings(str(tiny_model))
+    with monkeypatch.context() as patch:
+        whole, calls = encode_texts, []
+
+        def stop_at_second(*given: object) -> None:
+            calls.append(given)
+            interrupt() if len(calls) == 2 else whole(*given)  # type: ignore[arg-type]
+
+        patch.setattr(building, "encode_texts", stop_at_second)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(folder, texts, settings)
+    assert not folder.exists()
+    with pytest.raises(DataError, match="its building was interrupted; run the same"):
+        Index.open(folder)
+    (shard,) = tmp_path.glob(".index.building/parts/00000/vectors/0*.npy")
+    made = shard.stat().st_mtime_ns
+    build_index(folder, texts, settings)
+    assert next(folder.glob("parts/00000/vectors/0*.npy")).stat().st_mtime_ns == made
+    assert Index.open(folder).search(QUERIES, lang="zh") == Index.open(exact).search(QUERIES, lang="zh")
+    assert not list(tmp_path.glob(".index*"))
+    with pytest.raises(DataError, match="exists already"):
+        build_index(folder, texts, settings)
+
+
+def test_interrupted_build_of_something_else_starts_anew(
+    tiny_model: Path, texts: list[TextFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What another precision or other files left behind is not mixed in."""
+    with monkeypatch.context() as patch:
+        patch.setattr(building, "write_manifest", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            build_index(tmp_path / "index", texts, BuildSettings(str(tiny_model), precision=Precision.int8))
+    build_index(tmp_path / "index", texts[1:], BuildSettings(str(tiny_model)))
+    index = Index.open(tmp_path / "index")
+    assert index.manifest.languages == ["zh"] and len(list((tmp_path / "index" / "parts").iterdir())) == 1
+    assert index.search(CHINESE[0], lang="zh")[0][0].score == pytest.approx(1.0, abs=2e-6)
+
+
+def damage(path: Path) -> None:
+    """Changes the last byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("name", ["vectors/00000.npy", "texts.txt", "offsets.npy", "lines.npy"])
+def test_damage_is_found(copy: Path, name: str) -> None:
+    """A changed byte or a missing end in any file is told with the file's name."""
+    path = copy / "parts" / "00001" / name
+    content = path.read_bytes()
+    damage(path)
+    with pytest.raises(DataError, match=rf"{path.name}: is damaged"):
+        Index.open(copy)
+    assert Index.open(copy, check=False).folder == copy
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(DataError):
+        Index.open(copy)
+    path.unlink()
+    with pytest.raises(DataError):
+        Index.open(copy)
+
+
+def test_what_is_no_index(exact: Path, tmp_path: Path, tiny_model: Path) -> None:
+    """Other folders and files are refused by their name; nothing is built over them."""
+    for folder in (tmp_path / "absent", tiny_model, exact / "parts" / "00000" / "vectors"):
+        with pytest.raises(DataError, match=folder.name):
+            Index.open(folder)
+    file = write(tmp_path / "a", ["a"])
+    for place in (tiny_model, file):
+        with pytest.raises(DataError, match="exists already"):
+            build_index(place, [TextFile(file, "en")], BuildSettings(str(tiny_model)))
+    assert file.read_text(encoding="utf-8") == "a\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["build", "new", "en=absent", "--model", "MODEL"], "absent: no such file"),
+        (["build", "new", "en=empty", "--model", "MODEL"], "no sentence in 2 lines"),
+        (["build", "new", "en=broken", "--model", "MODEL"], "broken:1: not UTF-8"),
+        (["build", "new", "fr=good", "--model", "MODEL"], "'fr'"),
+        (["build", "new", "good", "--model", "MODEL"], "expected LANG=FILE"),
+        (["build", "new", "en=good"], "make demo"),
+        (
+            ["build", "new", "en=good", "--model", "MODEL", "--precision", "fp8"],
+            "--precision fp8; expected one of fp32",
+        ),
+        (["build", "new", "en=good", "--model", "MODEL", "--index", "tree"], "--index tree; expected one of exact"),
+        (["build", "new", "en=good", "en=good", "--model", "MODEL"], "is in the index already"),
+        (["add", "absent", "en=good"], "absent: no such folder"),
+        (["add", "INDEX", "fr=good"], "'fr'"),
+        (["query", "INDEX", "a", "--lang", "fr"], "'fr'"),
+        (["query", "INDEX", "a", "--lang", "en", "--in", "fr"], "holds no sentences in 'fr'; expected one of en, zh"),
+        (["query", "INDEX", " ", "--lang", "en"], "a query without text"),
+        (["query", "INDEX", "a", "--lang", "en", "-k", "0"], "k 0; expected at least 1"),
+        (["query", "INDEX", "a", "--lang", "en", "--nprobe", "4"], "this index is exact"),
+        (["query", "good", "a", "--lang", "en"], "good"),
+    ],
+)
+def test_one_line_for_each_error(
+    words: list[str], message: str, exact: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Wrong words and files end with code 2 and one line that says what to do; no index appears."""
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("good", b"a\n"), ("empty", b"\n \n"), ("broken", b"\xff\n")):
+        Path(name).write_bytes(content)
+    places = {"MODEL": str(tiny_model), "INDEX": str(exact)}
+    assert main(["search", *(places.get(word, word) for word in words)]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err and shown.err.count("\n") == 1 and shown.out == ""
+    assert not Path("new").exists()
+
+
+def test_commands(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Build, add and query from the command line, as JSON and as text."""
+    english, chinese = write(tmp_path / "a.en", ENGLISH), write(tmp_path / "a.zh", CHINESE)
+    index = str(tmp_path / "index")
+    assert main(["search", "build", index, f"en={english}", "--model", str(tiny_model), "--json"]) == 0
+    built = json.loads(capsys.readouterr().out)
+    assert built["sentences"] == len(set(ENGLISH)) and built["parts"][0]["lang"] == "en"
+    assert main(["search", "add", index, f"zh={chinese}"]) == 0
+    assert "zh" in capsys.readouterr().out
+    words = ["search", "query", index, CHINESE[0], ENGLISH[1], "--lang", "zh", "-k", "3", "--in", "zh"]
+    assert main([*words, "--json"]) == 0
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    expected = Index.open(index).search([CHINESE[0], ENGLISH[1]], lang="zh", k=3, within="zh")
+    assert first == {"query": CHINESE[0], "hits": [vars(hit) for hit in expected[0]]}
+    assert second["query"] == ENGLISH[1]
+    assert main(words) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == CHINESE[0] and lines[1] == f"   1.000  zh  {CHINESE[0]}  (a.zh:{CHINESE.index(CHINESE[0]) + 1})"
+    assert lines[4] == ""
+
+
+def test_queries_are_answered_as_they_come() -> None:
+    """A line is given on before the next one is there; many at once come in batches; the last needs no end."""
+    reading, writing = os.pipe()
+    queries = read_queries(reading)
+    os.write(writing, "一\n".encode())
+    assert next(queries) == ["一"]
+    os.write(writing, b"\n  \nhal")
+    os.write(writing, b"f\n" + b"x\n" * 70)
+    assert [len(batch) for batch in (next(queries), next(queries))] == [62, 9]  # 64 lines with two empty ones, then 9
+    os.write(writing, b"last")
+    os.close(writing)
+    assert list(queries) == [["last"]]
+    os.close(reading)
+
+
+def test_broken_query_comes_after_the_good_ones() -> None:
+    """Queries before invalid UTF-8 are answered, then its line is named."""
+    reading, writing = os.pipe()
+    os.write(writing, b"one\ntwo\n\xff\nfour\n")
+    os.close(writing)
+    queries = read_queries(reading)
+    assert next(queries) == ["one", "two"]
+    with pytest.raises(DataError, match="standard input, line 3: not UTF-8"):
+        next(queries)
+    os.close(reading)
+
+
+def test_standard_input(
+    exact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without texts, every line of standard input that has text is a query."""
+    with write(tmp_path / "queries", [CHINESE[2], "", CHINESE[3]]).open(encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert main(["search", "query", str(exact), "--lang", "zh", "--json", "-k", "1"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [answer["query"] for answer in answers] == CHINESE[2:4]
+    assert [answer["hits"][0]["text"] for answer in answers] == CHINESE[2:4]
+
+
+def test_closed_pipe_is_no_error(
+    exact: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When nobody reads the answers, the command ends without a word."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert main(["search", "query", str(exact), CHINESE[0], "--lang", "zh"]) == 141
+    assert capsys.readouterr().err == ""
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> list[TextFile]:
+    """About a thousand sentences of each language."""
+    pairs = list(generate_pairs(1500, seed=11))
+    folder = tmp_path_factory.mktemp("many")
+    sides = [write(folder / f"many.{lang}", [pair[side] for pair in pairs]) for side, lang in enumerate(("en", "zh"))]
+    return [TextFile(sides[0], "en"), TextFile(sides[1], "zh")]
+
+
+@pytest.fixture(scope="module", params=[IndexKind.ivf, IndexKind.ivfpq])
+def listed(
+    request: pytest.FixtureRequest, tiny_model: Path, many: list[TextFile], tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """An index of inverted lists to which the Chinese part was added later."""
+    pytest.importorskip("faiss")
+    folder = tmp_path_factory.mktemp("lists") / "index"
+    build_index(folder, many[:1], BuildSettings(str(tiny_model), kind=request.param))
+    add_to_index(folder, many[1:])
+    return folder
+
+
+@pytest.mark.parametrize("within", [None, "en", "zh"])
+def test_inverted_lists_find_nearly_all(listed: Path, opened: Model, many: list[TextFile], within: str | None) -> None:
+    """Scores are exact; all lists find what brute force finds, the measured number of lists most of it."""
+    index = Index.open(listed)
+    assert index.lists and index.manifest.lists and index.manifest.lists.recall >= 0.95
+    assert index.lists.index.ntotal == len(index)
+    true = [brute_force(opened, query, "zh", many, within) for query in QUERIES[:5]]
+    for query, expected in zip(QUERIES, true, strict=False):
+        everything = index.search(query, lang="zh", k=5, within=within, probes=10_000)[0]
+        assert_same(everything[:1], expected)
+        assert sum(hit.score >= expected[4].score - 2e-6 for hit in everything) >= 4
+    found = index.search(QUERIES[:5], lang="zh", k=5, within=within)
+    good = [sum(hit.score >= a[4].score - 2e-6 for hit in hits) for a, hits in zip(true, found, strict=True)]
+    assert sum(good) >= 20 and all(len(hits) == 5 for hits in found)
+
+
+def test_recall_is_that_of_a_loop(listed: Path) -> None:
+    """The recall in the manifest is the share of true neighbours found, counted one by one."""
+    from dualmoco.index.approximate import DEPTH, held_out
+
+    index = Index.open(listed)
+    assert index.lists and index.manifest.lists
+    vectors = index.vectors[:]
+    rows = held_out(len(vectors))
+    assert len(rows) == 500
+    near = index.lists.search(vectors[rows], DEPTH + 1, index.manifest.lists.probes)
+    hits = 0
+    for place, row in enumerate(rows.tolist()):
+        scores = (vectors.astype(np.float64) * vectors[row]).sum(axis=1).round(6)
+        tenth = np.sort(np.delete(scores, row))[-DEPTH]
+        found = [score for score, i in zip(near.scores[place], near.ids[place], strict=True) if i != row][:DEPTH]
+        hits += sum(score >= tenth for score in found)
+    assert hits / (DEPTH * len(rows)) == pytest.approx(index.manifest.lists.recall, abs=2e-3)
+
+
+def test_few_lists_still_give_k(listed: Path) -> None:
+    """A query whose lists hold too few sentences looks into all of them."""
+    index = Index.open(listed)
+    hits = index.search(QUERIES[0], lang="zh", k=len(index), probes=1)[0]
+    assert len({(hit.lang, hit.line) for hit in hits}) == len(hits) == len(index)
+
+
+def test_lists_need_whole_files(listed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Old lists are removed after an addition; damaged ones are refused, as is a file that is none."""
+    folder = Path(shutil.copytree(listed, tmp_path / "index"))
+    (file,) = folder.glob("*.faiss")
+    damage(file)
+    with pytest.raises(DataError, match=r"faiss: is damaged"):
+        Index.open(folder)
+    file.write_bytes(b"something else")
+    assert main(["search", "query", str(folder), "a", "--lang", "en"]) == 2
+    assert "cannot be read as lists of FAISS" in capsys.readouterr().err
+
+
+def test_product_codes_need_sentences(tiny_model: Path, tmp_path: Path) -> None:
+    """Too few sentences for product codes are refused; plain lists take one sentence."""
+    pytest.importorskip("faiss")
+    few = [TextFile(write(tmp_path / "few", ["one", "two"]), "en")]
+    with pytest.raises(ConfigError, match="ivfpq with 2 sentences; expected at least 256"):
+        build_index(tmp_path / "pq", few, BuildSettings(str(tiny_model), kind=IndexKind.ivfpq))
+    build_index(tmp_path / "ivf", few, BuildSettings(str(tiny_model), kind=IndexKind.ivf))
+    assert [hit.text for hit in Index.open(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
+    assert read_manifest(tmp_path / "ivf").kind == IndexKind.ivf
