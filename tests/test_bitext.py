@@ -81,6 +81,18 @@ def test_scanning_in_blocks_is_searching_everything(
             np.testing.assert_array_equal(near.scores, right.scores)
 
 
+def test_scanning_equal_vectors(tmp_path: Path) -> None:
+    """More copies of a vector than candidates are kept: the unsure rows of every block are searched again."""
+    vectors = unit_vectors(np.random.default_rng(0).standard_normal((9, 12)).astype(np.float32))
+    sides = []
+    for name, rows in (("src", np.arange(2200) % 9), ("tgt", np.arange(2100) % 7)):
+        np.save(tmp_path / f"{name}.npy", vectors[rows])
+        sides.append(ShardedVectors([tmp_path / f"{name}.npy"], 12))
+    found = scan_stores(sides[0], sides[1], 3, tmp_path / "scan", LocalEngine(), memory=1)
+    for near, right in zip(found, nearest_both_ways(sides[0][:], sides[1][:], 3), strict=True):
+        np.testing.assert_array_equal(near.ids, right.ids)
+
+
 def test_scanning_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Finished blocks are not scanned again; a damaged one is."""
     src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)

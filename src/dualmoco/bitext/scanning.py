@@ -153,6 +153,8 @@ class _Run:
         return int(self.run.stop - self.run.start)
 
     def __getitem__(self, rows: Any) -> Any:
+        if not isinstance(rows, slice):
+            return self.vectors[np.asarray(rows) + self.run.start]
         start, stop, _ = rows.indices(len(self))
         return self.vectors[self.run.start + start : self.run.start + stop]
 

@@ -32,7 +32,7 @@ IN_HAND = 2  # pieces of a worker: one under work, one waiting, so that it never
 STARTING = 8  # workers started at once, or as many as are at work already
 THREADS = 1  # of a worker, which takes one CPU
 LOOK_SECONDS = 2.0  # after which the cluster is looked at anew
-PATIENT_LOOKS = 15  # without any worker, until that is told
+PATIENT_LOOKS = 30  # without any worker, until that is told
 REACH_SECONDS = 5.0
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of gRPC, which Ray's head speaks
 SETTINGS = 4  # the kind of message that answers it
@@ -257,7 +257,7 @@ class Pool:
             time.sleep(LOOK_SECONDS)
         self.idle_looks = 0 if done or any(member.is_open for member in self.members) else self.idle_looks + 1
         if self.idle_looks == PATIENT_LOOKS:
-            logger.warning("no worker yet: waiting for a free %s in the cluster", self.kind)
+            logger.warning("no worker has started yet; is a %s of the cluster free?", self.kind)
         return done
 
     def _collect(self, done: Any) -> Iterator[tuple[int, Any]]:
@@ -307,16 +307,16 @@ def _join(address: str | None) -> Any:
         import ray
     except ModuleNotFoundError:
         raise ConfigError("the ray engine needs Ray; pip install 'dualmoco[ray]'") from None
-    if address not in (None, "auto"):
-        _reach(str(address))
+    if address and address != "auto" and not os.environ.get("RAY_USE_TLS"):
+        _reach(address)
     if ray.is_initialized():
         return ray
     try:
         ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (OSError, RuntimeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        hint = "expected a node of the cluster: ray start --address on this machine" if address else "is Ray whole?"
-        raise ConfigError(f"--address {address or 'local'}: {reason}; {hint}") from None
+        reason = str(error).strip().splitlines()[0].partition(". ")[0]
+        needed = "a node of it here (ray start), RAY_AUTH_MODE=token if it has a token" if address else "a new cluster"
+        raise ConfigError(f"--address {address or 'not given'}: {reason}; expected {needed}") from None
     return ray
 
 

@@ -1,0 +1,263 @@
+"""The Ray engine on a real cluster of three nodes: the results of the local engine, whatever is lost on the way."""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from dualmoco.bitext.mine import MineSettings, Side, mine_files
+from dualmoco.config import EncoderConfig, Kind
+from dualmoco.corpus.grammar import generate_pairs
+from dualmoco.embedding.arrays import Precision, ShardedVectors
+from dualmoco.embedding.encode import EncodeSettings, encode_file
+from dualmoco.embedding.store import Store
+from dualmoco.encoders import build_encoders, save_encoders
+from dualmoco.engines.cluster import FAILURES, IN_HAND, EncodingSetup, Pool, RayEngine, Worker
+from dualmoco.engines.engine import Block, Encoding, Engine, Scanning
+from dualmoco.engines.local import LocalEngine
+from dualmoco.errors import ConfigError, DataError, ModelError, RunError
+from dualmoco.mining import Retrieval
+from dualmoco.neighbors import Candidates, Tell
+
+ray: Any = pytest.importorskip("ray")
+pytest.importorskip("ray.cluster_utils")
+
+PAIRS = 4000
+ENGLISH, CHINESE = (list(side) for side in zip(*generate_pairs(PAIRS, seed=7), strict=True))
+TEXTS = {"en": ENGLISH, "zh": CHINESE}
+NODE = {"num_cpus": 1, "object_store_memory": 100 << 20}
+SHARD_ROWS = 100
+LOST = "a worker of the cluster was lost"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """Three nodes of one CPU each, as processes of this machine."""
+    nodes: Any = ray.cluster_utils.Cluster(initialize_head=True, head_node_args={**NODE, "include_dashboard": False})
+    for _ in range(2):
+        nodes.add_node(**NODE)
+    yield nodes
+    ray.shutdown()
+    nodes.shutdown()
+
+
+@pytest.fixture(scope="module")
+def engine(cluster: Any) -> RayEngine:
+    """That cluster; its workers stay from test to test."""
+    return RayEngine(cluster.address)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The sentences of both languages."""
+    folder = tmp_path_factory.mktemp("texts")
+    for lang, texts in TEXTS.items():
+        (folder / lang).write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    return {lang: folder / lang for lang in TEXTS}
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, str]:
+    """Untrained models of two encoders, 16 wide."""
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models")
+    some = {lang: texts[:500] for lang, texts in TEXTS.items()}
+    for kind in (Kind.static, Kind.bert):
+        en, zh = (EncoderConfig(lang, kind=kind, width=16, layers=1, heads=2, vocab_size=300) for lang in TEXTS)
+        save_encoders(build_encoders(en, zh, some), folder / kind)
+    return {kind: str(folder / kind) for kind in (Kind.static, Kind.bert)}
+
+
+class Disturbed:
+    """An engine to which something happens after the first result of one kind of work."""
+
+    def __init__(self, engine: Engine, at: str, disturb: Callable[[], object]) -> None:
+        self.engine, self.at, self.disturb = engine, at, disturb
+
+    def encode(
+        self, work: Encoding, shards: Iterable[tuple[int, list[str]]], tell: Tell
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Encodes."""
+        return self._disturbed("encode", self.engine.encode(work, shards, tell))
+
+    def scan(
+        self, work: Scanning, blocks: Sequence[Block], tell: Tell
+    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+        """Scans."""
+        return self._disturbed("scan", self.engine.scan(work, blocks, tell))
+
+    def _disturbed(self, kind: str, found: Iterator[Any]) -> Iterator[Any]:
+        yield next(found)
+        if kind == self.at:
+            self.disturb()
+        yield from found
+
+
+def kill_worker() -> None:
+    """SIGKILL for one process of this test's cluster that works for a pool."""
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            if "".join(process.cmdline()[:1]).startswith("ray::Worker"):
+                process.kill()
+                return
+    raise AssertionError("no worker to kill")
+
+
+def encoded(engine: Engine, path: Path, folder: Path, model: str) -> tuple[Store, list[int]]:
+    """A store of many shards, and which of them were made now."""
+    made: list[int] = []
+    settings = EncodeSettings(model, "en", precision=Precision.fp32, shard_rows=SHARD_ROWS)
+    return encode_file(path, folder, settings, engine, made.append), made
+
+
+def mined(engine: Engine, files: dict[str, Path], out: Path, model: str) -> tuple[bytes, bytes]:
+    """The best target of every source, found in 16 blocks, and the file that says how."""
+    sides = [Side(path, lang) for lang, path in files.items()]
+    settings = MineSettings(model, retrieval=Retrieval.forward, memory=1)
+    mine_files(sides[0], sides[1], settings, out, out.with_suffix(".work"), engine)
+    return out.read_bytes(), out.with_name(f"{out.name}.json").read_bytes()
+
+
+def test_encoding_survives_a_killed_worker(
+    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All shards are made, each as the local engine makes it."""
+    local, _ = encoded(LocalEngine(), files["en"], tmp_path / "local", models[Kind.static])
+    store, made = encoded(Disturbed(engine, "encode", kill_worker), files["en"], tmp_path / "ray", models[Kind.static])
+    assert LOST in caplog.text
+    assert sorted(made) == list(range(-(-store.count // SHARD_ROWS))) and len(made) > 3 * IN_HAND + 2
+    assert store.shards == local.shards  # with checksums
+
+
+def test_mining_survives_a_killed_worker(
+    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The file of pairs is the local engine's, byte for byte."""
+    expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.static])
+    assert mined(Disturbed(engine, "scan", kill_worker), files, tmp_path / "ray.tsv", models[Kind.static]) == expected
+    assert expected[0].count(b"\n") > 3 * 1024 and LOST in caplog.text
+
+
+def test_mining_survives_a_lost_node(
+    cluster: Any, engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Two of three nodes finish what the third had in hand, with a transformer too."""
+
+    def remove_node() -> None:
+        cluster.remove_node(min(cluster.worker_nodes, key=lambda node: node.node_id))
+
+    expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.bert])
+    assert mined(Disturbed(engine, "scan", remove_node), files, tmp_path / "ray.tsv", models[Kind.bert]) == expected
+    assert expected[0].count(b"\n") > 3 * 1024 and LOST in caplog.text
+
+
+def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: dict[Kind, str]) -> None:
+    """Never more sentences are out than workers can have in hand, and one shard that waits."""
+    taken = told = most = done = 0
+
+    def shards() -> Iterator[tuple[int, list[str]]]:
+        nonlocal taken
+        for number in range(60):
+            taken += 1
+            yield number, ENGLISH[number : number + 2]
+
+    def tell(count: int) -> None:
+        nonlocal told
+        told += count
+
+    for _ in engine.encode(Encoding(models[Kind.static], "en", "torch", Precision.fp32), shards(), tell):
+        most = max(most, taken - done)
+        done += 1
+    assert (taken, done, told) == (60, 60, 120)
+    assert most <= 3 * IN_HAND + 1
+
+
+def test_users_errors_come_through_as_they_are(engine: RayEngine, models: dict[Kind, str], tmp_path: Path) -> None:
+    """A worker's error is the same one line, of the same kind."""
+    gone = Encoding(str(tmp_path / "gone"), "en", "torch", Precision.fp32)
+    with pytest.raises(ModelError) as model:
+        list(engine.encode(gone, [(0, ["A cat."])], print))
+    assert str(model.value).startswith(f"{tmp_path}/gone: not found on node ") and "\n" not in str(model.value)
+    with pytest.raises(ModelError) as language:
+        list(engine.encode(Encoding(models[Kind.static], "fr", "torch", Precision.fp32), [(0, ["Un chat."])], print))
+    assert "fr" in str(language.value) and "\n" not in str(language.value)
+
+
+def test_vectors_must_be_on_storage_that_every_node_sees(engine: RayEngine, tmp_path: Path) -> None:
+    """A worker without the files says so."""
+    path = tmp_path / "0.npy"
+    np.save(path, np.eye(3, dtype=np.float32))
+    vectors = ShardedVectors([path], 3)
+    path.unlink()
+    with pytest.raises(DataError, match=r"0\.npy: not found on node .*; expected a work folder that every node sees"):
+        list(engine.scan(Scanning(vectors, vectors, 1), [Block(0, slice(0, 3), slice(0, 3))], print))
+
+
+def test_a_shard_that_always_fails_ends_the_run(engine: RayEngine, models: dict[Kind, str]) -> None:
+    """The last reason is told in one line, not tried forever."""
+    numbers: Any = [1.5, 2.5]
+    with pytest.raises(RunError, match=rf"^piece 4 failed {FAILURES} times: \w+Error: .*; what is done is kept$"):
+        list(engine.encode(Encoding(models[Kind.static], "en", "torch", Precision.fp32), [(4, numbers)], print))
+
+
+def test_interrupted_encoding_goes_on(
+    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path
+) -> None:
+    """What was written before Ctrl-C is not made again."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(Disturbed(engine, "encode", interrupt), files["en"], tmp_path / "store", models[Kind.static])
+    store, made = encoded(engine, files["en"], tmp_path / "store", models[Kind.static])
+    local, every = encoded(LocalEngine(), files["en"], tmp_path / "local", models[Kind.static])
+    assert len(made) == len(every) - 1
+    assert store.shards == local.shards
+
+
+def test_workers_that_never_start_end_the_run(engine: RayEngine) -> None:
+    """What keeps them from starting is told."""
+    nothing: Any = None
+    with pytest.raises(RunError, match=r"^no worker starts: AttributeError: .*; expected dualmoco"):
+        list(Pool(ray, nothing).run([(0, "a piece")], engine.spare))
+    engine.close()
+
+
+def test_workers_have_the_drivers_version() -> None:
+    """Another one might give other vectors."""
+    with pytest.raises(ConfigError, match=r"dualmoco .* on node .*; expected 99 on every node"):
+        Worker().open(EncodingSetup(Encoding("none", "en", "torch", Precision.fp32)), "99")
+
+
+def test_addresses_without_a_cluster_are_refused_at_once() -> None:
+    """A wrong form, a closed port, and a server that is not Ray."""
+    with pytest.raises(ConfigError, match="--address nowhere; expected auto, or HOST:PORT"):
+        RayEngine("nowhere")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        answering = threading.Thread(target=lambda: server.accept()[0].sendall(b"HTTP/1.0 400 Bad"))
+        answering.start()
+        with pytest.raises(ConfigError, match=f"--address {address}: something else than Ray answers"):
+            RayEngine(address)
+        answering.join()
+    with pytest.raises(ConfigError, match=f"--address {address}: .*refused; expected a running cluster"):
+        RayEngine(address)
+
+
+def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What to type is told."""
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"needs Ray; pip install 'dualmoco\[ray\]'"):
+        RayEngine()
