@@ -28,7 +28,7 @@ LAYERS = [
     ["run"],
     ["training"],
     ["evaluation", "figures"],
-    ["embedding", "engines"],
+    ["embedding", "engines", "export"],
     ["bitext", "index"],
     ["report"],
     ["demo"],

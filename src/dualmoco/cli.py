@@ -20,6 +20,7 @@ from dualmoco.commands import (
     demo,
     encode,
     evaluate,
+    export,
     inspect,
     mine,
     paraphrases,
@@ -48,6 +49,7 @@ VERBS = (
     mine,
     score,
     paraphrases,
+    export,
     demo,
 )
 

@@ -18,6 +18,7 @@ from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling, StaticEmbedding
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
@@ -217,6 +218,60 @@ def save_encoders(encoders: Mapping[str, Encoder], path: Path) -> None:
     )
 
 
+def save_encoder(encoder: Encoder, path: Path, prompt: str = "") -> None:
+    """Writes the encoder of one language as a sentence-transformers folder that needs no task.
+
+    Args:
+        encoder: The encoder.
+        path: The folder.
+        prompt: What the model wants before every sentence.
+    """
+    disable_progress_bar()
+    model = SentenceTransformer(modules=list(encoder.layers.children()), device="cpu")
+    if prompt:
+        model.prompts, model.default_prompt_name = {"sentence": prompt}, "sentence"
+    model.save(str(path), create_model_card=False, safe_serialization=True)
+
+
+def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
+    """The tokenizer of a transformer that takes nothing but tokens of plain text; None for other encoders."""
+    first: Any = encoder.layers[0]
+    plain = isinstance(first, Transformer) and not first.processing_kwargs and "message" not in first.modality_config
+    tokenizer = first.tokenizer if plain and not first.can_flatten_inputs else None
+    return tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) and tokenizer is first.processor else None
+
+
+def is_static(encoder: Encoder) -> bool:
+    """Whether an encoder averages token vectors from a table."""
+    return isinstance(encoder.layers[0], StaticEmbedding)
+
+
+@torch.inference_mode()
+def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor] | None:
+    """A static encoder as one table, its projections multiplied in.
+
+    Args:
+        encoder: Any encoder.
+
+    Returns:
+        The tokenizer, and vectors (V + 1, D) whose means point where the encoder's do; the last row is for a sentence
+        without tokens. None if the encoder does more than average, project and normalise.
+    """
+    first, *rest = encoder.layers
+    if not isinstance(first, StaticEmbedding):
+        return None
+    layers = [layer for layer in rest if not isinstance(layer, Dropout)]
+    if layers and isinstance(layers[-1], Normalize):
+        layers.pop()
+    weight = first.embedding.weight.float().cpu()
+    table = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
+    for layer in layers:
+        if not _is_projection(layer):
+            return None
+        table = layer.cpu()({"sentence_embedding": table})["sentence_embedding"]
+    return first.tokenizer, table
+
+
 def load_encoders(path: str | Path) -> dict[str, Encoder]:
     """Opens a folder that `save_encoders` wrote.
 
@@ -282,6 +337,13 @@ def _pooled(first: Transformer, pooling: str) -> Encoder:
         first.model.config.output_hidden_states = True
         return Encoder([first, FirstLastPooling(first.get_embedding_dimension())])
     return Encoder([first, Pooling(first.get_embedding_dimension(), pooling_mode=pooling)])
+
+
+def _is_projection(layer: nn.Module) -> bool:
+    """Whether a layer multiplies sentence vectors by a matrix and does no more."""
+    if not isinstance(layer, Dense) or layer.use_residual or not isinstance(layer.activation_function, nn.Identity):
+        return False
+    return bool(layer.module_input_name == layer.module_output_name == "sentence_embedding")
 
 
 def _route(router: Router, lang: str, name: str) -> nn.Module:

