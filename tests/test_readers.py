@@ -358,6 +358,13 @@ def test_no_bytes_break_a_reader(tmp_path_factory: pytest.TempPathFactory, data:
         assert "\n" not in str(error)
 
 
+def test_an_empty_last_line_after_a_broken_one(tmp_path: Path) -> None:
+    """A line that is not UTF-8 and an empty last line leave the lines between them where they are."""
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(b'\x80\n{"en":"a","zh":"b"}\n\n')
+    read_all(path, "jsonl")
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_no_damage_breaks_a_reader(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

@@ -88,7 +88,7 @@ class Lines:
                 numbers.append(number)
             except UnicodeDecodeError as error:
                 problems.append((number, f"not UTF-8 ({error.reason}); convert the file, for example with iconv"))
-        return "\n".join(good), np.array(numbers, dtype=np.int64), problems
+        return "".join(f"{line}\n" for line in good), np.array(numbers, dtype=np.int64), problems
 
 
 @dataclass(frozen=True)
