@@ -313,6 +313,19 @@ def test_wrong_input_is_one_line(
     assert said in error.splitlines()[-1] and not (tmp_path / "p.tsv").exists()
 
 
+def test_a_work_folder_that_was_named_is_never_removed(
+    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path
+) -> None:
+    """It may hold other things; the one beside the output goes."""
+    work = tmp_path / "mine"
+    work.mkdir()
+    (work / "thesis.txt").write_text("mine", encoding="utf-8")
+    mined(files, tiny_model, tmp_path / "p.tsv", "--work", str(work))
+    assert (work / "thesis.txt").read_text(encoding="utf-8") == "mine"
+    mined(files, tiny_model, tmp_path / "q.tsv")
+    assert not (tmp_path / "q.tsv.work").exists()
+
+
 def test_work_of_other_texts_is_refused(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ from dualmoco.bitext.approximate import PROBES, approximate_both_ways, measured_
 from dualmoco.bitext.calibration import Calibration, calibrate
 from dualmoco.bitext.output import PairTable, write_pairs
 from dualmoco.bitext.scanning import GIBIBYTE, scan_stores
+from dualmoco.corpus.text import read_lines
 from dualmoco.embedding.arrays import Precision
 from dualmoco.embedding.encode import EncodeSettings, encode_file
 from dualmoco.embedding.store import Store
@@ -148,8 +149,6 @@ def _plant(src: Side, tgt: Side, known: Known, work: Path) -> list[Path]:
         return [src.path, tgt.path]
     paths = []
     for place, side in enumerate((src, tgt)):
-        from dualmoco.corpus.text import read_lines
-
         lines = list(read_lines(side.path))
         path = work / f"planted.{place}.txt"
         write_text(path, "".join(f"{line}\n" for line in [*lines, *(pair[place] for pair in known.planted)]))

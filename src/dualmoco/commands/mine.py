@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.commands.options import add_mining, mine_settings, open_engine, work_folder
+from dualmoco.commands.options import add_mining, clear_work, mine_settings, open_engine, work_folder
 from dualmoco.commands.verb import add_verb, print_json
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Mines, and tells what was found."""
-    import shutil
     from dataclasses import asdict
     from pathlib import Path
 
@@ -58,8 +57,7 @@ def run(parsed: argparse.Namespace) -> int:
     work = work_folder(parsed, out)
     src, tgt = Side(Path(parsed.src_file), parsed.src), Side(Path(parsed.tgt_file), parsed.tgt)
     mined = mine_files(src, tgt, settings, out, work, open_engine(parsed), known)
-    if not parsed.keep:
-        shutil.rmtree(work)
+    clear_work(parsed, work)
     if parsed.json:
         calibration = asdict(mined.calibration) if mined.calibration else None
         print_json({"out": parsed.out, "pairs": len(mined.pairs), "candidates": mined.candidates,

@@ -39,7 +39,7 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
     parser.add_argument("--probes", type=int, default=16, help="lists looked at in approximate search")
     parser.add_argument("--memory", default="1G", metavar="SIZE", help="for candidates, such as 500M or 4G")
     parser.add_argument("--work", metavar="FOLDER", help=f"for vectors and neighbours; {work} if not given")
-    parser.add_argument("--keep", action="store_true", help="keep the work folder")
+    parser.add_argument("--keep", action="store_true", help="keep the work folder, as one named by --work always is")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -143,3 +143,11 @@ def parse_size(text: str) -> int:
 def work_folder(parsed: argparse.Namespace, out: Path) -> Path:
     """Where vectors and neighbours lie while a file of pairs is made."""
     return Path(parsed.work) if parsed.work else out.with_name(f"{out.name}.work")
+
+
+def clear_work(parsed: argparse.Namespace, work: Path) -> None:
+    """Removes the work folder of a finished command, unless the user named it or wants it kept."""
+    import shutil
+
+    if not parsed.work and not parsed.keep:
+        shutil.rmtree(work)

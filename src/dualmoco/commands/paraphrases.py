@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.commands.options import add_mining, mine_settings, open_engine, work_folder
+from dualmoco.commands.options import add_mining, clear_work, mine_settings, open_engine, work_folder
 from dualmoco.commands.verb import add_verb, print_json
 
 
@@ -25,7 +25,6 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Mines one text against itself, and tells what was found."""
-    import shutil
     from pathlib import Path
 
     from dualmoco.bitext.mine import Side
@@ -37,8 +36,7 @@ def run(parsed: argparse.Namespace) -> int:
     work = work_folder(parsed, out)
     side = Side(Path(parsed.file), parsed.lang)
     pairs = mine_paraphrases(side, mine_settings(parsed), out, work, open_engine(parsed))
-    if not parsed.keep:
-        shutil.rmtree(work)
+    clear_work(parsed, work)
     if parsed.json:
         print_json({"out": parsed.out, "pairs": len(pairs)})
     else:

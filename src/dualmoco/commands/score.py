@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.commands.options import add_mining, mine_settings, open_engine, work_folder
+from dualmoco.commands.options import add_mining, clear_work, mine_settings, open_engine, work_folder
 from dualmoco.commands.verb import add_verb, print_json
 
 
@@ -30,7 +30,6 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Scores, and tells how the scores are spread."""
-    import shutil
     from pathlib import Path
 
     import numpy as np
@@ -50,8 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
     work = work_folder(parsed, out)
     pairs = read_sentence_pairs(source, parsed.format)
     scored = score_pairs(pairs, (parsed.src, parsed.tgt), settings, out, work, open_engine(parsed))
-    if not parsed.keep:
-        shutil.rmtree(work)
+    clear_work(parsed, work)
     quantiles = np.quantile(scored.scores, [0.05, 0.25, 0.5, 0.75, 0.95]).round(4).tolist()
     if parsed.json:
         print_json({"out": parsed.out, "pairs": scored.pairs, "kept": scored.kept, "quantiles": quantiles})

@@ -54,11 +54,6 @@ def survey(path: Path) -> Lines:
     return Lines(rows, filled[first[order]], _text_sha256(path))
 
 
-def distinct_sentences(path: Path, first: Ids, start: int, stop: int) -> list[str]:
-    """The distinct sentences of some rows, read from the file."""
-    return list(lines_at(path, first[start:stop]))
-
-
 def lines_at(path: Path, wanted: Iterable[int]) -> Iterator[str]:
     """Yields the lines with some rising numbers from 0, without spaces at their ends.
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dualmoco.corpus.text import read_lines
 from dualmoco.errors import DataError
 from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.sample import Correlation, value_of
@@ -161,8 +162,6 @@ def read_scored_pairs(texts: Path, gold: Path, *, low: float = 0.0, high: float 
     Raises:
         DataError: A missing file, another number of lines, a score out of range, or no score at all.
     """
-    from dualmoco.corpus.text import read_lines
-
     for path in (texts, gold):
         existing(path, "an STS file in SentEval's layout")
     rows, scores = read_table(texts, [0, 1]), list(read_lines(gold))
