@@ -15,7 +15,8 @@ import torch
 from dualmoco.bitext.calibration import calibrate
 from dualmoco.bitext.mine import MineSettings, Side, mine_files
 from dualmoco.bitext.paraphrases import without_self
-from dualmoco.bitext.scanning import make_plan, scan_stores
+from dualmoco.bitext.plan import make_plan
+from dualmoco.bitext.scanning import scan_stores
 from dualmoco.cli import main
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.corpus.readers.sentences import read_sentence_pairs
@@ -62,10 +63,10 @@ def test_scanning_in_blocks_is_searching_everything(
     tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the rectangle is cut, and in whichever order blocks come."""
-    monkeypatch.setattr("dualmoco.bitext.scanning.BLOCK_FLOPS", 2 * 12 * 1024 * 700)
+    monkeypatch.setattr("dualmoco.bitext.plan.BLOCK_FLOPS", 2 * 12 * 1024 * 2100)
     src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)
     plan = make_plan(src.shape, tgt.shape, 3, memory)
-    assert len(plan.blocks()) == (9 if memory == 1 else 3)
+    assert len(plan.blocks()) == (9 if memory == 1 else 4)
     expected = nearest_both_ways(src[:], tgt[:], 3)
 
     class Backwards(LocalEngine):
@@ -100,13 +101,23 @@ def test_scanning_goes_on_where_it_stopped(tmp_path: Path) -> None:
     folder = tmp_path / "scan"
     with pytest.raises(KeyboardInterrupt):
         scan_stores(src, tgt, 3, folder, Stopping(4), memory=1)
-    (folder / "block-000001.safetensors").unlink()
-    (folder / "slab-00001.safetensors").write_bytes(b"damaged")
+    (folder / "src-00001.safetensors").unlink()
+    (folder / "tgt-00001.safetensors").write_bytes(b"damaged")
     counted = Stopping(7)
     found = scan_stores(src, tgt, 3, folder, counted, memory=1)
-    assert counted.left == 0  # nine blocks: three kept, one removed, one of the damaged slab
+    assert counted.left == 0  # nine blocks: four were done, one of them is in the removed file, one in the damaged
     for near, right in zip(found, expected, strict=True):
         np.testing.assert_array_equal(near.ids, right.ids)
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"), [((10**8, 10**8), (358, 358)), ((10**7, 50), (3, 1)), ((9, 10**9), (1, 224))]
+)
+def test_blocks_are_nearly_square(rows: tuple[int, int], expected: tuple[int, int]) -> None:
+    """Files of candidates are rewritten for every block, so a block is as long on both sides as its time allows."""
+    plan = make_plan((rows[0], 384), (rows[1], 384), 3, 1 << 30)
+    assert (len(plan.src), len(plan.tgt)) == expected
+    assert sum(run.stop - run.start for run in plan.tgt) == rows[1] and plan.turned().src == plan.tgt
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ LAYERS = [
     ["config"],
     ["vectors"],
     ["contrast", "metrics", "neighbors", "pooling"],
-    ["mining"],
+    ["cells", "mining"],
     ["corpus"],
     ["batching"],
     ["modelfolder"],

@@ -54,24 +54,36 @@ class Candidates:
         """None seen yet."""
         return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
 
-    def offer(self, rows: slice, scores: Tensor, first_id: int) -> None:
-        """Takes similarities (rows, columns) of some rows with the others from `first_id` on.
+    def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
+        """Takes a tile of similarities of some rows with some of the others.
 
         Most rows find nothing better in a tile than they have: only those that do are sorted.
+
+        Args:
+            rows: Which rows the tile is of, shape (r,).
+            scores: The tile, (r, o) or (o, r).
+            ids: Numbers of the others, shape (o,).
+            axis: Of the tile, along which the rows lie.
         """
-        improved = (scores.amax(dim=1) > self.scores[rows, -1]).nonzero()[:, 0]
+        across = 1 - axis
+        improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
         if len(improved):
-            best, places = scores[improved].topk(min(self.scores.shape[1], scores.shape[1]), dim=1)
-            self._keep(improved + rows.start, best, places + first_id)
+            kept = min(self.scores.shape[1], len(ids))
+            best, places = scores.index_select(axis, improved).topk(kept, dim=across)
+            if axis:
+                best, places = best.T, places.T
+            self._keep(rows[improved], best, ids[places])
 
     def merge(self, other: Candidates) -> None:
         """Takes the candidates of the same rows among other rows of the other side."""
         self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
 
     def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
-        together = torch.cat([self.scores[rows], scores], dim=1)
-        self.scores[rows], order = together.topk(self.scores.shape[1], dim=1)
-        self.ids[rows] = torch.cat([self.ids[rows], ids], dim=1).gather(1, order)
+        scores = torch.cat([self.scores.index_select(0, rows), scores], dim=1)
+        ids = torch.cat([self.ids.index_select(0, rows), ids], dim=1)
+        best, order = scores.topk(self.scores.shape[1], dim=1)
+        self.scores.index_copy_(0, rows, best)
+        self.ids.index_copy_(0, rows, ids.gather(1, order))
 
 
 def nearest_both_ways(
@@ -100,7 +112,7 @@ def nearest(
     best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
     everything = slice(0, len(queries)), slice(0, len(keys))
     for rows, columns, scores in _tiles(queries, keys, *everything, tile, tell):
-        best.offer(rows, scores, columns.start)
+        best.offer(rows, scores, columns)
     return settle(best, queries, keys, k)
 
 
@@ -125,8 +137,8 @@ def scan(
     forward = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
     backward = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
     for above, across, scores in _tiles(src, tgt, rows, columns, tile, tell):
-        forward.offer(_within(above, rows), scores, across.start)
-        backward.offer(_within(across, columns), scores.T, above.start)
+        forward.offer(above - rows.start, scores, across)
+        backward.offer(across - columns.start, scores, above, axis=1)
     return forward, backward
 
 
@@ -168,7 +180,7 @@ def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -
     rows, ids, scores = [], [], []
     for start in range(0, len(keys), KEYS_AT_ONCE):
         block = keys[start : start + KEYS_AT_ONCE]
-        rough = torch.mm(_tensor(queries), _tensor(block).T).numpy()  # (q, block)
+        rough = torch.mm(as_tensor(queries), as_tensor(block).T).numpy()  # (q, block)
         row, key = np.nonzero(rough >= floor[:, None])
         rows.append(row)
         ids.append(key + start)
@@ -191,22 +203,19 @@ def _rescored(queries: Vectors, keys: Vectors, row: Ids, key: Ids) -> Floats:
 
 def _tiles(
     src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], tell: Tell | None
-) -> Iterator[tuple[slice, slice, Tensor]]:
-    """Yields similarities (rows, columns) and which rows and columns they are of; each overwrites the one before."""
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yields numbers of rows and columns, and their similarities (rows, columns), which overwrite those before."""
     room = torch.empty(tile[0] * tile[1])
     for top in range(rows.start, rows.stop, tile[0]):
-        queries = _tensor(src[top : min(top + tile[0], rows.stop)])
+        queries = as_tensor(src[top : min(top + tile[0], rows.stop)])
+        above = torch.arange(top, top + len(queries))
         for left in range(columns.start, columns.stop, tile[1]):
-            keys = _tensor(tgt[left : min(left + tile[1], columns.stop)])
+            keys = as_tensor(tgt[left : min(left + tile[1], columns.stop)])
             scores = room[: len(queries) * len(keys)].view(len(queries), len(keys))
             torch.mm(queries, keys.T, out=scores)
-            yield slice(top, top + len(queries)), slice(left, left + len(keys)), scores
+            yield above, torch.arange(left, left + len(keys)), scores
         if tell:
             tell(len(queries))
-
-
-def _within(part: slice, whole: slice) -> slice:
-    return slice(part.start - whole.start, part.stop - whole.start)
 
 
 def _tolerance(width: int) -> float:
@@ -214,5 +223,6 @@ def _tolerance(width: int) -> float:
     return 2 * width * 2.0**-24 + 10.0**-PLACES
 
 
-def _tensor(array: Vectors) -> Tensor:
+def as_tensor(array: Vectors) -> Tensor:
+    """Vectors in single precision as a tensor, without a copy where that is possible."""
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))

@@ -9,22 +9,24 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.bitext.approximate import PROBES, approximate_both_ways, measured_recall
 from dualmoco.bitext.calibration import Calibration, calibrate
 from dualmoco.bitext.output import PairTable, write_pairs
-from dualmoco.bitext.scanning import GIBIBYTE, scan_stores
+from dualmoco.bitext.scanning import GIBIBYTE, probe_stores, scan_stores
 from dualmoco.corpus.text import read_lines
-from dualmoco.embedding.arrays import Precision
+from dualmoco.embedding.arrays import Precision, ShardedVectors
 from dualmoco.embedding.encode import EncodeSettings, encode_file
 from dualmoco.embedding.store import Store
 from dualmoco.engines.engine import Engine
 from dualmoco.errors import DataError
 from dualmoco.mining import Margin, Retrieval, ScoredPairs, mine
-from dualmoco.neighbors import Neighbors
+from dualmoco.neighbors import Neighbors, nearest
 from dualmoco.storage import write_text
 from dualmoco.version import VERSION
 
 logger = logging.getLogger(__name__)
+
+PROBES = 8
+SAMPLE = 1000  # rows on which recall is measured
 
 
 @dataclass(frozen=True)
@@ -133,14 +135,23 @@ def find_neighbors(
         Neighbours of the sources, of the targets, and the recall.
     """
     src, tgt = stores[0].vectors(), stores[1].vectors()
-    if settings.approximate:
-        forward, backward = approximate_both_ways(src, tgt, settings.k, probes=settings.probes)
-        recall = measured_recall(forward, src, tgt, settings.k)
-        logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
-        return forward, backward, recall
     keys = [f"{store.key.model_sha256[:16]}-{store.key.text_sha256[:16]}-{store.key.precision}" for store in stores]
-    folder = work / f"scan-{'-'.join(keys)}-{settings.k}-{settings.memory}"
-    return *scan_stores(src, tgt, settings.k, folder, engine, memory=settings.memory), None
+    name = f"{'-'.join(keys)}-{settings.k}-{settings.memory}"
+    if not settings.approximate:
+        return *scan_stores(src, tgt, settings.k, work / f"scan-{name}", engine, memory=settings.memory), None
+    folder = work / f"probe-{name}-{settings.probes}"
+    forward, backward = probe_stores(src, tgt, settings.k, settings.probes, folder, engine, memory=settings.memory)
+    recall = measured_recall(forward, src, tgt)
+    logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
+    return forward, backward, recall
+
+
+def measured_recall(found: Neighbors, queries: ShardedVectors, keys: ShardedVectors, seed: int = 0) -> float:
+    """Share of the true nearest, by exact search of a sample of queries, that are among those found."""
+    rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:SAMPLE])
+    exact = nearest(queries[rows], keys, found.ids.shape[1])
+    hits = [len(set(a) & set(b)) for a, b in zip(exact.ids.tolist(), found.ids[rows].tolist(), strict=True)]
+    return sum(hits) / exact.ids.size
 
 
 def _plant(src: Side, tgt: Side, known: Known, work: Path) -> list[Path]:

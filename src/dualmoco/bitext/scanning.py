@@ -1,7 +1,7 @@
 """Neighbours of two stores out of core: block by block, resumable, in bounded memory.
 
-The plan depends on the sizes alone; candidates of finished blocks lie in a folder, and whichever blocks are missing are
-scanned. Shapes: n sources, m targets, c candidates.
+Candidates of every run of rows lie in a file that says which blocks are in it; blocks that are missing are scanned.
+Shapes: n sources, m targets, c candidates.
 """
 
 from __future__ import annotations
@@ -12,54 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from dualmoco.bitext.plan import Plan, make_plan
+from dualmoco.cells import Cells, default_cells, union
 from dualmoco.embedding.arrays import ShardedVectors
-from dualmoco.engines.engine import Block, Engine, Scanning
-from dualmoco.neighbors import SPARE, Candidates, Neighbors, settle
+from dualmoco.engines.engine import Engine, Scanning
+from dualmoco.errors import DataError
+from dualmoco.neighbors import UNSEEN, Candidates, Neighbors, nearest, settle
 from dualmoco.progress import counting
 from dualmoco.storage import write_bytes
 
 GIBIBYTE = 1 << 30
-CANDIDATE_BYTES = 12  # a score and an id
-BLOCK_FLOPS = 6e13  # about ten minutes of two cores
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the rectangle of n x m similarities is cut."""
-
-    rows: Sequence[slice]
-    slabs: Sequence[slice]
-
-    def blocks(self) -> list[Block]:
-        """All blocks, slab after slab."""
-        pairs = [(rows, slab) for slab in self.slabs for rows in self.rows]
-        return [Block(number, rows, slab) for number, (rows, slab) in enumerate(pairs)]
-
-    def place(self, block: Block) -> tuple[int, int]:
-        """Which run of rows and which slab a block is of."""
-        return block.number % len(self.rows), block.number // len(self.rows)
-
-
-def make_plan(src: tuple[int, int], tgt: tuple[int, int], k: int, memory: int) -> Plan:
-    """Cuts the work so that a block's candidates fit the memory and no block takes much longer than ten minutes.
-
-    Args:
-        src: n and D.
-        tgt: m and D.
-        k: Neighbours wanted.
-        memory: Bytes for candidates.
-
-    Returns:
-        The plan.
-    """
-    most = max(1024, int(memory / (4 * (k + SPARE) * CANDIDATE_BYTES)))
-    columns = min(tgt[0], most)
-    rows = int(min(src[0], most, max(1024, BLOCK_FLOPS / (2 * columns * src[1]))))
-    return Plan(_cut(src[0], rows), _cut(tgt[0], columns))
 
 
 def scan_stores(
@@ -79,64 +44,112 @@ def scan_stores(
         Neighbours of the sources and of the targets, the same for any memory and engine.
     """
     plan = make_plan(src.shape, tgt.shape, k, memory)
-    blocks, left = plan.blocks(), list[Block]()
-    slabs = [_Slab(folder / f"slab-{number:05d}.safetensors") for number in range(len(plan.slabs))]
-    for block in blocks:
-        row, slab = plan.place(block)
-        if row not in slabs[slab].done or not _forward_path(folder, block).is_file():
-            left.append(block)
-    with counting("scanning", sum(block.rows.stop - block.rows.start for block in left), " rows") as tell:
-        for block, forward, backward in engine.scan(Scanning(src, tgt, k), left, tell):
-            row, slab = plan.place(block)
-            _write(_forward_path(folder, block), forward, {})
-            slabs[slab].add(row, backward)
-    return (
-        _joined([_merged(folder, plan, row) for row in range(len(plan.rows))], plan.rows, src, tgt, k),
-        _joined([slab.candidates() for slab in slabs], plan.slabs, tgt, src, k),
+    found = _scan(Scanning(src, tgt, k), plan, folder, engine)
+    sides = ((found.src, plan.src, src, tgt), (found.tgt, plan.tgt, tgt, src))
+    forward, backward = (
+        _joined([
+            settle(file.candidates(), _Run(queries, run), keys, k) for file, run in zip(files, runs, strict=True)
+        ])
+        for files, runs, queries, keys in sides
+    )  # fmt: skip
+    return forward, backward
+
+
+def probe_stores(
+    src: ShardedVectors, tgt: ShardedVectors, k: int, probes: int, folder: Path, engine: Engine, *,
+    memory: int = GIBIBYTE,
+) -> tuple[Neighbors, Neighbors]:  # fmt: skip
+    """Neighbours of every source and every target, some of which may be missed.
+
+    Two passes, each of which gives both directions: the sources visit cells of the targets, the targets cells of the
+    sources. A pair is compared if either visits the other's cell.
+
+    Args:
+        src: Unit vectors (n, D).
+        tgt: Unit vectors (m, D).
+        k: How many neighbours.
+        probes: Cells that each row visits.
+        folder: Of this search alone.
+        engine: Where blocks are scanned.
+        memory: Bytes for candidates.
+
+    Returns:
+        Neighbours of the sources and of the targets.
+
+    Raises:
+        ConfigError: FAISS is not installed.
+    """
+    count = default_cells(max(len(src), len(tgt)))
+    compared = min(1.0, probes / count + count / max(len(src), len(tgt)))
+    plan = make_plan(src.shape, tgt.shape, k, memory, compared)
+    there = _scan(Scanning(src, tgt, k, _cells(tgt, folder / "tgt.cells"), probes), plan, folder / "there", engine)
+    back = _scan(
+        Scanning(tgt, src, k, _cells(src, folder / "src.cells"), probes), plan.turned(), folder / "back", engine
     )
+    sides = ((there.src, back.tgt, plan.src, src, tgt), (there.tgt, back.src, plan.tgt, tgt, src))
+    forward, backward = (
+        _joined([
+            _settle_probed(union(one.candidates(), other.candidates()), _Run(queries, run), keys, k)
+            for one, other, run in zip(files, others, runs, strict=True)
+        ])
+        for files, others, runs, queries, keys in sides
+    )  # fmt: skip
+    return forward, backward
 
 
-class _Slab:
-    """Candidates of some targets among the sources of the blocks scanned so far."""
+@dataclass(frozen=True)
+class _Found:
+    """Files of candidates of both sides."""
+
+    src: Sequence[_RunFile]
+    tgt: Sequence[_RunFile]
+
+
+def _scan(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> _Found:
+    """Scans the blocks of a plan that are missing."""
+    found = _Found(
+        [_RunFile(folder / f"src-{number:05d}.safetensors") for number in range(len(plan.src))],
+        [_RunFile(folder / f"tgt-{number:05d}.safetensors") for number in range(len(plan.tgt))],
+    )
+    left = []
+    for block in plan.blocks():
+        row, column = plan.place(block)
+        if column not in found.src[row].done or row not in found.tgt[column].done:
+            left.append(block)
+    with counting("scanning", sum(_length(block.rows) for block in left), " rows") as tell:
+        for block, forward, backward in engine.scan(work, left, tell):
+            row, column = plan.place(block)
+            found.src[row].add(column, forward)
+            found.tgt[column].add(row, backward)
+    return found
+
+
+class _RunFile:
+    """Candidates of a run of rows among those rows of the other side that were scanned so far."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.done: set[int] = set()
-        if path.is_file():
-            loaded = _read(path)
-            if loaded:
-                self.done = {int(word) for word in loaded[1]["done"].split()}
+        self.done: set[int] = set()  # runs of the other side
+        loaded = _read(path) if path.is_file() else None
+        if loaded:
+            self.done = {int(word) for word in loaded[1]["done"].split()}
 
-    def add(self, row: int, backward: Candidates) -> None:
+    def add(self, other: int, found: Candidates) -> None:
         """Takes one more block's; what is on disk is always whole."""
-        if row in self.done:
+        if other in self.done:
             return
         if self.done:
-            backward.merge(self.candidates())
-        self.done.add(row)
-        _write(self.path, backward, {"done": " ".join(map(str, sorted(self.done)))})
+            found.merge(self.candidates())
+        self.done.add(other)
+        tensors = {"scores": found.scores.contiguous(), "ids": found.ids.contiguous()}
+        write_bytes(self.path, save(tensors, {"done": " ".join(map(str, sorted(self.done)))}))
 
     def candidates(self) -> Candidates:
         """All of them."""
         loaded = _read(self.path)
-        assert loaded is not None, "a slab that was written can be read"
+        if loaded is None:
+            raise DataError(f"{self.path}: was damaged while in use; run the command again")
         return loaded[0]
-
-
-def _merged(folder: Path, plan: Plan, row: int) -> Candidates:
-    """Candidates of one run of sources among all targets."""
-    parts = [_read(_forward_path(folder, block)) for block in plan.blocks() if plan.place(block)[0] == row]
-    first, *others = [part[0] for part in parts if part]
-    for other in others:
-        first.merge(other)
-    return first
-
-
-def _joined(
-    parts: Sequence[Candidates], runs: Sequence[slice], queries: ShardedVectors, keys: ShardedVectors, k: int
-) -> Neighbors:
-    settled = [settle(part, _Run(queries, run), keys, k) for part, run in zip(parts, runs, strict=True)]
-    return Neighbors(np.concatenate([near.ids for near in settled]), np.concatenate([near.scores for near in settled]))
 
 
 class _Run:
@@ -150,7 +163,7 @@ class _Run:
         return len(self), self.vectors.width
 
     def __len__(self) -> int:
-        return int(self.run.stop - self.run.start)
+        return _length(self.run)
 
     def __getitem__(self, rows: Any) -> Any:
         if not isinstance(rows, slice):
@@ -159,21 +172,37 @@ class _Run:
         return self.vectors[self.run.start + start : self.run.start + stop]
 
 
-def _cut(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+def _cells(vectors: ShardedVectors, path: Path) -> Path:
+    """The file of a side's cells, made if it is not there or damaged."""
+    try:
+        Cells.load(path)
+    except DataError:
+        with counting("finding cells", len(vectors), " rows") as tell:
+            Cells.make(vectors, tell).save(path)
+    return path
 
 
-def _forward_path(folder: Path, block: Block) -> Path:
-    return folder / f"block-{block.number:06d}.safetensors"
+def _settle_probed(found: Candidates, queries: _Run, keys: ShardedVectors, k: int) -> Neighbors:
+    """The best k of candidates; a row whose cells held fewer is searched everywhere."""
+    k = min(k, len(keys))
+    near = settle(found, queries, keys, k, exact=False)
+    short = np.flatnonzero(((found.scores > UNSEEN).sum(dim=1) < k).numpy())
+    if len(short):
+        again = nearest(queries[short], keys, k)
+        near.ids[short], near.scores[short] = again.ids, again.scores
+    return near
 
 
-def _write(path: Path, candidates: Candidates, notes: dict[str, str]) -> None:
-    tensors = {"scores": candidates.scores.contiguous(), "ids": candidates.ids.to(torch.int64).contiguous()}
-    write_bytes(path, save(tensors, notes))
+def _joined(parts: Sequence[Neighbors]) -> Neighbors:
+    return Neighbors(np.concatenate([near.ids for near in parts]), np.concatenate([near.scores for near in parts]))
+
+
+def _length(run: slice) -> int:
+    return int(run.stop - run.start)
 
 
 def _read(path: Path) -> tuple[Candidates, dict[str, str]] | None:
-    """What `_write` wrote; None if the file is damaged, so that its block is scanned again."""
+    """Candidates and notes of a file; None if it is damaged, so that its blocks are scanned again."""
     try:
         with safe_open(path, framework="pt") as file:
             return Candidates(file.get_tensor("scores"), file.get_tensor("ids")), file.metadata() or {}

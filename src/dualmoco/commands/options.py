@@ -35,8 +35,8 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
     parser.add_argument(
         "--threshold", type=float, metavar="SCORE", help="lowest score to accept; all pairs if not given"
     )
-    parser.add_argument("--approximate", action="store_true", help="search FAISS inverted lists, not everything")
-    parser.add_argument("--probes", type=int, default=16, help="lists looked at in approximate search")
+    parser.add_argument("--approximate", action="store_true", help="compare only sentences of cells close by (FAISS)")
+    parser.add_argument("--probes", type=int, default=8, help="cells that each sentence visits in approximate search")
     parser.add_argument("--memory", default="1G", metavar="SIZE", help="for candidates, such as 500M or 4G")
     parser.add_argument("--work", metavar="FOLDER", help=f"for vectors and neighbours; {work} if not given")
     parser.add_argument("--keep", action="store_true", help="keep the work folder, as one named by --work always is")

@@ -22,7 +22,7 @@ import torch
 
 from dualmoco.embedding.arrays import ShardedVectors
 from dualmoco.embedding.backend import open_backend
-from dualmoco.engines.engine import Block, Encoding, Scanning, encode_shard, scan_block
+from dualmoco.engines.engine import Block, Encoding, Scanning, encode_shard
 from dualmoco.errors import ConfigError, DataError, DualmocoError, ModelError, RunError
 from dualmoco.neighbors import Candidates, Tell
 from dualmoco.version import VERSION
@@ -73,7 +73,8 @@ class RayEngine:
     ) -> Iterator[tuple[Block, Candidates, Candidates]]:
         """Candidates of each block, as they are done."""
         paths = [[str(path.resolve()) for path in side.paths] for side in (work.src, work.tgt)]
-        setup = ScanningSetup(paths[0], paths[1], work.src.width, work.k)
+        cells = str(work.cells.resolve()) if work.cells else None
+        setup = ScanningSetup(paths[0], paths[1], work.src.width, work.k, cells, work.probes)
         by_number = {block.number: block for block in blocks}
         for number, arrays in self._run(setup, by_number.items(), on_gpus=False):
             block = by_number[number]
@@ -128,17 +129,17 @@ class ScanningSetup:
     tgt: Sequence[str]
     width: int
     k: int
+    cells: str | None
+    probes: int
 
     def open(self) -> Callable[[Block], list[np.ndarray]]:
         """What makes a block scores and ids, forward and backward; DataError if files are not on this machine."""
-        for path in (*self.src, *self.tgt):
+        for path in (*self.src, *self.tgt, *([self.cells] if self.cells else [])):
             if not Path(path).is_file():
                 raise DataError(f"{path}: not found on {_host()}; expected a work folder that every node sees (--work)")
         src, tgt = (ShardedVectors([Path(path) for path in side], self.width) for side in (self.src, self.tgt))
-        work = Scanning(src, tgt, self.k)
-        return lambda block: [
-            tensor.numpy() for found in scan_block(work, block) for tensor in (found.scores, found.ids)
-        ]
+        scan = Scanning(src, tgt, self.k, Path(self.cells) if self.cells else None, self.probes).open()
+        return lambda block: [tensor.numpy() for found in scan(block) for tensor in (found.scores, found.ids)]
 
 
 class Worker:

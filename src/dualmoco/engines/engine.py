@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from dualmoco.cells import Cells, scan_cells
 from dualmoco.embedding.arrays import Precision, ShardedVectors, pack
 from dualmoco.embedding.backend import Backend
 from dualmoco.neighbors import Candidates, Tell, scan
@@ -31,6 +33,19 @@ class Scanning:
     src: ShardedVectors
     tgt: ShardedVectors
     k: int
+    cells: Path | None = None
+    """File of the targets' cells; everything is compared if None."""
+    probes: int = 0
+    """Cells that each source visits."""
+
+    def open(self) -> Scan:
+        """What scans a block."""
+        if self.cells is None:
+            return lambda block, tell=None: scan(self.src, self.tgt, block.rows, block.columns, self.k, tell=tell)
+        cells = Cells.load(self.cells)
+        return lambda block, tell=None: scan_cells(
+            self.src, self.tgt, block.rows, block.columns, self.k, cells, self.probes, tell=tell
+        )
 
 
 class Block(NamedTuple):
@@ -39,6 +54,13 @@ class Block(NamedTuple):
     number: int
     rows: slice
     columns: slice
+
+
+class Scan(Protocol):
+    """Scans blocks of one pair of sides."""
+
+    def __call__(self, block: Block, tell: Tell | None = None) -> tuple[Candidates, Candidates]:
+        """Candidates of the block's sources, and of its targets; `tell` is told how many sources are done."""
 
 
 class Engine(Protocol):
@@ -58,8 +80,3 @@ class Engine(Protocol):
 def encode_shard(backend: Backend, texts: Sequence[str], precision: Precision) -> np.ndarray:
     """Vectors of some sentences as they are stored; DataError if the back-end gave NaN."""
     return pack(check_vectors(backend.encode(texts), len(texts), backend.name, backend.width), precision)
-
-
-def scan_block(work: Scanning, block: Block, tell: Tell | None = None) -> tuple[Candidates, Candidates]:
-    """Candidates of one block, both ways."""
-    return scan(work.src, work.tgt, block.rows, block.columns, work.k, tell=tell)

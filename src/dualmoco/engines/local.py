@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from dualmoco.embedding.backend import open_backend
-from dualmoco.engines.engine import Block, Encoding, Scanning, encode_shard, scan_block
+from dualmoco.engines.engine import Block, Encoding, Scanning, encode_shard
 from dualmoco.neighbors import Candidates, Tell
 
 
@@ -27,5 +27,6 @@ class LocalEngine:
         self, work: Scanning, blocks: Sequence[Block], tell: Tell
     ) -> Iterator[tuple[Block, Candidates, Candidates]]:
         """Candidates of each block, in order."""
+        scan = work.open()
         for block in blocks:
-            yield block, *scan_block(work, block, tell)
+            yield block, *scan(block, tell)

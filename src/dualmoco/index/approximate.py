@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dualmoco.bitext.approximate import default_lists, require_faiss
+from dualmoco.cells import require_faiss
 from dualmoco.embedding.arrays import ShardedVectors
 from dualmoco.errors import ConfigError, DataError, RunError
 from dualmoco.index.manifest import IndexKind, ListsRecord
@@ -184,6 +184,11 @@ class InvertedLists:
         options = faiss.SearchParametersIVF(nprobe=min(probes, self.index.nlist), sel=chosen)
         scores, ids = self.index.search(np.ascontiguousarray(queries), kept, params=options)
         return scores, ids
+
+
+def default_lists(rows: int) -> int:
+    """How many lists suit a number of rows: about four times its square root, a power of two."""
+    return int(max(1, 1 << round(float(np.log2(max(1.0, 4 * rows**0.5))))))
 
 
 def held_out(count: int) -> Ids:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dualmoco.bitext.approximate import require_faiss
+from dualmoco.cells import require_faiss
 from dualmoco.embedding.arrays import Precision, ShardedVectors
 from dualmoco.embedding.backend import open_backend
 from dualmoco.embedding.encode import EncodeSettings

@@ -1,0 +1,132 @@
+"""Tests of approximate neighbours: nothing missed with every cell visited, most found with few, on any side alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from dualmoco.bitext.scanning import probe_stores
+from dualmoco.cells import Cells, default_cells, scan_cells, union
+from dualmoco.embedding.arrays import ShardedVectors
+from dualmoco.engines.local import LocalEngine
+from dualmoco.errors import DataError
+from dualmoco.neighbors import UNSEEN, Candidates, Neighbors, nearest_both_ways, settle
+from dualmoco.vectors import Vectors, unit_vectors
+
+pytest.importorskip("faiss")
+
+WIDTH = 16
+
+
+def topics(count: int, seed: int, first: int = 0) -> Vectors:
+    """Vectors around 30 directions, of which the first is number `first`."""
+    middles = np.random.default_rng(99).standard_normal((100, WIDTH))[first : first + 30]
+    generator = np.random.default_rng(seed)
+    near = middles[generator.integers(30, size=count)] + 0.3 * generator.standard_normal((count, WIDTH))
+    return unit_vectors(near.astype(np.float32))
+
+
+def stored(folder: Path, vectors: Vectors, name: str) -> ShardedVectors:
+    """Vectors in two files."""
+    paths = [folder / f"{name}.{part}.npy" for part in range(2)]
+    for path, part in zip(paths, np.array_split(vectors, 2), strict=True):
+        np.save(path, part)
+    return ShardedVectors(paths, WIDTH)
+
+
+def recall(found: Neighbors, right: Neighbors) -> float:
+    """Share of the true neighbours that were found."""
+    pairs = zip(found.ids.tolist(), right.ids.tolist(), strict=True)
+    return float(np.mean([len(set(a) & set(b)) / len(b) for a, b in pairs]))
+
+
+def test_every_cell_visited_is_exact(tmp_path: Path) -> None:
+    """With as many probes as cells, however the work is cut."""
+    src, tgt = stored(tmp_path, topics(2500, 1), "src"), stored(tmp_path, topics(2100, 2), "tgt")
+    expected = nearest_both_ways(src[:], tgt[:], 3)
+    for memory in (1, 1 << 30):
+        found = probe_stores(src, tgt, 3, 10_000, tmp_path / str(memory), LocalEngine(), memory=memory)
+        for near, right in zip(found, expected, strict=True):
+            np.testing.assert_array_equal(near.ids, right.ids)
+            np.testing.assert_array_equal(near.scores, right.scores)
+
+
+def test_blocks_change_nothing() -> None:
+    """A pair is compared or not whatever block it is in, so merged blocks hold the whole's candidates."""
+    src, tgt = topics(700, 1), topics(600, 2)
+    cells = Cells.make(tgt, print)
+    whole = scan_cells(src, tgt, slice(0, 700), slice(0, 600), 3, cells, 2)
+    halves = [scan_cells(src, tgt, slice(0, 700), columns, 3, cells, 2) for columns in (slice(0, 250), slice(250, 600))]
+    merged = halves[0][0]
+    merged.merge(halves[1][0])
+    torch.testing.assert_close(merged.scores, whole[0].scores)
+    torch.testing.assert_close(torch.cat([half[1].scores for half in halves]), whole[1].scores)
+    told: list[int] = []
+    scan_cells(src, tgt, slice(100, 300), slice(0, 600), 3, cells, 2, tell=told.append)
+    assert sum(told) == 200
+
+
+def test_few_cells_find_most(tmp_path: Path) -> None:
+    """A part of the comparisons finds nearly all neighbours, both ways, and scores are true cosines."""
+    src, tgt = topics(6000, 1), topics(5000, 2)
+    sides = stored(tmp_path, src, "src"), stored(tmp_path, tgt, "tgt")
+    found = probe_stores(*sides, 3, 4, tmp_path / "probe", LocalEngine())
+    assert default_cells(5000) >= 64
+    for near, right in zip(found, nearest_both_ways(src, tgt, 3), strict=True):
+        assert 0.97 < recall(near, right) <= 1
+    np.testing.assert_allclose(found[0].scores[:, 0], (src * tgt[found[0].ids[:, 0]]).sum(axis=1), atol=2e-6)
+
+
+def test_a_side_that_nobody_visits(tmp_path: Path) -> None:
+    """Targets far from all sources still have neighbours, by visiting the sources' cells themselves."""
+    src = topics(3000, 1)
+    tgt = np.concatenate([topics(1500, 2), topics(1500, 3, first=60)])
+    sides = stored(tmp_path, src, "src"), stored(tmp_path, tgt, "tgt")
+    forward, backward = probe_stores(*sides, 3, 6, tmp_path / "probe", LocalEngine())
+    expected = nearest_both_ways(src, tgt, 3)
+    assert np.isfinite(forward.scores).all() and np.isfinite(backward.scores).all()
+    assert recall(backward, expected[1]) > 0.9 and recall(forward, expected[0]) > 0.97
+
+
+def test_a_row_whose_cells_hold_too_few_is_searched_everywhere(tmp_path: Path) -> None:
+    """One cell with one resident: its visitors get all the neighbours they asked for."""
+    lonely = np.full((1, WIDTH), 5.0, dtype=np.float32) * np.where(np.arange(WIDTH) % 2, 1, -1)
+    src, tgt = (unit_vectors(np.concatenate([topics(800, seed), lonely]).astype(np.float32)) for seed in (1, 2))
+    sides = stored(tmp_path, src, "src"), stored(tmp_path, tgt, "tgt")
+    found = probe_stores(*sides, 20, 1, tmp_path / "probe", LocalEngine())
+    for near, right in zip(found, nearest_both_ways(src, tgt, 20), strict=True):
+        assert np.isfinite(near.scores).all()
+        assert all(len(set(ids)) == 20 for ids in near.ids.tolist())
+        np.testing.assert_array_equal(near.ids[-1][0], right.ids[-1][0])
+
+
+def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cells and finished blocks are read from the folder; what is damaged there is made again."""
+    sides = stored(tmp_path, topics(900, 1), "src"), stored(tmp_path, topics(800, 2), "tgt")
+    first = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
+    with monkeypatch.context() as patch:
+        patch.delattr(Cells, "make")
+        patch.setattr("dualmoco.engines.engine.scan_cells", None)
+        again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
+    np.testing.assert_array_equal(first[0].ids, again[0].ids)
+    (tmp_path / "probe" / "there" / "src-00000.safetensors").unlink()
+    (tmp_path / "probe" / "tgt.cells").write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"tgt\.cells: cannot be read as cells"):
+        Cells.load(tmp_path / "probe" / "tgt.cells")
+    again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
+    np.testing.assert_array_equal(first[1].ids, again[1].ids)
+
+
+def test_union_counts_a_row_once() -> None:
+    """A candidate of both is one candidate; a place without one takes none away."""
+    one = Candidates(torch.tensor([[0.9, 0.5, UNSEEN]]), torch.tensor([[4, 7, 0]]))
+    other = Candidates(torch.tensor([[0.9, 0.3, 0.2]]), torch.tensor([[4, 0, 2]]))
+    both = union(one, other)
+    seen = both.scores > UNSEEN
+    assert sorted(both.ids[seen].tolist()) == [0, 2, 4, 7]
+    vectors = np.eye(WIDTH, dtype=np.float32)
+    near = settle(union(one, other), vectors[:1], vectors, 4, exact=False)
+    assert sorted(near.ids[0].tolist()) == [0, 2, 4, 7] and near.ids[0][0] == 0
