@@ -30,9 +30,9 @@ from benchmarks.tatoeba import tatoeba_accuracy
 from dualmoco.batching import PairLoader, Share, order_pairs, prefetch
 from dualmoco.config import Kind, TrainConfig, load_config
 from dualmoco.corpus.pairs import load_pairs
-from dualmoco.encoders import load_encoders, save_encoders
 from dualmoco.heldout import Heldout
 from dualmoco.runlog import read_log
+from dualmoco.savedmodel import load_encoders, save_encoders
 from dualmoco.training import train
 
 Curve = list[tuple[float, float]]  # minutes, accuracy

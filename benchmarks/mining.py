@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=100_000, help="of each side, for exact")
     parser.add_argument("--width", type=int, default=384, help="for exact")
     parser.add_argument("--lines", type=int, default=1_000_000, help="of each side, for approximate")
-    parser.add_argument("--probes", type=int, default=8, help="for approximate")
+    parser.add_argument("--probes", type=int, default=14, help="for approximate")
     parser.add_argument("--no-peer", action="store_true", help="leave the peer of approximate out")
     parser.add_argument("--sample", type=int, default=20_000, help="queries searched exactly, for approximate")
     parser.add_argument("--planted", type=int, default=2_000, help="true pairs, for planted")

@@ -14,7 +14,7 @@ from sentence_transformers.sentence_transformer.losses import (
 from torch import Tensor, nn
 
 from dualmoco.batching import PairBatch
-from dualmoco.encoders import Encoder
+from dualmoco.encoder import Encoder
 
 BOTH_WAYS: tuple[Literal["query_to_doc", "doc_to_query"], ...] = ("query_to_doc", "doc_to_query")
 

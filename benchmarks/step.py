@@ -24,7 +24,8 @@ from dualmoco.batching import PairBatch, PairLoader, Share, order_pairs
 from dualmoco.config import ContrastConfig, EncoderConfig, Kind
 from dualmoco.corpus.bitext import Pairs
 from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.encoders import Encoder, build_encoder
+from dualmoco.encoder import Encoder
+from dualmoco.encoders import build_encoder
 from dualmoco.objectives import DualMoco
 
 QUEUE, BATCH, TEMPERATURE, CLIP = 16_384, 256, 0.05, 10.0

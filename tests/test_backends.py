@@ -26,9 +26,11 @@ from dualmoco.embedding.staticbackend import StaticBackend
 from dualmoco.embedding.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length, token_source
 from dualmoco.embedding.torchbackend import TorchBackend
 from dualmoco.embedding.wordcache import WordCache, splits_at_spaces
-from dualmoco.encoders import Encoder, build_encoders, load_encoders, save_encoders
+from dualmoco.encoder import Encoder
+from dualmoco.encoders import build_encoders
 from dualmoco.errors import ConfigError, ModelError
 from dualmoco.evaluation.opening import open_encoder
+from dualmoco.savedmodel import load_encoders, save_encoders
 from dualmoco.vectors import Vectors, unit_vectors
 
 PAIRS = generate_pairs(200, seed=3)

@@ -49,7 +49,7 @@ class Stopping(LocalEngine):
 
     def scan(
         self, work: Scanning, blocks: Sequence[Block], tell: Tell
-    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+    ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
         """Scans until it stops."""
         for found in super().scan(work, blocks, tell):
             if not self.left:
@@ -72,7 +72,7 @@ def test_scanning_in_blocks_is_searching_everything(
     class Backwards(LocalEngine):
         def scan(
             self, work: Scanning, blocks: Sequence[Block], tell: Tell
-        ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+        ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
             yield from super().scan(work, blocks[::-1], tell)
 
     for engine in (LocalEngine(), Backwards()):
@@ -140,14 +140,17 @@ def mined(files: tuple[Path, Path], model: Path, out: Path, *words: str) -> Path
     return out
 
 
-def test_output_is_the_same_however_the_work_is_cut(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
-    """Byte for byte: other memory, shards, threads, and a run that was interrupted."""
+def test_output_is_the_same_however_the_work_is_cut(
+    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Byte for byte: other memory, blocks, shards and threads."""
     whole = mined(files, tiny_model, tmp_path / "whole.tsv").read_bytes()
     assert whole.count(b"\n") > 40
     sides = Side(files[0], "en"), Side(files[1], "zh")
-    for name, memory, threads in (("one", 1, 1), ("two", 10_000_000, 2)):
+    monkeypatch.setattr("dualmoco.bitext.plan.LEAST_ROWS", 16)
+    for name, memory, threads, shard_rows in (("one", 1, 1, 7), ("two", 8_000, 2, 50)):
         torch.set_num_threads(threads)
-        settings = MineSettings(str(tiny_model), memory=memory)
+        settings = MineSettings(str(tiny_model), memory=memory, shard_rows=shard_rows)
         mine_files(*sides, settings, tmp_path / f"{name}.tsv", tmp_path / f"{name}.work", LocalEngine())
         assert (tmp_path / f"{name}.tsv").read_bytes() == whole
     torch.set_num_threads(2)

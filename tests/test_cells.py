@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from dualmoco.bitext.scanning import probe_stores
-from dualmoco.cells import Cells, default_cells, scan_cells, union
+from dualmoco.cells import Cells, default_cells, scan_cells, turned, union
 from dualmoco.embedding.arrays import ShardedVectors
 from dualmoco.engines.local import LocalEngine
 from dualmoco.errors import DataError
-from dualmoco.neighbors import UNSEEN, Candidates, Neighbors, nearest_both_ways, settle
+from dualmoco.neighbors import UNSEEN, Candidates, Neighbors, nearest_both_ways
 from dualmoco.vectors import Vectors, unit_vectors
 
 pytest.importorskip("faiss")
@@ -57,15 +57,16 @@ def test_every_cell_visited_is_exact(tmp_path: Path) -> None:
 def test_blocks_change_nothing() -> None:
     """A pair is compared or not whatever block it is in, so merged blocks hold the whole's candidates."""
     src, tgt = topics(700, 1), topics(600, 2)
-    cells = Cells.make(tgt, print)
-    whole = scan_cells(src, tgt, slice(0, 700), slice(0, 600), 3, cells, 2)
-    halves = [scan_cells(src, tgt, slice(0, 700), columns, 3, cells, 2) for columns in (slice(0, 250), slice(250, 600))]
-    merged = halves[0][0]
-    merged.merge(halves[1][0])
-    torch.testing.assert_close(merged.scores, whole[0].scores)
-    torch.testing.assert_close(torch.cat([half[1].scores for half in halves]), whole[1].scores)
+    cells = Cells.make(src, tgt, 2, print)
+    whole = scan_cells(src, tgt, slice(0, 700), slice(0, 600), 3, cells)
+    halves = [scan_cells(src, tgt, slice(0, 700), columns, 3, cells) for columns in (slice(0, 250), slice(250, 600))]
+    merged = halves[0]
+    merged.merge(halves[1])
+    torch.testing.assert_close(merged.scores, whole.scores)
+    part = scan_cells(src, tgt, slice(100, 300), slice(0, 600), 3, cells)
+    torch.testing.assert_close(part.scores, whole.scores[100:300])
     told: list[int] = []
-    scan_cells(src, tgt, slice(100, 300), slice(0, 600), 3, cells, 2, tell=told.append)
+    scan_cells(src, tgt, slice(100, 300), slice(0, 600), 3, cells, tell=told.append)
     assert sum(told) == 200
 
 
@@ -120,13 +121,19 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(first[1].ids, again[1].ids)
 
 
+def test_turned_candidates() -> None:
+    """Every row is told of the best that found it, and of no more than are kept."""
+    scores = torch.tensor([[0.9, 0.5], [0.8, UNSEEN], [0.7, 0.6]])
+    found = turned(Candidates(scores, torch.tensor([[0, 1], [0, 0], [0, 2]])), 4)
+    assert found.ids[0].tolist() == [0, 1] and found.ids[1, 0] == 0 and found.ids[2, 0] == 2
+    torch.testing.assert_close(found.scores, torch.tensor([[0.9, 0.8], [0.5, UNSEEN], [0.6, UNSEEN], [UNSEEN, UNSEEN]]))
+
+
 def test_union_counts_a_row_once() -> None:
-    """A candidate of both is one candidate; a place without one takes none away."""
+    """A candidate of both is one candidate; a place without one takes none away; the best are kept."""
     one = Candidates(torch.tensor([[0.9, 0.5, UNSEEN]]), torch.tensor([[4, 7, 0]]))
     other = Candidates(torch.tensor([[0.9, 0.3, 0.2]]), torch.tensor([[4, 0, 2]]))
     both = union(one, other)
-    seen = both.scores > UNSEEN
-    assert sorted(both.ids[seen].tolist()) == [0, 2, 4, 7]
-    vectors = np.eye(WIDTH, dtype=np.float32)
-    near = settle(union(one, other), vectors[:1], vectors, 4, exact=False)
-    assert sorted(near.ids[0].tolist()) == [0, 2, 4, 7] and near.ids[0][0] == 0
+    assert both.ids.tolist() == [[4, 7, 0]] and one.scores[0, 2] == UNSEEN
+    torch.testing.assert_close(both.scores, torch.tensor([[0.9, 0.5, 0.3]]))
+    assert union(other, one).ids.tolist() == [[4, 7, 0]]

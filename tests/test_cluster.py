@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,19 @@ from dualmoco.bitext.mine import MineSettings, Side, mine_files
 from dualmoco.config import EncoderConfig, Kind
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.embedding.arrays import Precision, ShardedVectors
+from dualmoco.embedding.backend import open_backend
 from dualmoco.embedding.encode import EncodeSettings, encode_file
 from dualmoco.embedding.store import Store
-from dualmoco.encoders import build_encoders, save_encoders
-from dualmoco.engines.cluster import FAILURES, IN_HAND, EncodingSetup, Pool, RayEngine, Worker
+from dualmoco.encoders import build_encoders
+from dualmoco.engines.cluster import RayEngine
 from dualmoco.engines.engine import Block, Encoding, Engine, Scanning
 from dualmoco.engines.local import LocalEngine
+from dualmoco.engines.pool import FAILURES, IN_HAND, Pool
+from dualmoco.engines.worker import EncodingSetup, Worker
 from dualmoco.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.mining import Retrieval
 from dualmoco.neighbors import Candidates, Tell
+from dualmoco.savedmodel import save_encoders
 
 ray: Any = pytest.importorskip("ray")
 pytest.importorskip("ray.cluster_utils")
@@ -92,7 +98,7 @@ class Disturbed:
 
     def scan(
         self, work: Scanning, blocks: Sequence[Block], tell: Tell
-    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+    ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
         """Scans."""
         return self._disturbed("scan", self.engine.scan(work, blocks, tell))
 
@@ -120,10 +126,12 @@ def encoded(engine: Engine, path: Path, folder: Path, model: str) -> tuple[Store
     return encode_file(path, folder, settings, engine, made.append), made
 
 
-def mined(engine: Engine, files: dict[str, Path], out: Path, model: str) -> tuple[bytes, bytes]:
+def mined(
+    engine: Engine, files: dict[str, Path], out: Path, model: str, *, approximate: bool = False
+) -> tuple[bytes, bytes]:
     """The best target of every source, found in 16 blocks, and the file that says how."""
     sides = [Side(path, lang) for lang, path in files.items()]
-    settings = MineSettings(model, retrieval=Retrieval.forward, memory=1)
+    settings = MineSettings(model, retrieval=Retrieval.forward, memory=1, approximate=approximate, probes=3)
     mine_files(sides[0], sides[1], settings, out, out.with_suffix(".work"), engine)
     return out.read_bytes(), out.with_name(f"{out.name}.json").read_bytes()
 
@@ -162,6 +170,21 @@ def test_mining_survives_a_lost_node(
     assert expected[0].count(b"\n") > 3 * 1024 and LOST in caplog.text
 
 
+def test_approximate_mining_is_the_local_engines(
+    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path
+) -> None:
+    """Workers read the cells from the work folder; the recall that is told is the same, and not all is found."""
+    pytest.importorskip("faiss")
+    local = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.static], approximate=True)
+    assert mined(engine, files, tmp_path / "ray.tsv", models[Kind.static], approximate=True) == local
+    assert 0.5 < json.loads(local[1])["approximate_recall"] < 1
+
+
+def encoding(model: str) -> Encoding:
+    """What encodes English with a model."""
+    return Encoding(open_backend(model, "en", "torch"), model, "en", Precision.fp32)
+
+
 def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: dict[Kind, str]) -> None:
     """Never more sentences are out than workers can have in hand, and one shard that waits."""
     taken = told = most = done = 0
@@ -176,7 +199,7 @@ def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: di
         nonlocal told
         told += count
 
-    for _ in engine.encode(Encoding(models[Kind.static], "en", "torch", Precision.fp32), shards(), tell):
+    for _ in engine.encode(encoding(models[Kind.static]), shards(), tell):
         most = max(most, taken - done)
         done += 1
     assert (taken, done, told) == (60, 60, 120)
@@ -185,13 +208,16 @@ def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: di
 
 def test_users_errors_come_through_as_they_are(engine: RayEngine, models: dict[Kind, str], tmp_path: Path) -> None:
     """A worker's error is the same one line, of the same kind."""
-    gone = Encoding(str(tmp_path / "gone"), "en", "torch", Precision.fp32)
+    work = encoding(models[Kind.static])
+    gone = replace(work, model=str(tmp_path / "gone"))
     with pytest.raises(ModelError) as model:
         list(engine.encode(gone, [(0, ["A cat."])], print))
     assert str(model.value).startswith(f"{tmp_path}/gone: not found on node ") and "\n" not in str(model.value)
     with pytest.raises(ModelError) as language:
-        list(engine.encode(Encoding(models[Kind.static], "fr", "torch", Precision.fp32), [(0, ["Un chat."])], print))
+        list(engine.encode(replace(work, lang="fr"), [(0, ["Un chat."])], print))
     assert "fr" in str(language.value) and "\n" not in str(language.value)
+    with pytest.raises(ModelError, match=r"checksum \w{12} on node .*; expected \w{12}, the same model on every node"):
+        list(engine.encode(replace(work, model=models[Kind.bert]), [(0, ["A cat."])], print))
 
 
 def test_vectors_must_be_on_storage_that_every_node_sees(engine: RayEngine, tmp_path: Path) -> None:
@@ -208,7 +234,7 @@ def test_a_shard_that_always_fails_ends_the_run(engine: RayEngine, models: dict[
     """The last reason is told in one line, not tried forever."""
     numbers: Any = [1.5, 2.5]
     with pytest.raises(RunError, match=rf"^piece 4 failed {FAILURES} times: \w+Error: .*; what is done is kept$"):
-        list(engine.encode(Encoding(models[Kind.static], "en", "torch", Precision.fp32), [(4, numbers)], print))
+        list(engine.encode(encoding(models[Kind.static]), [(4, numbers)], print))
 
 
 def test_interrupted_encoding_goes_on(
@@ -238,7 +264,7 @@ def test_workers_that_never_start_end_the_run(engine: RayEngine) -> None:
 def test_workers_have_the_drivers_version() -> None:
     """Another one might give other vectors."""
     with pytest.raises(ConfigError, match=r"dualmoco .* on node .*; expected 99 on every node"):
-        Worker().open(EncodingSetup(Encoding("none", "en", "torch", Precision.fp32)), "99")
+        Worker().open(EncodingSetup("none", "en", "torch", Precision.fp32, "0"), "99")
 
 
 def test_addresses_without_a_cluster_are_refused_at_once() -> None:

@@ -24,17 +24,11 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from dualmoco.config import EncoderConfig, Kind, Pooling
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.corpus.tokenizer import train_tokenizer
-from dualmoco.encoders import (
-    Encoder,
-    build_encoder,
-    build_encoders,
-    encode_texts,
-    load_encoders,
-    load_teacher,
-    save_encoders,
-)
+from dualmoco.encoder import Encoder, encode_texts
+from dualmoco.encoders import build_encoder, build_encoders, load_teacher
 from dualmoco.errors import ModelError
 from dualmoco.modelfolder import check_folder
+from dualmoco.savedmodel import load_encoders, save_encoders
 
 PAIRS = generate_pairs(300, seed=1)
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*PAIRS, strict=True))

@@ -16,9 +16,10 @@ from dualmoco.cli import main
 from dualmoco.config import EncoderConfig, Kind
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.embedding.backend import open_backend
-from dualmoco.encoders import build_encoders, save_encoders
+from dualmoco.encoders import build_encoders
 from dualmoco.errors import ConfigError, ModelError
 from dualmoco.export import export_model, is_export
+from dualmoco.savedmodel import save_encoders
 from dualmoco.vectors import Vectors
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))

@@ -11,9 +11,11 @@ import torch
 import dualmoco
 from dualmoco.config import EncoderConfig, Kind
 from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.encoders import Encoder, build_encoders, encode_texts, save_encoders
+from dualmoco.encoder import Encoder, encode_texts
+from dualmoco.encoders import build_encoders
 from dualmoco.errors import ModelError
 from dualmoco.model import Model
+from dualmoco.savedmodel import save_encoders
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(200, seed=2), strict=True))
 

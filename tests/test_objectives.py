@@ -17,7 +17,8 @@ from dualmoco.config import ContrastConfig, EncoderConfig, Kind, NliConfig, NliF
 from dualmoco.corpus.block import sentence_ids
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.corpus.nli import NliExample
-from dualmoco.encoders import Encoder, build_encoder
+from dualmoco.encoder import Encoder
+from dualmoco.encoders import build_encoder
 from dualmoco.errors import ConfigError
 from dualmoco.multitask import NliHead, WithNli
 from dualmoco.objectives import Distill, DualMoco, InBatch, Objective, SimCse, rank_translations

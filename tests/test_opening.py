@@ -21,12 +21,13 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 from dualmoco.config import EncoderConfig, Kind
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.corpus.tokenizer import train_tokenizer
-from dualmoco.encoders import build_encoders, open_model, save_encoders
+from dualmoco.encoders import build_encoders
 from dualmoco.errors import ConfigError, DataError, DualmocoError, ModelError
 from dualmoco.evaluation.network import NetworkEncoder
 from dualmoco.evaluation.opening import open_encoder
 from dualmoco.evaluation.packages import open_package
 from dualmoco.modelfolder import folder_sha256
+from dualmoco.savedmodel import open_model, save_encoders
 from dualmoco.vectors import Vectors
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))

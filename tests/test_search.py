@@ -16,13 +16,14 @@ from dualmoco.cli import main
 from dualmoco.commands.search import read_queries
 from dualmoco.corpus.grammar import generate_pairs
 from dualmoco.embedding.arrays import Precision
-from dualmoco.errors import ConfigError, DataError, ModelError
+from dualmoco.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.index import building
 from dualmoco.index.building import BuildSettings, add_to_index, build_index
 from dualmoco.index.index import Hit, Index
 from dualmoco.index.manifest import IndexKind, read_manifest
 from dualmoco.index.part import TextFile, encode_texts
 from dualmoco.model import Model
+from dualmoco.storage import locked
 
 PAIRS = list(generate_pairs(300, seed=5))
 ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))
@@ -182,7 +183,7 @@ def test_adding_is_building_at_once(copy: Path, texts: list[TextFile], opened: M
 def test_failed_addition_changes_nothing(
     copy: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither a bad file nor an interruption changes what an index finds; adding again then succeeds."""
+    """Neither a bad file, an interruption nor another process changes what an index finds; adding then succeeds."""
     before, manifest = Index.open(copy).search(QUERIES, lang="en"), (copy / "manifest.json").read_bytes()
     good, bad = write(tmp_path / "good", ["one", "two"]), tmp_path / "bad"
     bad.write_bytes(b"fine\n\xff\xfe\n")
@@ -192,6 +193,8 @@ def test_failed_addition_changes_nothing(
         patch.setattr(building, "write_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
             add_to_index(copy, [TextFile(good, "en")])
+    with locked(copy), pytest.raises(RunError, match="another process is at work in it"):
+        add_to_index(copy, [TextFile(good, "en")])
     assert Index.open(copy).search(QUERIES, lang="en") == before
     assert (copy / "manifest.json").read_bytes() == manifest
     assert add_to_index(copy, [TextFile(write(tmp_path / "other", ["three"]), "zh")]).parts[-1].rows == 1

@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 
 from dualmoco.checkpoint import list_checkpoints
 from dualmoco.config import load_config
-from dualmoco.encoders import load_encoders
 from dualmoco.errors import ConfigError, DataError, RunError
 from dualmoco.runlog import read_log
+from dualmoco.savedmodel import load_encoders
 from dualmoco.training import TrainResult, train
 
 STEPS = 40

@@ -16,7 +16,8 @@ from dualmoco.config import EncoderConfig, Kind
 from dualmoco.corpus.prepare import prepare
 from dualmoco.corpus.readers.source import Source
 from dualmoco.corpus.recipe import CorpusConfig, PrepareConfig
-from dualmoco.encoders import build_encoders, save_encoders
+from dualmoco.encoders import build_encoders
+from dualmoco.savedmodel import save_encoders
 
 
 @pytest.fixture(scope="module")

@@ -1,21 +1,22 @@
 """Approximate nearest neighbours: only vectors of cells close by are compared.
 
 Space is cut into cells around centroids of the targets, and every target resides in one. A source visits the few cells
-it is nearest to; cell after cell, visitors are scored against residents as one product of matrices, which gives both
-directions. Shapes: n sources, m targets, L cells, p probes (cells that a source visits), D width.
+it is nearest to; cell after cell, visitors are scored against residents as one product of matrices. Shapes: n sources,
+m targets, L cells, p probes (cells that a source visits on average), c candidates, D width.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
 
 from dualmoco.errors import ConfigError, DataError
 from dualmoco.neighbors import SPARE, UNSEEN, Candidates, Ids, Tell, as_tensor
@@ -25,7 +26,12 @@ from dualmoco.vectors import VectorRows, Vectors
 TRAINED_PER_CELL = 40  # rows
 ROUNDS = 10  # of k-means
 ROWS_AT_ONCE = 65_536
-VISITORS_AT_ONCE = 8192
+VISITORS_AT_ONCE = 2048  # whose similarities with a cell's residents fit the cache
+SPREAD = 2  # times p cells are visited at most, by sources that lie between many
+REACH_ROWS = 4096  # on which the reach is measured
+CHOOSING = 0.2  # of the time goes into choosing cells
+NOWHERE = -1
+TINY = 1e-9
 
 
 def require_faiss() -> Any:
@@ -45,17 +51,23 @@ def default_cells(rows: int) -> int:
 
 @dataclass(frozen=True)
 class Cells:
-    """Centroids, and the cell in which each target resides."""
+    """Centroids, the cell in which each target resides, and which cells a source visits."""
 
     centroids: Vectors  # (L, D)
     homes: Ids  # (m,)
+    most: int
+    """Cells that a source visits at most."""
+    reach: float
+    """A cell is visited if its centroid's cosine, divided by that of the nearest centroid, is at least this."""
 
     @classmethod
-    def make(cls, tgt: VectorRows, tell: Tell) -> Cells:
-        """Finds centroids by k-means on a sample, and every target's cell.
+    def make(cls, src: VectorRows, tgt: VectorRows, probes: int, tell: Tell) -> Cells:
+        """Finds centroids by k-means on a sample, every target's cell, and the reach of the sources.
 
         Args:
+            src: Unit vectors (n, D).
             tgt: Unit vectors (m, D).
+            probes: How many cells a source shall visit on average: more find more and take longer.
             tell: Is told how many targets have a cell.
 
         Returns:
@@ -69,40 +81,61 @@ class Cells:
         chosen = np.random.default_rng(0).permutation(len(tgt))[: TRAINED_PER_CELL * count]
         means = faiss.Kmeans(tgt.shape[1], count, niter=ROUNDS, spherical=True, seed=1, min_points_per_centroid=1)
         means.train(tgt[np.sort(chosen)])
-        cells = cls(means.centroids, np.empty(len(tgt), dtype=np.int64))
+        homes = np.empty(len(tgt), dtype=np.int64)
+        cells = cls(means.centroids, homes, min(SPREAD * probes, count), -np.inf)
         for start in range(0, len(tgt), ROWS_AT_ONCE):
             rows = slice(start, min(start + ROWS_AT_ONCE, len(tgt)))
-            cells.homes[rows] = cells.closest(tgt[rows], 1)[:, 0]
+            homes[rows] = cells.search(tgt[rows], 1)[1][:, 0]
             tell(rows.stop - rows.start)
-        return cells
+        if probes >= count:
+            return cells
+        visitors = src[np.sort(np.random.default_rng(0).permutation(len(src))[:REACH_ROWS])]
+        closeness = np.sort(cells.search(visitors, cells.most)[0].ravel())
+        return replace(cells, reach=float(closeness[-probes * len(visitors)]))
 
     @classmethod
     def load(cls, path: Path) -> Cells:
         """Reads what `save` wrote; DataError if it is damaged."""
         try:
-            content = load_file(path)
-            return cls(content["centroids"].numpy(), content["homes"].numpy())
-        except (OSError, SafetensorError, KeyError) as error:
+            with safe_open(path, framework="np") as file:
+                notes = file.metadata()
+                centroids, homes = file.get_tensor("centroids"), file.get_tensor("homes")
+            return cls(centroids, homes, int(notes["most"]), float(notes["reach"]))
+        except (OSError, SafetensorError, KeyError, TypeError) as error:
             raise DataError(f"{path}: cannot be read as cells ({error}); remove it and run the command again") from None
 
     def save(self, path: Path) -> None:
         """Writes the cells; RunError if that fails."""
-        tensors = {"centroids": torch.from_numpy(self.centroids), "homes": torch.from_numpy(self.homes)}
-        write_bytes(path, save(tensors))
+        tensors: dict[str, np.ndarray] = {"centroids": self.centroids, "homes": self.homes}
+        write_bytes(path, save(tensors, {"most": str(self.most), "reach": repr(self.reach)}))
 
-    def closest(self, vectors: Vectors, probes: int) -> Ids:
-        """The cells nearest to each of some vectors (n, D), the nearest first, shape (n, p)."""
+    def search(self, vectors: Vectors, count: int) -> tuple[Vectors, Ids]:
+        """The cells nearest to each of some vectors (n, D), the nearest first.
+
+        Args:
+            vectors: Unit vectors.
+            count: How many cells of each.
+
+        Returns:
+            How close they are, 1 for the nearest, and which they are, both (n, count).
+        """
         index = require_faiss().IndexFlatIP(self.centroids.shape[1])
         index.add(self.centroids)
-        cells: Ids = index.search(vectors, min(probes, len(self.centroids)))[1]
-        return cells
+        cosines, cells = index.search(vectors, count)
+        nearest = cosines[:, :1]
+        return 1 - (nearest - cosines) / np.maximum(np.abs(nearest), TINY), cells
+
+    def visited(self, vectors: Vectors) -> Ids:
+        """The cells that each of some vectors (n, D) visits, shape (n, most), filled up with NOWHERE."""
+        closeness, cells = self.search(vectors, self.most)
+        return np.where(closeness >= self.reach, cells, NOWHERE)
 
 
 def scan_cells(
-    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, cells: Cells, probes: int, *,
+    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, cells: Cells, *,
     tell: Tell | None = None,
-) -> tuple[Candidates, Candidates]:  # fmt: skip
-    """Candidates from one block of sources and one of targets, comparing sources with the cells they visit alone.
+) -> Candidates:  # fmt: skip
+    """Candidates of a block of sources among a block of targets, each from the cells that it visits.
 
     Args:
         src: Unit vectors (n, D).
@@ -111,54 +144,76 @@ def scan_cells(
         columns: The block of targets.
         k: How many neighbours are wanted in the end.
         cells: Of the targets.
-        probes: How many cells a source visits: more find more and take longer.
         tell: Is told how many sources are done.
 
     Returns:
-        Candidates of the block's sources among its targets, and of its targets among its sources.
+        The candidates of the block's sources.
     """
-    forward = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
-    backward = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
-    visited = np.concatenate([
-        cells.closest(src[start : min(start + ROWS_AT_ONCE, rows.stop)], probes)
-        for start in range(rows.start, rows.stop, ROWS_AT_ONCE)
-    ])  # (rows, p)  # fmt: skip
+    found = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
+    told = _Share(len(found.ids), tell)
+    visited = np.empty((len(found.ids), cells.most), dtype=np.int64)
+    for start in range(0, len(visited), ROWS_AT_ONCE):
+        stop = min(start + ROWS_AT_ONCE, len(visited))
+        visited[start:stop] = cells.visited(src[rows.start + start : rows.start + stop])
+        told.reach(CHOOSING * stop / len(visited))
     residents = _by_cell(cells.homes[columns], len(cells.centroids))
     visitors = [entries // visited.shape[1] for entries in _by_cell(visited.ravel(), len(cells.centroids))]
-    done = 0
-    for cell, (here, guests) in enumerate(zip(residents, visitors, strict=True), start=1):
-        _meet(src, tgt, guests, here, (rows.start, columns.start), (forward, backward))
-        if tell:
-            reached = len(forward.ids) * cell // len(residents)
-            tell(reached - done)
-            done = reached
-    return forward, backward
+    for number, (here, guests) in enumerate(zip(residents, visitors, strict=True), start=1):
+        keys, ids = as_tensor(tgt[here + columns.start]), torch.from_numpy(here + columns.start)
+        for start in range(0, len(guests) if len(here) else 0, VISITORS_AT_ONCE):
+            some = guests[start : start + VISITORS_AT_ONCE]
+            scores = torch.mm(as_tensor(src[some + rows.start]), keys.T)  # (visitors, residents)
+            found.offer(torch.from_numpy(some), scores, ids)
+        told.reach(CHOOSING + (1 - CHOOSING) * number / len(residents))
+    return found
 
 
-def _meet(
-    src: VectorRows, tgt: VectorRows, guests: Ids, here: Ids, first: tuple[int, int],
-    found: tuple[Candidates, Candidates],
-) -> None:  # fmt: skip
-    """Scores the visitors of a cell against its residents, both numbered within their blocks."""
-    if not len(guests) or not len(here):
-        return
-    keys, columns = as_tensor(tgt[here + first[1]]), torch.from_numpy(here)
-    for start in range(0, len(guests), VISITORS_AT_ONCE):
-        some = guests[start : start + VISITORS_AT_ONCE]
-        rows = torch.from_numpy(some)
-        scores = torch.mm(as_tensor(src[some + first[0]]), keys.T)  # (visitors, residents)
-        found[0].offer(rows, scores, columns + first[1])
-        found[1].offer(columns, scores, rows + first[0], axis=1)
+class _Share:
+    """Tells of rows as a share of all the work is done."""
+
+    def __init__(self, rows: int, tell: Tell | None) -> None:
+        self.rows, self.tell, self.told = rows, tell, 0
+
+    def reach(self, share: float) -> None:
+        reached = round(self.rows * share)
+        if self.tell:
+            self.tell(reached - self.told)
+        self.told = reached
 
 
 def _by_cell(cells: Ids, count: int) -> Sequence[Ids]:
-    """Places in an array of cells, for each cell, rising."""
+    """Places in an array of cells, for each cell, rising; those that are NOWHERE left out."""
     order = np.argsort(cells, kind="stable")
-    return np.split(order, np.cumsum(np.bincount(cells, minlength=count))[:-1])
+    ends = np.searchsorted(cells[order], np.arange(count + 1))
+    return [order[start:stop] for start, stop in pairwise(ends.tolist())]
+
+
+def turned(found: Candidates, count: int) -> Candidates:
+    """What candidates (n, c) of one side tell of the other: for each of its rows, the c best that have found it.
+
+    Args:
+        found: Candidates of all rows of one side.
+        count: Rows of the other side, m.
+
+    Returns:
+        Candidates (m, c).
+    """
+    seen = found.scores > UNSEEN
+    finders, ids, scores = seen.nonzero()[:, 0].numpy(), found.ids[seen].numpy(), found.scores[seen].numpy()
+    order = np.lexsort((finders, -scores, ids))
+    finders, ids, scores = finders[order], ids[order], scores[order]
+    place = np.arange(len(ids)) - np.searchsorted(ids, ids)  # 0 for the best that found a row, then 1 and so on
+    best = place < found.ids.shape[1]
+    others = Candidates.empty(count, found.ids.shape[1])
+    others.scores.numpy()[ids[best], place[best]] = scores[best]
+    others.ids.numpy()[ids[best], place[best]] = finders[best]
+    return others
 
 
 def union(one: Candidates, other: Candidates) -> Candidates:
-    """The candidates of either, for the same rows; a row of the other side counts once."""
+    """The c best candidates of either, for the same rows; a row of the other side counts once."""
     known = (other.ids[:, :, None] == one.ids[:, None, :]) & (one.scores[:, None, :] > UNSEEN)  # (n, c, c)
     fresh = torch.where(known.any(dim=2), UNSEEN, other.scores)
-    return Candidates(torch.cat([one.scores, fresh], dim=1), torch.cat([one.ids, other.ids], dim=1))
+    both = Candidates(one.scores.clone(), one.ids.clone())
+    both.merge(Candidates(fresh, other.ids))
+    return both

@@ -14,12 +14,13 @@ from dualmoco.embedding.backend import open_network_backend, reference_vectors
 from dualmoco.embedding.onnxbackend import ONNX, ONNX_INT8, OnnxBackend, make_graph
 from dualmoco.embedding.onnxfolder import OnnxConfig, is_onnx_folder, open_onnx_folder, write_onnx_folder
 from dualmoco.embedding.tokens import token_source
-from dualmoco.encoders import Encoder, is_static, save_encoder
+from dualmoco.encoder import Encoder, is_static
 from dualmoco.errors import ConfigError, ModelError
 from dualmoco.evaluation.encoder import Identity, check_language
 from dualmoco.evaluation.network import NetworkEncoder, open_network
 from dualmoco.evaluation.opening import open_encoder
 from dualmoco.modelfolder import RECORD
+from dualmoco.savedmodel import save_encoder
 from dualmoco.storage import new_folder, write_json
 from dualmoco.version import VERSION
 

@@ -13,7 +13,7 @@ import torch
 from dualmoco.batching import make_nli_batch
 from dualmoco.corpus.bitext import Pairs
 from dualmoco.corpus.nli import NliExample
-from dualmoco.encoders import Encoder, encode_texts
+from dualmoco.encoder import Encoder, encode_texts
 from dualmoco.metrics import retrieval_accuracy
 from dualmoco.multitask import NliHead
 

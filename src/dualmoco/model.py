@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dualmoco.encoders import Encoder, encode_texts, load_encoders
+from dualmoco.encoder import Encoder, encode_texts
 from dualmoco.errors import ModelError
+from dualmoco.savedmodel import load_encoders
 
 Vectors = np.ndarray[tuple[int, int], np.dtype[np.float32]]
 

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 from dualmoco.batching import NliBatch, PairBatch
 from dualmoco.config import NliConfig, NliFeatures
 from dualmoco.corpus.nli import LABELS
-from dualmoco.encoders import Encoder
+from dualmoco.encoder import Encoder
 from dualmoco.errors import ModelError
 from dualmoco.objectives import Figures, Objective
 from dualmoco.storage import write_json

@@ -20,7 +20,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from dualmoco.batching import PairBatch
 from dualmoco.config import ContrastConfig
 from dualmoco.contrast import DualMomentumContrast, Keys, gather_rows, is_false_negative
-from dualmoco.encoders import Encoder
+from dualmoco.encoder import Encoder
 from dualmoco.errors import ConfigError
 
 Figures = dict[str, Tensor]

@@ -18,10 +18,12 @@ from omegaconf import DictConfig, OmegaConf
 from dualmoco.checkpoint import list_checkpoints
 from dualmoco.config import Kind, ObjectiveName, TrainConfig
 from dualmoco.corpus.pairs import Split
-from dualmoco.encoders import Encoder, build_encoders, load_encoders, load_teacher, save_encoders
+from dualmoco.encoder import Encoder
+from dualmoco.encoders import build_encoders, load_teacher
 from dualmoco.errors import ConfigError, RunError
 from dualmoco.multitask import NliHead, WithNli
 from dualmoco.objectives import Distill, DualMoco, InBatch, Objective, SimCse
+from dualmoco.savedmodel import load_encoders, save_encoders
 from dualmoco.storage import new_folder, restore_folder, write_json, write_text
 
 TOKENIZER_SENTENCES = 2_000_000

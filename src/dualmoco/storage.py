@@ -9,11 +9,13 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from safetensors import SafetensorError
 
 from dualmoco.errors import RunError
+
+LOCK = ".lock"
 
 
 @contextmanager
@@ -55,6 +57,61 @@ def restore_folder(path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+@contextmanager
+def new_file(path: Path) -> Iterator[IO[bytes]]:
+    """Gives a file to write, which takes its place when the block ends without an error.
+
+    Args:
+        path: Where it shall be.
+
+    Yields:
+        A stream of bytes.
+
+    Raises:
+        RunError: The disk is full or not writable; `path` is then as it was.
+    """
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with partial.open("wb") as stream:
+            yield stream
+        partial.replace(path)
+    except OSError as error:
+        raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps other processes that lock the same folder out of it; a process that is killed holds no lock any more.
+
+    Args:
+        folder: Is made if it is not there, and removed if it stays empty.
+
+    Raises:
+        RunError: Another process has it, or it cannot be made.
+    """
+    from filelock import FileLock, Timeout
+
+    lock = FileLock(folder / LOCK, blocking=False)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except Timeout:
+        raise RunError(f"{folder}: another process is at work in it; expected one at a time: wait for it") from None
+    except OSError as error:
+        raise RunError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / LOCK).unlink(missing_ok=True)
+            folder.rmdir()  # if nothing came of it
+        lock.release()
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Writes a file at once.
 
@@ -65,15 +122,8 @@ def write_bytes(path: Path, content: bytes) -> None:
     Raises:
         RunError: The disk is full or not writable; `path` is then as it was.
     """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(content)
-        partial.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
-        raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
+    with new_file(path) as stream:
+        stream.write(content)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -26,13 +26,14 @@ from dualmoco.checkpoint import Progress, load_checkpoint, save_checkpoint
 from dualmoco.config import ObjectiveName, Precision, TrainConfig
 from dualmoco.corpus.nli import NliExample, load_nli
 from dualmoco.corpus.pairs import Split, load_pairs
-from dualmoco.encoders import Encoder, save_encoders
+from dualmoco.encoder import Encoder
 from dualmoco.errors import RunError
 from dualmoco.heldout import Heldout, HeldoutScore
 from dualmoco.interruption import caught_signals
 from dualmoco.multitask import WithNli, save_classifier
 from dualmoco.run import build_objective, check_division, check_folder, last_checkpoint, start_encoders, write_inputs
 from dualmoco.runlog import RunLog, read_log
+from dualmoco.savedmodel import save_encoders
 from dualmoco.storage import new_folder, write_json
 
 FINISHED = "finished"

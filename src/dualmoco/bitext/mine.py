@@ -15,7 +15,7 @@ from dualmoco.bitext.scanning import GIBIBYTE, probe_stores, scan_stores
 from dualmoco.corpus.text import read_lines
 from dualmoco.embedding.arrays import Precision, ShardedVectors
 from dualmoco.embedding.encode import EncodeSettings, encode_file
-from dualmoco.embedding.store import Store
+from dualmoco.embedding.store import SHARD_ROWS, Store
 from dualmoco.engines.engine import Engine
 from dualmoco.errors import DataError
 from dualmoco.mining import Margin, Retrieval, ScoredPairs, mine
@@ -25,7 +25,7 @@ from dualmoco.version import VERSION
 
 logger = logging.getLogger(__name__)
 
-PROBES = 8
+PROBES = 14
 SAMPLE = 1000  # rows on which recall is measured
 
 
@@ -52,6 +52,11 @@ class MineSettings:
     approximate: bool = False
     probes: int = PROBES
     memory: int = GIBIBYTE
+    shard_rows: int = SHARD_ROWS
+
+    def encoding(self, lang: str) -> EncodeSettings:
+        """How a side is encoded."""
+        return EncodeSettings(self.model, lang, self.backend, self.precision, self.shard_rows)
 
 
 @dataclass(frozen=True)
@@ -99,10 +104,9 @@ def mine_files(
     known = known or Known()
     texts = _plant(src, tgt, known, work)
     stores = [
-        encode_file(text, work / name, EncodeSettings(settings.model, side.lang, settings.backend, settings.precision),
-                    engine)
+        encode_file(text, work / name, settings.encoding(side.lang), engine)
         for name, text, side in zip(("src", "tgt"), texts, (src, tgt), strict=True)
-    ]  # fmt: skip
+    ]
     forward, backward, recall = find_neighbors(stores, settings, work, engine)
     pairs = mine(forward, backward, settings.margin, settings.retrieval)
     rows = _known_rows(stores, known)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from dualmoco.bitext.mine import MineSettings, Side, find_neighbors
 from dualmoco.bitext.output import PairTable, write_pairs
-from dualmoco.embedding.encode import EncodeSettings, encode_file
+from dualmoco.embedding.encode import encode_file
 from dualmoco.engines.engine import Engine
 from dualmoco.errors import DataError
 from dualmoco.mining import ScoredPairs, margin_scores
@@ -32,11 +33,10 @@ def mine_paraphrases(side: Side, settings: MineSettings, out: Path, work: Path, 
     Raises:
         DataError: Fewer than two different sentences.
     """
-    encoding = EncodeSettings(settings.model, side.lang, settings.backend, settings.precision)
-    store = encode_file(side.path, work / "src", encoding, engine)
+    store = encode_file(side.path, work / "src", settings.encoding(side.lang), engine)
     if store.count < 2:
         raise DataError(f"{side.path}: {store.count} sentence; expected at least two that differ")
-    wider = MineSettings(**{**vars(settings), "k": settings.k + 1})
+    wider = replace(settings, k=settings.k + 1)
     near = without_self(find_neighbors([store, store], wider, work, engine)[0], settings.k)
     pairs = paraphrase_pairs(near, settings)
     means, lines = near.mean.round(PLACES), store.first_lines() + 1

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
 from dualmoco.bitext.plan import Plan, make_plan
-from dualmoco.cells import Cells, default_cells, union
+from dualmoco.cells import Cells, default_cells, turned, union
 from dualmoco.embedding.arrays import ShardedVectors
 from dualmoco.engines.engine import Engine, Scanning
 from dualmoco.errors import DataError
@@ -61,14 +62,14 @@ def probe_stores(
 ) -> tuple[Neighbors, Neighbors]:  # fmt: skip
     """Neighbours of every source and every target, some of which may be missed.
 
-    Two passes, each of which gives both directions: the sources visit cells of the targets, the targets cells of the
-    sources. A pair is compared if either visits the other's cell.
+    The sources visit cells of the targets, and the targets cells of the sources; what has found a row is a candidate of
+    that row too. So a translation is missed only if neither side's visit finds it.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
         k: How many neighbours.
-        probes: Cells that each row visits.
+        probes: Cells that a row visits on average.
         folder: Of this search alone.
         engine: Where blocks are scanned.
         memory: Bytes for candidates.
@@ -82,19 +83,14 @@ def probe_stores(
     count = default_cells(max(len(src), len(tgt)))
     compared = min(1.0, probes / count + count / max(len(src), len(tgt)))
     plan = make_plan(src.shape, tgt.shape, k, memory, compared)
-    there = _scan(Scanning(src, tgt, k, _cells(tgt, folder / "tgt.cells"), probes), plan, folder / "there", engine)
+    there = _scan(Scanning(src, tgt, k, _cells(src, tgt, probes, folder / "tgt.cells")), plan, folder / "there", engine)
     back = _scan(
-        Scanning(tgt, src, k, _cells(src, folder / "src.cells"), probes), plan.turned(), folder / "back", engine
+        Scanning(tgt, src, k, _cells(tgt, src, probes, folder / "src.cells")), plan.turned(), folder / "back", engine
     )
-    sides = ((there.src, back.tgt, plan.src, src, tgt), (there.tgt, back.src, plan.tgt, tgt, src))
-    forward, backward = (
-        _joined([
-            _settle_probed(union(one.candidates(), other.candidates()), _Run(queries, run), keys, k)
-            for one, other, run in zip(files, others, runs, strict=True)
-        ])
-        for files, others, runs, queries, keys in sides
-    )  # fmt: skip
-    return forward, backward
+    return (
+        _settle_probed(there.src, turned(_stacked(back.src), len(src)), plan.src, src, tgt, k),
+        _settle_probed(back.src, turned(_stacked(there.src), len(tgt)), plan.tgt, tgt, src, k),
+    )
 
 
 @dataclass(frozen=True)
@@ -114,13 +110,14 @@ def _scan(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> _Found:
     left = []
     for block in plan.blocks():
         row, column = plan.place(block)
-        if column not in found.src[row].done or row not in found.tgt[column].done:
+        if column not in found.src[row].done or (work.cells is None and row not in found.tgt[column].done):
             left.append(block)
     with counting("scanning", sum(_length(block.rows) for block in left), " rows") as tell:
         for block, forward, backward in engine.scan(work, left, tell):
             row, column = plan.place(block)
             found.src[row].add(column, forward)
-            found.tgt[column].add(row, backward)
+            if backward:
+                found.tgt[column].add(row, backward)
     return found
 
 
@@ -172,25 +169,38 @@ class _Run:
         return self.vectors[self.run.start + start : self.run.start + stop]
 
 
-def _cells(vectors: ShardedVectors, path: Path) -> Path:
-    """The file of a side's cells, made if it is not there or damaged."""
+def _cells(src: ShardedVectors, tgt: ShardedVectors, probes: int, path: Path) -> Path:
+    """The file of the targets' cells, made if it is not there or damaged."""
     try:
         Cells.load(path)
     except DataError:
-        with counting("finding cells", len(vectors), " rows") as tell:
-            Cells.make(vectors, tell).save(path)
+        with counting("finding cells", len(tgt), " rows") as tell:
+            Cells.make(src, tgt, probes, tell).save(path)
     return path
 
 
-def _settle_probed(found: Candidates, queries: _Run, keys: ShardedVectors, k: int) -> Neighbors:
-    """The best k of candidates; a row whose cells held fewer is searched everywhere."""
+def _settle_probed(
+    files: Sequence[_RunFile], others: Candidates, runs: Sequence[slice], queries: ShardedVectors, keys: ShardedVectors,
+    k: int,
+) -> Neighbors:  # fmt: skip
+    """The best k of a side's own candidates and of others; a row that has fewer is searched everywhere."""
     k = min(k, len(keys))
-    near = settle(found, queries, keys, k, exact=False)
-    short = np.flatnonzero(((found.scores > UNSEEN).sum(dim=1) < k).numpy())
-    if len(short):
-        again = nearest(queries[short], keys, k)
-        near.ids[short], near.scores[short] = again.ids, again.scores
-    return near
+    parts = []
+    for file, run in zip(files, runs, strict=True):
+        found = union(file.candidates(), Candidates(others.scores[run], others.ids[run]))
+        rows = _Run(queries, run)
+        near = settle(found, rows, keys, k, exact=False)
+        short = np.flatnonzero(((found.scores > UNSEEN).sum(dim=1) < k).numpy())
+        if len(short):
+            again = nearest(rows[short], keys, k)
+            near.ids[short], near.scores[short] = again.ids, again.scores
+        parts.append(near)
+    return _joined(parts)
+
+
+def _stacked(files: Sequence[_RunFile]) -> Candidates:
+    parts = [file.candidates() for file in files]
+    return Candidates(torch.cat([part.scores for part in parts]), torch.cat([part.ids for part in parts]))
 
 
 def _joined(parts: Sequence[Neighbors]) -> Neighbors:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualmoco.bitext.mine import MineSettings, find_neighbors
 from dualmoco.bitext.output import PairTable, write_pairs
-from dualmoco.embedding.encode import EncodeSettings, encode_file
+from dualmoco.embedding.encode import encode_file
 from dualmoco.embedding.store import Store
 from dualmoco.engines.engine import Engine
 from dualmoco.errors import DataError
@@ -53,9 +53,7 @@ def score_pairs(
     """
     texts = _write_sides(pairs, work)
     stores = [
-        encode_file(
-            text, work / name, EncodeSettings(settings.model, lang, settings.backend, settings.precision), engine
-        )
+        encode_file(text, work / name, settings.encoding(lang), engine)
         for name, text, lang in zip(("src", "tgt"), texts, langs, strict=True)
     ]
     forward, backward, _ = find_neighbors(stores, settings, work, engine)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.commands.options import add_encoding, check_model, open_engine
+from dualmoco.commands.options import add_encoding, check_counts, check_model, open_engine
 from dualmoco.commands.verb import add_verb, print_json
 
 
@@ -19,7 +19,6 @@ def add(verbs: Any) -> None:
     encode.add_argument("file", metavar="FILE", help="text, one sentence a line, plain or compressed")
     encode.add_argument("--lang", required=True, help="its language")
     encode.add_argument("--out", required=True, metavar="FOLDER", help="for the shards; goes on if they are unfinished")
-    encode.add_argument("--shard-rows", type=int, default=65536, metavar="N", help="sentences in a shard")
     add_encoding(encode)
     encode.add_argument("--json", action="store_true", help="print the result as JSON")
     encode.set_defaults(run=run)
@@ -35,14 +34,15 @@ def run(parsed: argparse.Namespace) -> int:
     model = check_model(parsed)
     if parsed.precision not in [choice.value for choice in Precision]:
         raise ConfigError(f"--precision {parsed.precision}; expected fp32, fp16 or int8")
-    if parsed.shard_rows < 1:
-        raise ConfigError(f"--shard-rows {parsed.shard_rows}; expected at least 1")
+    check_counts(parsed, "shard_rows")
     engine = open_engine(parsed)
 
     from dualmoco.embedding.encode import EncodeSettings, encode_file
+    from dualmoco.storage import locked
 
     settings = EncodeSettings(model, parsed.lang, parsed.backend, Precision(parsed.precision), parsed.shard_rows)
-    store = encode_file(Path(parsed.file), Path(parsed.out), settings, engine)
+    with locked(Path(parsed.out)):
+        store = encode_file(Path(parsed.file), Path(parsed.out), settings, engine)
     result = {
         "out": parsed.out, "lines": len(store.lines), "sentences": store.count, "width": store.width,
         "precision": store.key.precision, "shards": len(store.shards), "backend": store.key.backend,

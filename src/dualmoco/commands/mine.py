@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.commands.options import add_mining, clear_work, mine_settings, open_engine, work_folder
+from dualmoco.commands.options import add_mining, mine_settings, open_engine, working_in
 from dualmoco.commands.verb import add_verb, print_json
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def run(parsed: argparse.Namespace) -> int:
 
     from dualmoco.bitext.mine import Side, mine_files
 
-    work = work_folder(parsed, out)
     src, tgt = Side(Path(parsed.src_file), parsed.src), Side(Path(parsed.tgt_file), parsed.tgt)
-    mined = mine_files(src, tgt, settings, out, work, open_engine(parsed), known)
-    clear_work(parsed, work)
+    engine = open_engine(parsed)
+    with working_in(parsed, out) as work:
+        mined = mine_files(src, tgt, settings, out, work, engine, known)
     if parsed.json:
         calibration = asdict(mined.calibration) if mined.calibration else None
         print_json({"out": parsed.out, "pairs": len(mined.pairs), "candidates": mined.candidates,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,7 @@ def add_encoding(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
     parser.add_argument("--backend", default="auto", help="auto, torch, static, onnx or onnx-int8")
     parser.add_argument("--precision", default="fp32", help="of stored vectors: fp32, fp16 or int8")
+    parser.add_argument("--shard-rows", type=int, default=65_536, metavar="N", help="sentences in a file of vectors")
     parser.add_argument("--engine", default="local", help="local, or ray for a Ray cluster")
     parser.add_argument("--address", metavar="HOST:PORT", help="of a running Ray cluster; a new local one if not given")
 
@@ -36,7 +39,9 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
         "--threshold", type=float, metavar="SCORE", help="lowest score to accept; all pairs if not given"
     )
     parser.add_argument("--approximate", action="store_true", help="compare only sentences of cells close by (FAISS)")
-    parser.add_argument("--probes", type=int, default=8, help="cells that each sentence visits in approximate search")
+    parser.add_argument(
+        "--probes", type=int, default=14, help="cells a sentence visits on average in approximate search"
+    )
     parser.add_argument("--memory", default="1G", metavar="SIZE", help="for candidates, such as 500M or 4G")
     parser.add_argument("--work", metavar="FOLDER", help=f"for vectors and neighbours; {work} if not given")
     parser.add_argument("--keep", action="store_true", help="keep the work folder, as one named by --work always is")
@@ -104,20 +109,36 @@ def mine_settings(parsed: argparse.Namespace) -> MineSettings:
     from dualmoco.errors import ConfigError
     from dualmoco.mining import Margin, Retrieval
 
-    for name in ("neighbors", "probes"):
-        if getattr(parsed, name) < 1:
-            raise ConfigError(f"--{name} {getattr(parsed, name)}; expected at least 1")
+    check_counts(parsed, "neighbors", "probes", "shard_rows")
     retrieval = getattr(parsed, "retrieval", Retrieval.max.value)
     try:
         return MineSettings(
             check_model(parsed), parsed.backend, Precision(parsed.precision), Margin(parsed.margin), parsed.neighbors,
             Retrieval(retrieval), parsed.threshold, parsed.approximate, parsed.probes, parse_size(parsed.memory),
+            parsed.shard_rows,
         )  # fmt: skip
     except ValueError as error:
         choices = {"Precision": Precision, "Margin": Margin, "Retrieval": Retrieval}
         kind = next((kind for name, kind in choices.items() if name in str(error)), None)
         known = ", ".join(choice.value for choice in kind) if kind else "another"
         raise ConfigError(f"{error}; expected one of {known}") from None
+
+
+def check_counts(parsed: argparse.Namespace, *names: str) -> None:
+    """Refuses numbers below one.
+
+    Args:
+        parsed: The command line.
+        names: Of its options that count something.
+
+    Raises:
+        ConfigError: One is zero or negative.
+    """
+    from dualmoco.errors import ConfigError
+
+    for name in names:
+        if getattr(parsed, name) < 1:
+            raise ConfigError(f"--{name.replace('_', '-')} {getattr(parsed, name)}; expected at least 1")
 
 
 def parse_size(text: str) -> int:
@@ -140,14 +161,28 @@ def parse_size(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-def work_folder(parsed: argparse.Namespace, out: Path) -> Path:
-    """Where vectors and neighbours lie while a file of pairs is made."""
-    return Path(parsed.work) if parsed.work else out.with_name(f"{out.name}.work")
+@contextmanager
+def working_in(parsed: argparse.Namespace, out: Path) -> Iterator[Path]:
+    """Gives the folder where vectors and neighbours lie while a file of pairs is made.
 
+    It is removed after the block, unless that fails, or the user named the folder or wants it kept.
 
-def clear_work(parsed: argparse.Namespace, work: Path) -> None:
-    """Removes the work folder of a finished command, unless the user named it or wants it kept."""
+    Args:
+        parsed: The command line.
+        out: The file of pairs.
+
+    Yields:
+        The folder.
+
+    Raises:
+        RunError: Another process is at work in it.
+    """
     import shutil
 
+    from dualmoco.storage import locked
+
+    work = Path(parsed.work) if parsed.work else out.with_name(f"{out.name}.work")
+    with locked(work):
+        yield work
     if not parsed.work and not parsed.keep:
         shutil.rmtree(work)

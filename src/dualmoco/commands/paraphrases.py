@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.commands.options import add_mining, clear_work, mine_settings, open_engine, work_folder
+from dualmoco.commands.options import add_mining, mine_settings, open_engine, working_in
 from dualmoco.commands.verb import add_verb, print_json
 
 
@@ -33,10 +33,9 @@ def run(parsed: argparse.Namespace) -> int:
 
     out = Path(parsed.out)
     check_pairs_path(out)
-    work = work_folder(parsed, out)
-    side = Side(Path(parsed.file), parsed.lang)
-    pairs = mine_paraphrases(side, mine_settings(parsed), out, work, open_engine(parsed))
-    clear_work(parsed, work)
+    side, settings, engine = Side(Path(parsed.file), parsed.lang), mine_settings(parsed), open_engine(parsed)
+    with working_in(parsed, out) as work:
+        pairs = mine_paraphrases(side, settings, out, work, engine)
     if parsed.json:
         print_json({"out": parsed.out, "pairs": len(pairs)})
     else:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.commands.options import add_mining, clear_work, mine_settings, open_engine, work_folder
+from dualmoco.commands.options import add_mining, mine_settings, open_engine, working_in
 from dualmoco.commands.verb import add_verb, print_json
 
 
@@ -46,10 +46,10 @@ def run(parsed: argparse.Namespace) -> int:
     settings = mine_settings(parsed)
     tgt_path = Path(parsed.tgt_file) if parsed.tgt_file else None
     source = Source(Path(parsed.bitext), parsed.src, parsed.tgt, tgt_path=tgt_path)
-    work = work_folder(parsed, out)
     pairs = read_sentence_pairs(source, parsed.format)
-    scored = score_pairs(pairs, (parsed.src, parsed.tgt), settings, out, work, open_engine(parsed))
-    clear_work(parsed, work)
+    engine = open_engine(parsed)
+    with working_in(parsed, out) as work:
+        scored = score_pairs(pairs, (parsed.src, parsed.tgt), settings, out, work, engine)
     quantiles = np.quantile(scored.scores, [0.05, 0.25, 0.5, 0.75, 0.95]).round(4).tolist()
     if parsed.json:
         print_json({"out": parsed.out, "pairs": scored.pairs, "kept": scored.kept, "quantiles": quantiles})

@@ -207,7 +207,7 @@ def output(name: str | None) -> Iterator[Writer]:
     if not name:
         yield sys.stdout.write
         return
-    from dualmoco.index.part import new_file
+    from dualmoco.storage import new_file
 
     with new_file(Path(name)) as stream:
         yield lambda text: stream.write(text.encode())

@@ -73,12 +73,17 @@ class ShardedVectors:
             return unpack(self._run(start, max(start, stop)))
         ids = np.asarray(rows)
         flat = ids.ravel()
-        owners = np.searchsorted(self.ends, flat, side="right") - 1
-        found = np.empty((len(flat), self.width), dtype=self.parts[0].dtype if self.parts else np.float32)
+        return unpack(self._take(flat)).reshape(*ids.shape, self.width)
+
+    def _take(self, rows: np.ndarray) -> np.ndarray:
+        if len(self.parts) == 1:
+            return self.parts[0].take(rows, axis=0)
+        owners = np.searchsorted(self.ends, rows, side="right") - 1
+        found = np.empty((len(rows), self.width), dtype=self.parts[0].dtype if self.parts else np.float32)
         for owner in np.unique(owners).tolist():
             mine = owners == owner
-            found[mine] = self.parts[owner][flat[mine] - self.ends[owner]]
-        return unpack(found).reshape(*ids.shape, self.width)
+            found[mine] = self.parts[owner].take(rows[mine] - self.ends[owner], axis=0)
+        return found
 
     def _run(self, start: int, stop: int) -> np.ndarray:
         pieces = [
@@ -98,4 +103,4 @@ def _map(path: Path, width: int) -> np.ndarray:
         raise DataError(f"{path}: cannot be read as vectors: {error}; encode again") from None
     if array.ndim != 2 or array.shape[1] != width:
         raise DataError(f"{path}: an array of shape {array.shape}; expected (n, {width})")
-    return array  # type: ignore[no-any-return]
+    return np.asarray(array)

@@ -18,7 +18,7 @@ from dualmoco.embedding.onnxfolder import is_onnx_folder, open_onnx_folder
 from dualmoco.embedding.staticbackend import StaticBackend
 from dualmoco.embedding.tokens import token_source
 from dualmoco.embedding.torchbackend import TorchBackend
-from dualmoco.encoders import Encoder, encode_texts, static_table
+from dualmoco.encoder import Encoder, encode_texts, static_table
 from dualmoco.errors import ConfigError, ModelError
 from dualmoco.evaluation.encoder import SentenceEncoder, check_language
 from dualmoco.evaluation.network import NetworkEncoder

@@ -50,7 +50,7 @@ def encode_file(
         backend.sha256, backend.name, settings.lang, lines.sha256, settings.precision.value, settings.shard_rows
     )
     store = open_or_start(folder, key, backend.width, lines)
-    work = Encoding(settings.model, settings.lang, backend.name, settings.precision)
+    work = Encoding(backend, settings.model, settings.lang, settings.precision)
     left = sum(min(key.shard_rows, store.count - number * key.shard_rows) for number in store.missing())
     with counting(f"encoding {settings.lang}", left) as tell:
         for number, packed in engine.encode(work, pending(store, path, lines.first), tell):

@@ -10,7 +10,7 @@ from dualmoco.embedding.agreement import SENTENCES
 from dualmoco.embedding.onnxgraph import OUTPUT, check_onnx, export_graph
 from dualmoco.embedding.quantization import quantize_graph
 from dualmoco.embedding.tokens import Arrays, TokenSource
-from dualmoco.encoders import Encoder
+from dualmoco.encoder import Encoder
 from dualmoco.errors import ModelError
 from dualmoco.vectors import Vectors, unit_vectors
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dualmoco.embedding.tokens import TOKEN_MASK, Arrays, TokenSource
-from dualmoco.encoders import Encoder
+from dualmoco.encoder import Encoder
 from dualmoco.errors import ModelError
 
 OPSET = 17

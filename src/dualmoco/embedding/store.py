@@ -20,11 +20,11 @@ from dualmoco.embedding.arrays import ShardedVectors
 from dualmoco.embedding.lines import Lines, lines_at
 from dualmoco.errors import DataError
 from dualmoco.neighbors import Ids
-from dualmoco.storage import file_sha256, write_bytes, write_json
+from dualmoco.storage import LOCK, file_sha256, write_bytes, write_json
 from dualmoco.version import VERSION
 
 MANIFEST, ROWS = "manifest.json", "rows.npy"
-UNBORN = (ROWS, f".{ROWS}.partial", f".{MANIFEST}.partial")
+UNBORN = (LOCK, ROWS, f".{ROWS}.partial", f".{MANIFEST}.partial")
 """What a run killed before its first shard leaves behind."""
 SHARD_ROWS = 65_536
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from tokenizers import Tokenizer
 
-from dualmoco.encoders import Encoder, text_tokenizer
+from dualmoco.encoder import Encoder, text_tokenizer
 from dualmoco.neighbors import Ids
 from dualmoco.vectors import Vectors
 

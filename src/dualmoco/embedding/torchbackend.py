@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from dualmoco.embedding.tokens import Arrays, TokenSource
-from dualmoco.encoders import Encoder, encode_texts
+from dualmoco.encoder import Encoder, encode_texts
 from dualmoco.vectors import Vectors, unit_vectors
 
 CPU_BUDGET = 1024

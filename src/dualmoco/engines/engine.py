@@ -18,11 +18,11 @@ from dualmoco.vectors import check_vectors
 
 @dataclass(frozen=True)
 class Encoding:
-    """How sentences are encoded; enough for another process to open the same back-end."""
+    """How sentences are encoded: a back-end, and where another process finds its model."""
 
+    backend: Backend
     model: str
     lang: str
-    backend: str
     precision: Precision
 
 
@@ -34,17 +34,16 @@ class Scanning:
     tgt: ShardedVectors
     k: int
     cells: Path | None = None
-    """File of the targets' cells; everything is compared if None."""
-    probes: int = 0
-    """Cells that each source visits."""
+    """File of the targets' cells, where the sources' candidates come from alone; everything is compared if None."""
 
     def open(self) -> Scan:
         """What scans a block."""
         if self.cells is None:
             return lambda block, tell=None: scan(self.src, self.tgt, block.rows, block.columns, self.k, tell=tell)
         cells = Cells.load(self.cells)
-        return lambda block, tell=None: scan_cells(
-            self.src, self.tgt, block.rows, block.columns, self.k, cells, self.probes, tell=tell
+        return lambda block, tell=None: (
+            scan_cells(self.src, self.tgt, block.rows, block.columns, self.k, cells, tell=tell),
+            None,
         )
 
 
@@ -59,8 +58,8 @@ class Block(NamedTuple):
 class Scan(Protocol):
     """Scans blocks of one pair of sides."""
 
-    def __call__(self, block: Block, tell: Tell | None = None) -> tuple[Candidates, Candidates]:
-        """Candidates of the block's sources, and of its targets; `tell` is told how many sources are done."""
+    def __call__(self, block: Block, tell: Tell | None = None) -> tuple[Candidates, Candidates | None]:
+        """Candidates of the block's sources, and of its targets unless cells are visited."""
 
 
 class Engine(Protocol):
@@ -73,8 +72,8 @@ class Engine(Protocol):
 
     def scan(
         self, work: Scanning, blocks: Sequence[Block], tell: Tell
-    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
-        """Candidates of each block's sources among its targets, and of its targets among its sources."""
+    ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
+        """Candidates of each block's sources, and of its targets unless cells are visited."""
 
 
 def encode_shard(backend: Backend, texts: Sequence[str], precision: Precision) -> np.ndarray:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from dualmoco.embedding.backend import open_backend
 from dualmoco.engines.engine import Block, Encoding, Scanning, encode_shard
 from dualmoco.neighbors import Candidates, Tell
 
@@ -18,14 +17,13 @@ class LocalEngine:
         self, work: Encoding, shards: Iterable[tuple[int, list[str]]], tell: Tell
     ) -> Iterator[tuple[int, np.ndarray]]:
         """Packed vectors of each shard, in order."""
-        backend = open_backend(work.model, work.lang, work.backend)
         for number, texts in shards:
-            yield number, encode_shard(backend, texts, work.precision)
+            yield number, encode_shard(work.backend, texts, work.precision)
             tell(len(texts))
 
     def scan(
         self, work: Scanning, blocks: Sequence[Block], tell: Tell
-    ) -> Iterator[tuple[Block, Candidates, Candidates]]:
+    ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
         """Candidates of each block, in order."""
         scan = work.open()
         for block in blocks:

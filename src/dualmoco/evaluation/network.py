@@ -7,11 +7,12 @@ from pathlib import Path
 
 import torch
 
-from dualmoco.encoders import Encoder, OpenedModel, encode_texts, open_model
+from dualmoco.encoder import Encoder, encode_texts
 from dualmoco.errors import ModelError
 from dualmoco.evaluation.encoder import Identity, check_language
 from dualmoco.hub import fetch_model
 from dualmoco.modelfolder import folder_sha256
+from dualmoco.savedmodel import OpenedModel, open_model
 from dualmoco.vectors import Vectors
 
 BATCH_SIZE = 64

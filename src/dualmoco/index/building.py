@@ -26,6 +26,7 @@ from dualmoco.index.manifest import (
     write_manifest,
 )  # fmt: skip
 from dualmoco.index.part import Part, TextFile, copy_texts, encode_texts
+from dualmoco.storage import locked
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ def build_index(folder: Path, files: Sequence[TextFile], settings: BuildSettings
     model = str(path.resolve()) if path.is_dir() else settings.model
     sha256 = check_languages(model, files, settings.backend)
     manifest = Manifest(model, sha256, settings.backend, settings.precision, settings.kind, ())
-    manifest = _with_files(building, manifest, files, model)
+    with locked(building):
+        manifest = _with_files(building, manifest, files, model)
     try:
         building.rename(folder)
     except OSError as error:
@@ -94,11 +96,13 @@ def add_to_index(folder: Path, files: Sequence[TextFile], model: str | None = No
         ModelError: Another model than the index's, or one without one of the languages.
         RunError: The disk is full or not writable; the index is then as it was.
     """
-    manifest = read_manifest(folder)
-    found = model or manifest.model
-    sha256 = check_languages(found, files, manifest.backend)
-    check_model(found, sha256, manifest)
-    return _with_files(folder, manifest, files, found)
+    read_manifest(folder)
+    with locked(folder):
+        manifest = read_manifest(folder)
+        found = model or manifest.model
+        sha256 = check_languages(found, files, manifest.backend)
+        check_model(found, sha256, manifest)
+        return _with_files(folder, manifest, files, found)
 
 
 def check_languages(model: str, files: Sequence[TextFile], backend: str) -> str:

@@ -8,11 +8,8 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
@@ -20,10 +17,10 @@ from dualmoco.embedding.encode import EncodeSettings, encode_file
 from dualmoco.embedding.lines import lines_at, survey
 from dualmoco.embedding.store import open_store
 from dualmoco.engines.local import LocalEngine
-from dualmoco.errors import DataError, RunError
+from dualmoco.errors import DataError
 from dualmoco.index.manifest import PartRecord
 from dualmoco.neighbors import Ids
-from dualmoco.storage import file_sha256, write_bytes, write_json
+from dualmoco.storage import file_sha256, new_file, write_bytes, write_json
 
 TEXTS, OFFSETS, LINES, VECTORS, RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
 
@@ -119,31 +116,6 @@ def copy_texts(file: TextFile, folder: Path, settings: EncodeSettings, model_sha
 def encode_texts(folder: Path, settings: EncodeSettings) -> None:
     """Encodes the copied sentences, or those of them that have no vectors yet."""
     encode_file(folder / TEXTS, folder / VECTORS, settings, LocalEngine())
-
-
-@contextmanager
-def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Gives a file to write, which takes its place when the block ends without an error.
-
-    Args:
-        path: Where it shall be.
-
-    Yields:
-        A stream of bytes.
-
-    Raises:
-        RunError: The disk is full or not writable; `path` is then as it was.
-    """
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as stream:
-            yield stream
-        partial.replace(path)
-    except OSError as error:
-        raise RunError(f"{path}: cannot be written: {error.strerror or error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _begun(folder: Path, made_of: dict[str, str]) -> PartRecord | None:

@@ -1,0 +1,111 @@
+"""The encoder of one language: token features in, vectors (N, D) out, made of sentence-transformers' modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Dropout, StaticEmbedding
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerFast
+
+Features = dict[str, Tensor]
+
+
+class Encoder(nn.Module):
+    """One language: tokens in, vectors out, of unit length unless the model was made otherwise."""
+
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, features: Features) -> Tensor:
+        """Encodes features of `tokenize` to vectors (N, D)."""
+        embedding: Tensor = self.layers(dict(features))["sentence_embedding"]
+        return embedding
+
+    def tokenize(self, texts: list[str]) -> Features:
+        """Turns N sentences into the tensors that `forward` takes."""
+        first: Any = self.layers[0]
+        features: dict[str, Any] = first.preprocess(texts)
+        return {name: value for name, value in features.items() if isinstance(value, Tensor)}
+
+    @property
+    def width(self) -> int:
+        """D, the length of a vector."""
+        sized: list[Any] = [layer for layer in self.layers if hasattr(layer, "get_embedding_dimension")]
+        return int(sized[-1].get_embedding_dimension())
+
+    def set_dropout(self, share: float) -> None:
+        """Sets the share of every dropout layer, wherever the architecture keeps them."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Dropout):
+                layer.p = share
+
+    def checkpoint_gradients(self) -> None:
+        """Saves memory in training by computing activations twice; static encoders have none to save."""
+        if isinstance(self.layers[0], Transformer):
+            self.layers[0].model.gradient_checkpointing_enable()
+
+
+@torch.inference_mode()
+def encode_texts(encoder: Encoder, texts: Sequence[str], batch_size: int) -> Tensor:
+    """Vectors (n, D) of sentences in their order, encoded in batches of like length and evaluation mode."""
+    encoder.eval()
+    device = next(encoder.parameters()).device
+    order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
+    vectors = torch.empty(len(texts), encoder.width)  # (n, D)
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        features = encoder.tokenize([texts[row] for row in rows])
+        vectors[rows] = encoder({name: value.to(device) for name, value in features.items()}).float().cpu()
+    return vectors
+
+
+def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
+    """The tokenizer of a transformer that takes nothing but tokens of plain text; None for other encoders."""
+    first: Any = encoder.layers[0]
+    plain = isinstance(first, Transformer) and not first.processing_kwargs and "message" not in first.modality_config
+    tokenizer = first.tokenizer if plain and not first.can_flatten_inputs else None
+    return tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) and tokenizer is first.processor else None
+
+
+def is_static(encoder: Encoder) -> bool:
+    """Whether an encoder averages token vectors from a table."""
+    return isinstance(encoder.layers[0], StaticEmbedding)
+
+
+@torch.inference_mode()
+def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor] | None:
+    """A static encoder as one table, its projections multiplied in.
+
+    Args:
+        encoder: Any encoder.
+
+    Returns:
+        The tokenizer, and vectors (V + 1, D) whose means point where the encoder's do; the last row is for a sentence
+        without tokens. None if the encoder does more than average, project and normalise.
+    """
+    first, *rest = encoder.layers
+    if not isinstance(first, StaticEmbedding):
+        return None
+    layers = [layer for layer in rest if not isinstance(layer, Dropout)]
+    if layers and isinstance(layers[-1], Normalize):
+        layers.pop()
+    weight = first.embedding.weight.float().cpu()
+    table = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
+    for layer in layers:
+        if not _is_projection(layer):
+            return None
+        table = layer.cpu()({"sentence_embedding": table})["sentence_embedding"]
+    return first.tokenizer, table
+
+
+def _is_projection(layer: nn.Module) -> bool:
+    """Whether a layer multiplies sentence vectors by a matrix and does no more."""
+    if not isinstance(layer, Dense) or layer.use_residual or not isinstance(layer.activation_function, nn.Identity):
+        return False
+    return bool(layer.module_input_name == layer.module_output_name == "sentence_embedding")
