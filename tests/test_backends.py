@@ -120,6 +120,21 @@ def test_torch_gives_each_sentence_its_own_vector(
     assert lowest_cosine(expected, np.roll(expected, 1, axis=0)) < 0.99
 
 
+@pytest.mark.parametrize("name", ["torch", "onnx"])
+def test_threads_change_nothing(transformers: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every thread takes whole batches, so vectors are the same, bit for bit; torch's own threads are left alone."""
+    if name == "onnx":
+        pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(tokens, "WINDOW", 50)
+    before, texts = torch.get_num_threads(), EN * 3
+    try:
+        one, three = (open_backend(str(transformers), "en", name, threads=count).encode(texts) for count in (1, 3))
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+    np.testing.assert_array_equal(one, three)
+
+
 def test_a_network_with_an_input_of_its_own_still_runs(transformers: Path) -> None:
     """Without tokens to batch, the network's own path gives the same vectors, prompt included."""
     encoder = load_encoders(transformers)["en"]

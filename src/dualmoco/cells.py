@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
+from torch import Tensor
 
 from dualmoco.errors import ConfigError, DataError
 from dualmoco.neighbors import SPARE, UNSEEN, Candidates, Ids, Tell, as_tensor
@@ -26,10 +27,10 @@ from dualmoco.vectors import VectorRows, Vectors
 TRAINED_PER_CELL = 40  # rows
 ROUNDS = 10  # of k-means
 ROWS_AT_ONCE = 65_536
+SOURCE_BYTES = 1 << 28  # of sources in memory
 VISITORS_AT_ONCE = 2048  # whose similarities with a cell's residents fit the cache
 SPREAD = 2  # times p cells are visited at most, by sources that lie between many
 REACH_ROWS = 4096  # on which the reach is measured
-CHOOSING = 0.2  # of the time goes into choosing cells
 NOWHERE = -1
 TINY = 1e-9
 
@@ -150,35 +151,28 @@ def scan_cells(
         The candidates of the block's sources.
     """
     found = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
-    told = _Share(len(found.ids), tell)
-    visited = np.empty((len(found.ids), cells.most), dtype=np.int64)
-    for start in range(0, len(visited), ROWS_AT_ONCE):
-        stop = min(start + ROWS_AT_ONCE, len(visited))
-        visited[start:stop] = cells.visited(src[rows.start + start : rows.start + stop])
-        told.reach(CHOOSING * stop / len(visited))
     residents = _by_cell(cells.homes[columns], len(cells.centroids))
-    visitors = [entries // visited.shape[1] for entries in _by_cell(visited.ravel(), len(cells.centroids))]
-    for number, (here, guests) in enumerate(zip(residents, visitors, strict=True), start=1):
-        keys, ids = as_tensor(tgt[here + columns.start]), torch.from_numpy(here + columns.start)
-        for start in range(0, len(guests) if len(here) else 0, VISITORS_AT_ONCE):
-            some = guests[start : start + VISITORS_AT_ONCE]
-            scores = torch.mm(as_tensor(src[some + rows.start]), keys.T)  # (visitors, residents)
-            found.offer(torch.from_numpy(some), scores, ids)
-        told.reach(CHOOSING + (1 - CHOOSING) * number / len(residents))
+    size = max(1, SOURCE_BYTES // (4 * src.shape[1]))
+    for start in range(rows.start, rows.stop, size):
+        vectors = as_tensor(src[start : min(start + size, rows.stop)])
+        visited = cells.visited(vectors.numpy())  # (sources, most)
+        visitors = [entries // visited.shape[1] for entries in _by_cell(visited.ravel(), len(residents))]
+        told = 0
+        for cell, (here, guests) in enumerate(zip(residents, visitors, strict=True), start=1):
+            if len(here) and len(guests):
+                ids, some = torch.from_numpy(here + columns.start), torch.from_numpy(guests)
+                _meet(found, vectors, some, start - rows.start, as_tensor(tgt[ids.numpy()]), ids)
+            if tell:
+                reached = len(vectors) * cell // len(residents)
+                tell(reached - told)
+                told = reached
     return found
 
 
-class _Share:
-    """Tells of rows as a share of all the work is done."""
-
-    def __init__(self, rows: int, tell: Tell | None) -> None:
-        self.rows, self.tell, self.told = rows, tell, 0
-
-    def reach(self, share: float) -> None:
-        reached = round(self.rows * share)
-        if self.tell:
-            self.tell(reached - self.told)
-        self.told = reached
+def _meet(found: Candidates, vectors: Tensor, guests: Tensor, first: int, keys: Tensor, ids: Tensor) -> None:
+    """Scores the visitors of a cell, whose numbers begin at `first`, against its residents (r, D)."""
+    for some in guests.split(VISITORS_AT_ONCE):
+        found.offer(some + first, torch.mm(vectors.index_select(0, some), keys.T), ids)
 
 
 def _by_cell(cells: Ids, count: int) -> Sequence[Ids]:

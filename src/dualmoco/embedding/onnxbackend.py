@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import torch
 
 from dualmoco.embedding.agreement import SENTENCES
 from dualmoco.embedding.onnxgraph import OUTPUT, check_onnx, export_graph
@@ -27,7 +29,7 @@ class OnnxBackend:
         graph: Of inputs as `source` names them.
         source: Its tokens.
         sha256: The model's checksum.
-        threads: Of onnxruntime; all cores if None.
+        threads: Each of which takes a batch; as many as torch has if None.
 
     Raises:
         ModelError: onnxruntime is not installed or cannot read the graph.
@@ -38,18 +40,19 @@ class OnnxBackend:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or 0
+        options.intra_op_num_threads = 1  # a batch is too small to share: each core takes its own
         try:
             self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime raises classes of its own, without a common base
             reason = str(error).strip().partition("\n")[0]
             raise ModelError(f"a graph that onnxruntime cannot read: {reason}; export it again") from None
         self.name, self.sha256, self.source = name, sha256, source
+        self.workers = ThreadPoolExecutor(threads or torch.get_num_threads())
         self.width = self._run(next(source.batches(["a"], BUDGET))).shape[1]
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors (n, D) of sentences in their order."""
-        return unit_vectors(self.source.encode(texts, BUDGET, self.width, self._run))
+        return unit_vectors(self.source.encode(texts, BUDGET, self.width, self._run, self.workers))
 
     def _run(self, arrays: Arrays) -> Vectors:
         vectors: Vectors = np.asarray(self.session.run([OUTPUT], arrays)[0])

@@ -7,6 +7,7 @@ sentences, N in a batch, L tokens, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
 import numpy as np
@@ -45,7 +46,10 @@ class TokenSource:
     prompt: str = ""
     """Put before every sentence."""
 
-    def encode(self, texts: Sequence[str], budget: int, width: int, network: Callable[[Arrays], Vectors]) -> Vectors:
+    def encode(
+        self, texts: Sequence[str], budget: int, width: int, network: Callable[[Arrays], Vectors],
+        workers: Executor | None = None,
+    ) -> Vectors:  # fmt: skip
         """Runs a network over sentences, like lengths together; equal sentences of a window only once.
 
         Args:
@@ -53,6 +57,7 @@ class TokenSource:
             budget: Tokens in a batch, padding counted; a longer sentence is a batch by itself.
             width: D.
             network: From arrays (N, L), named as in `inputs`, to vectors (N, D).
+            workers: Threads that each run the network on a batch of their own; this one alone if None.
 
         Returns:
             Vectors (n, D) in the order of the sentences.
@@ -62,8 +67,10 @@ class TokenSource:
             window = [self.prompt + text for text in texts[start : start + WINDOW]]
             place = {text: row for row, text in enumerate(dict.fromkeys(window))}
             found: Vectors = np.empty((len(place), width), dtype=np.float32)
-            for rows, arrays in self._padded(list(place), budget):
-                found[rows] = network(arrays)
+            batches = list(self._padded(list(place), budget))
+            made = (workers.map if workers else map)(network, [arrays for _, arrays in batches])
+            for (rows, _), some in zip(batches, made, strict=True):
+                found[rows] = some
             vectors[start : start + WINDOW] = found[[place[text] for text in window]]
         return vectors
 

@@ -1,8 +1,12 @@
-"""The PyTorch back-end: any network, on a GPU if there is one, fed with batches of like length."""
+"""The PyTorch back-end: any network, on a GPU if there is one, fed with batches of like length.
+
+On CPUs every core takes a batch of its own: batches that fit its cache are too small to share.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
@@ -34,6 +38,10 @@ class TorchBackend:
         self.encoder, self.source, self.prompt = encoder.eval(), source, prompt
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.encoder.to(self.device)
+        threads = torch.get_num_threads() if self.device == "cpu" else 1
+        self.workers = (
+            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if threads > 1 else None
+        )
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors (n, D) of sentences in their order."""
@@ -41,7 +49,7 @@ class TorchBackend:
             vectors = encode_texts(self.encoder, [self.prompt + text for text in texts], FALLBACK_BATCH).numpy()
         else:
             budget = GPU_BUDGET if self.device == "cuda" else CPU_BUDGET
-            vectors = self.source.encode(texts, budget, self.width, self._run)
+            vectors = self.source.encode(texts, budget, self.width, self._run, self.workers)
         return unit_vectors(vectors)
 
     @torch.inference_mode()
