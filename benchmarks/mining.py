@@ -166,11 +166,13 @@ def measure_planted(parsed: argparse.Namespace) -> None:
         for half in (halves, ~halves):
             chosen = best_threshold(found.scores[~half], correct[~half], parsed.planted // 2)
             accepted |= half & (found.scores >= chosen.value)
-        right = int((accepted & correct).sum())
+        right, wrong = int((accepted & correct).sum()), accepted & ~correct
+        touching = wrong & ((found.src < parsed.planted) | (found.tgt < parsed.planted))
         f1 = 200 * right / (accepted.sum() + parsed.planted)
         rows.append({
             "model": model, "F1": float(f1), "precision": 100 * right / max(1, int(accepted.sum())),
-            "recall": 100 * right / parsed.planted, "encoding s": encoded,
+            "recall": 100 * right / parsed.planted, "wrong": int(wrong.sum()),
+            "wrong with a planted sentence": int(touching.sum()), "encoding s": encoded,
             "all s": time.perf_counter() - start, "mining MiB": peak.extra_mib,
         })  # fmt: skip
     print(f"{parsed.planted:,} true pairs among {len(src):,} x {len(tgt):,} sentences\n")
