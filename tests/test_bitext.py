@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -277,15 +278,31 @@ def test_self_is_left_out_even_among_equals() -> None:
     assert near.ids.shape == (12, 2) and not (near.ids == np.arange(12)[:, None]).any()
 
 
-def test_approximate_search_of_all_lists_is_exact(
+def test_approximate_search_of_all_cells_is_exact(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With every list looked at nothing is missed, and the recall says so."""
+    """With every cell visited nothing is missed, and the recall says so, for a bitext and within a language too."""
     pytest.importorskip("faiss")
     exact = mined(files, tiny_model, tmp_path / "exact.tsv").read_bytes()
     capsys.readouterr()
     near = mined(files, tiny_model, tmp_path / "near.tsv", "--approximate", "--probes", "1000", "--json").read_bytes()
     assert near == exact and json.loads(capsys.readouterr().out)["recall"] == 1
+    words = ["--model", str(tiny_model), "--approximate", "--quiet", "--out"]
+    assert main(["paraphrases", str(files[0]), "--lang", "en", *words, str(tmp_path / "same.tsv")]) == 0
+    assert json.loads((tmp_path / "same.tsv.json").read_text(encoding="utf-8"))["approximate_recall"] > 0.5
+
+
+def test_approximate_search_without_faiss_is_refused_before_work(
+    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What to install is told, and nothing is encoded."""
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    out = tmp_path / "near.tsv"
+    words = ["mine", *map(str, files), "--model", str(tiny_model), "--out", str(out), "--approximate"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == "dualmoco: approximate search needs faiss; pip install 'dualmoco[faiss]'\n"
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("lines", [1, 2])

@@ -101,8 +101,8 @@ def locked(folder: Path) -> Iterator[None]:
         lock.acquire()
     except Timeout:
         raise RunError(f"{folder}: another process is at work in it; expected one at a time: wait for it") from None
-    except OSError as error:
-        raise RunError(f"{folder}: cannot be written: {error.strerror or error}") from None
+    except (OSError, NotImplementedError) as error:  # the latter where a file system has no locks
+        raise RunError(f"{folder}: cannot be locked: {getattr(error, 'strerror', None) or error}") from None
     try:
         yield
     finally:

@@ -37,7 +37,8 @@ def mine_paraphrases(side: Side, settings: MineSettings, out: Path, work: Path, 
     if store.count < 2:
         raise DataError(f"{side.path}: {store.count} sentence; expected at least two that differ")
     wider = replace(settings, k=settings.k + 1)
-    near = without_self(find_neighbors([store, store], wider, work, engine)[0], settings.k)
+    found, _, recall = find_neighbors([store, store], wider, work, engine)
+    near = without_self(found, settings.k)
     pairs = paraphrase_pairs(near, settings)
     means, lines = near.mean.round(PLACES), store.first_lines() + 1
     table = PairTable(pairs.scores, means[pairs.src], means[pairs.tgt], lines[pairs.src], lines[pairs.tgt])
@@ -45,7 +46,7 @@ def mine_paraphrases(side: Side, settings: MineSettings, out: Path, work: Path, 
         "tool": "dualmoco paraphrases", "version": VERSION, "pairs": len(pairs), "model": settings.model,
         "model_sha256": store.key.model_sha256, "backend": store.key.backend, "lang": side.lang,
         "text_sha256": store.key.text_sha256, "margin": settings.margin.value, "k": settings.k,
-        "threshold": settings.threshold,
+        "threshold": settings.threshold, "approximate_recall": recall,
     }  # fmt: skip
     write_pairs(out, table, (side.path, side.path), (side.lang, side.lang), origin)
     return pairs

@@ -56,7 +56,7 @@ def score_pairs(
         encode_file(text, work / name, settings.encoding(lang), engine)
         for name, text, lang in zip(("src", "tgt"), texts, langs, strict=True)
     ]
-    forward, backward, _ = find_neighbors(stores, settings, work, engine)
+    forward, backward, recall = find_neighbors(stores, settings, work, engine)
     src, tgt = stores[0].lines, stores[1].lines  # (pairs,) rows
     cosines = _cosines(stores, src, tgt)
     means = forward.mean[src], backward.mean[tgt]
@@ -68,7 +68,7 @@ def score_pairs(
         "model": settings.model, "model_sha256": stores[0].key.model_sha256, "backend": stores[0].key.backend,
         "src_lang": langs[0], "tgt_lang": langs[1], "src_text_sha256": stores[0].key.text_sha256,
         "tgt_text_sha256": stores[1].key.text_sha256, "margin": settings.margin.value, "k": settings.k,
-        "threshold": settings.threshold,
+        "threshold": settings.threshold, "approximate_recall": recall,
     }  # fmt: skip
     write_pairs(out, table, (texts[0], texts[1]), langs, origin)
     return Scored(len(scores), len(kept), scores)

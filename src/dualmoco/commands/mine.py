@@ -77,8 +77,6 @@ def describe(mined: Mined, out: str) -> str:
             f"{mined.calibration.known:,} known pairs: precision {100 * chosen.precision:.1f} %, recall "
             f"{100 * chosen.recall:.1f} %, F1 {100 * chosen.f1:.1f} %"
         )
-    if mined.recall is not None:
-        lines.append(f"approximate search found {100 * mined.recall:.1f} % of the true neighbours, on a sample")
     above = "" if mined.threshold is None else f" that score at least {mined.threshold:.4f}, of {mined.candidates:,}"
     return "\n".join([*lines, f"{len(mined.pairs):,} pairs{above}: {out}"]) + "\n"
 

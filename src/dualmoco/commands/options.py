@@ -102,14 +102,17 @@ def mine_settings(parsed: argparse.Namespace) -> MineSettings:
         The settings.
 
     Raises:
-        ConfigError: A value that cannot be.
+        ConfigError: A value that cannot be, or FAISS is needed and not installed.
     """
     from dualmoco.bitext.mine import MineSettings
+    from dualmoco.cells import require_faiss
     from dualmoco.embedding.arrays import Precision
     from dualmoco.errors import ConfigError
     from dualmoco.mining import Margin, Retrieval
 
     check_counts(parsed, "neighbors", "probes", "shard_rows")
+    if parsed.approximate:
+        require_faiss()
     retrieval = getattr(parsed, "retrieval", Retrieval.max.value)
     try:
         return MineSettings(
