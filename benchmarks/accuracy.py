@@ -27,13 +27,14 @@ import torch
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
 from benchmarks.tatoeba import tatoeba_accuracy
-from dualmoco.batching import PairLoader, Share, order_pairs, prefetch
-from dualmoco.config import Kind, TrainConfig, load_config
-from dualmoco.corpus.pairs import load_pairs
-from dualmoco.heldout import Heldout
-from dualmoco.runlog import read_log
-from dualmoco.savedmodel import load_encoders, save_encoders
-from dualmoco.training import train
+from dualmoco.data.pairs import load_pairs
+from dualmoco.models.recipe import Kind
+from dualmoco.models.saved import load_encoders, save_encoders
+from dualmoco.training.batching import PairLoader, Share, order_pairs, prefetch
+from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.heldout import Heldout
+from dualmoco.training.log import read_log
+from dualmoco.training.loop import train
 
 Curve = list[tuple[float, float]]  # minutes, accuracy
 EVALUATIONS = 10

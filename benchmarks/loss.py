@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
 from benchmarks.measure import in_new_process, peak_memory, print_machine, print_table
-from dualmoco.contrast import info_nce
+from dualmoco.training.contrast import info_nce
 
 QUERIES, WIDTH, TEMPERATURE = 256, 768, 0.04
 SIZES = (409_600, 1_000_000)

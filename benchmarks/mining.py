@@ -20,16 +20,16 @@ import numpy as np
 import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table, timed
-from dualmoco.bitext.scanning import probe_stores
-from dualmoco.config import load_config
-from dualmoco.corpus.pairs import load_pairs
-from dualmoco.corpus.text import read_lines
-from dualmoco.embedding.arrays import ShardedVectors
-from dualmoco.embedding.backend import open_backend
-from dualmoco.engines.local import LocalEngine
-from dualmoco.mining import Margin, best_threshold, margin_scores, mine
-from dualmoco.neighbors import Neighbors, nearest, nearest_both_ways
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.data.pairs import load_pairs
+from dualmoco.data.text import read_lines
+from dualmoco.embeddings.arrays import ShardedVectors
+from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.mining.margins import Margin, best_threshold, margin_scores, select_pairs
+from dualmoco.mining.scanning import probe_stores
+from dualmoco.models.backend import open_backend
+from dualmoco.search.neighbors import Neighbors, nearest, nearest_both_ways
+from dualmoco.training.config import load_config
 
 CORPORA = ("tvsub", "lctt_articles", "msctd", "news_commentary_10k", "kajweb_examples", "debian_mo_sentences")
 K = 3
@@ -63,10 +63,10 @@ def measure_exact(parsed: argparse.Namespace) -> None:
     found: dict[str, Any] = {}
 
     def ours() -> None:
-        found["ours"] = mine(*nearest_both_ways(src, tgt, K))
+        found["ours"] = select_pairs(*nearest_both_ways(src, tgt, K))
 
     def peer() -> None:
-        found["peer"] = mine(_flat(src, tgt), _flat(tgt, src))
+        found["peer"] = select_pairs(_flat(src, tgt), _flat(tgt, src))
 
     rows = []
     for _ in range(2):
@@ -159,7 +159,7 @@ def measure_planted(parsed: argparse.Namespace) -> None:
         vectors = open_backend(model, "en").encode(src), open_backend(model, "zh").encode(tgt)
         encoded = time.perf_counter() - start
         with peak_memory() as peak:
-            found = mine(*nearest_both_ways(*vectors, K))
+            found = select_pairs(*nearest_both_ways(*vectors, K))
         correct = (found.src == found.tgt) & (found.src < parsed.planted)
         halves = found.src % 2 == 0  # the threshold of one half of the sources judges the other
         accepted = np.zeros(len(found), dtype=bool)

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from dualmoco.corpus.text import read_lines
-from dualmoco.metrics import retrieval_accuracy
-from dualmoco.model import Model
+from dualmoco.data.text import read_lines
+from dualmoco.models.model import Model
+from dualmoco.training.metrics import retrieval_accuracy
 
 
 def main() -> None:

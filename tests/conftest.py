@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.config import load_config
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.training import train
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.training.config import load_config
+from dualmoco.training.loop import train
 
 PAIRS = 600
 

@@ -15,23 +15,23 @@ from hypothesis import strategies as some
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from dualmoco.config import EncoderConfig, Kind
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.tokenizer import train_tokenizer
-from dualmoco.embedding import staticbackend, tokens, wordcache
-from dualmoco.embedding.agreement import LOWEST_COSINE, SENTENCES, check_agreement
-from dualmoco.embedding.backend import open_backend, open_network_backend
-from dualmoco.embedding.quantization import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
-from dualmoco.embedding.staticbackend import StaticBackend
-from dualmoco.embedding.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length, token_source
-from dualmoco.embedding.torchbackend import TorchBackend
-from dualmoco.embedding.wordcache import WordCache, splits_at_spaces
-from dualmoco.encoder import Encoder
-from dualmoco.encoders import build_encoders
-from dualmoco.errors import ConfigError, ModelError
-from dualmoco.evaluation.opening import open_encoder
-from dualmoco.savedmodel import load_encoders, save_encoders
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.core.errors import ConfigError, ModelError
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.backend import open_backend, open_network_backend
+from dualmoco.models.backends import static, tokens, wordcache
+from dualmoco.models.backends.agreement import LOWEST_COSINE, SENTENCES, check_agreement
+from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.backends.quantization import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
+from dualmoco.models.backends.static import StaticBackend
+from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length, token_source
+from dualmoco.models.backends.wordcache import WordCache, splits_at_spaces
+from dualmoco.models.building import build_encoders
+from dualmoco.models.encoder import Encoder
+from dualmoco.models.opening import open_encoder
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.saved import load_encoders, save_encoders
+from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(200, seed=3)
 EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))
@@ -145,7 +145,7 @@ def test_a_network_with_an_input_of_its_own_still_runs(transformers: Path) -> No
 
 def test_static_is_a_sum_of_token_vectors(statics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop over tokens and sentence-transformers give the same, a sentence without tokens is zeros."""
-    monkeypatch.setattr(staticbackend, "WINDOW", 7)
+    monkeypatch.setattr(static, "WINDOW", 7)
     backend = open_backend(str(statics), "en")
     assert isinstance(backend, StaticBackend) and backend.name == "static" and backend.width == 12
     found = backend.encode(TEXTS)

@@ -12,11 +12,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.batching import BatchOrder, Features, NliLoader, PairLoader, Share, order_pairs, prefetch
-from dualmoco.corpus.bitext import Pairs
-from dualmoco.corpus.block import sentence_ids
-from dualmoco.corpus.nli import NliExample
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data.bitext import Pairs
+from dualmoco.data.block import sentence_ids
+from dualmoco.data.nli import NliExample
+from dualmoco.training.batching import BatchOrder, Features, NliLoader, PairLoader, Share, order_pairs, prefetch
 
 PAIRS = [(f"{'long ' * (i % 5)}sentence {i}", f"{'长' * (i % 7)}句子{i}") for i in range(23)]
 

@@ -13,23 +13,23 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from dualmoco.bitext.calibration import calibrate
-from dualmoco.bitext.mine import MineSettings, Side, mine_files
-from dualmoco.bitext.paraphrases import without_self
-from dualmoco.bitext.plan import make_plan
-from dualmoco.bitext.scanning import scan_stores
-from dualmoco.cli import main
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.readers.sentences import read_sentence_pairs
-from dualmoco.corpus.readers.source import Source
-from dualmoco.embedding.arrays import ShardedVectors
-from dualmoco.engines.engine import Block, Scanning
-from dualmoco.engines.local import LocalEngine
-from dualmoco.errors import DataError
-from dualmoco.mining import ScoredPairs
-from dualmoco.model import Model
-from dualmoco.neighbors import Candidates, Tell, nearest, nearest_both_ways
-from dualmoco.vectors import unit_vectors
+from dualmoco.cli.main import main
+from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import unit_vectors
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.readers.sentences import read_sentence_pairs
+from dualmoco.data.readers.source import Source
+from dualmoco.embeddings.arrays import ShardedVectors
+from dualmoco.embeddings.engines.engine import Block, Scanning
+from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.mining.margins import ScoredPairs
+from dualmoco.mining.mine import MineSettings, Side, mine_files
+from dualmoco.mining.paraphrases import without_self
+from dualmoco.mining.plan import make_plan
+from dualmoco.mining.scanning import scan_stores
+from dualmoco.mining.thresholds import calibrate
+from dualmoco.models.model import Model
+from dualmoco.search.neighbors import Candidates, Tell, nearest, nearest_both_ways
 
 
 def shards(folder: Path, count: int, seed: int, parts: int = 3) -> ShardedVectors:
@@ -64,7 +64,7 @@ def test_scanning_in_blocks_is_searching_everything(
     tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the rectangle is cut, and in whichever order blocks come."""
-    monkeypatch.setattr("dualmoco.bitext.plan.BLOCK_FLOPS", 2 * 12 * 1024 * 2100)
+    monkeypatch.setattr("dualmoco.mining.plan.BLOCK_FLOPS", 2 * 12 * 1024 * 2100)
     src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)
     plan = make_plan(src.shape, tgt.shape, 3, memory)
     assert len(plan.blocks()) == (9 if memory == 1 else 4)
@@ -148,7 +148,7 @@ def test_output_is_the_same_however_the_work_is_cut(
     whole = mined(files, tiny_model, tmp_path / "whole.tsv").read_bytes()
     assert whole.count(b"\n") > 40
     sides = Side(files[0], "en"), Side(files[1], "zh")
-    monkeypatch.setattr("dualmoco.bitext.plan.LEAST_ROWS", 16)
+    monkeypatch.setattr("dualmoco.mining.plan.LEAST_ROWS", 16)
     for name, memory, threads, shard_rows in (("one", 1, 1, 7), ("two", 8_000, 2, 50)):
         torch.set_num_threads(threads)
         settings = MineSettings(str(tiny_model), memory=memory, shard_rows=shard_rows)

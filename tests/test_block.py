@@ -5,15 +5,15 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmoco.corpus.block import Block, Side, hash_rows, sentence_ids, to_codes, to_text
-from dualmoco.corpus.characters import normalize
+from dualmoco.data.block import PairBlock, TextColumn, hash_rows, sentence_ids, to_codes, to_text
+from dualmoco.data.characters import normalize
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=10), max_size=8)
 
 
 @given(TEXTS)
 def test_a_side_gives_its_texts_back(texts: list[str]) -> None:
-    side = Side.from_texts(texts)
+    side = TextColumn.from_texts(texts)
     assert len(side) == len(texts)
     assert side.texts() == texts
     assert side.to_arrow().to_pylist() == texts
@@ -23,7 +23,7 @@ def test_a_side_gives_its_texts_back(texts: list[str]) -> None:
 @given(TEXTS)
 def test_taken_rows_are_the_same_after_compacting(texts: list[str]) -> None:
     rows = [row for row in reversed(range(len(texts))) if row % 3 != 1]
-    side = Side.from_texts(texts).take(np.array(rows, dtype=np.int64))
+    side = TextColumn.from_texts(texts).take(np.array(rows, dtype=np.int64))
     expected = [texts[row] for row in rows]
     assert side.texts() == side.compact().texts() == side.to_arrow().to_pylist() == expected
     assert len(side.compact().codes) == sum(map(len, expected))
@@ -31,12 +31,12 @@ def test_taken_rows_are_the_same_after_compacting(texts: list[str]) -> None:
 
 @given(TEXTS)
 def test_count_is_a_count_a_row(texts: list[str]) -> None:
-    side = Side.from_texts(texts)
+    side = TextColumn.from_texts(texts)
     assert side.count(side.codes % 2 == 0).tolist() == [sum(ord(c) % 2 == 0 for c in text) for text in texts]
 
 
 def test_replace_changes_only_its_rows() -> None:
-    side = Side.from_texts(["a", "b", "c"])
+    side = TextColumn.from_texts(["a", "b", "c"])
     changed = side.replace(np.array([0, 2]), ["long text", ""])
     assert changed.texts() == ["long text", "b", ""]
     assert side.texts() == ["a", "b", "c"]
@@ -71,13 +71,13 @@ def test_ids_are_stable() -> None:
 
 
 def test_block_takes_both_sides() -> None:
-    block = Block(Side.from_texts(["a", "b"]), Side.from_texts(["c", "d"]), np.array([1, 2]))
+    block = PairBlock(TextColumn.from_texts(["a", "b"]), TextColumn.from_texts(["c", "d"]), np.array([1, 2]))
     taken = block.take(np.array([False, True]))
     assert (taken.src.texts(), taken.tgt.texts(), taken.lines.tolist()) == (["b"], ["d"], [2])
 
 
 def test_no_rows() -> None:
-    empty = Side.from_texts([])
+    empty = TextColumn.from_texts([])
     assert empty.texts() == [] and empty.fold().texts() == [] and len(hash_rows(empty)) == 0
     assert empty.to_arrow().to_pylist() == []
 

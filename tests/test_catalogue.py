@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.cli import main
-from dualmoco.corpus import catalogue
-from dualmoco.corpus.catalogue import get, load_catalogue
-from dualmoco.corpus.download import download
-from dualmoco.errors import DataError
+from dualmoco.cli.main import main
+from dualmoco.core.errors import DataError
+from dualmoco.data import catalogue
+from dualmoco.data.catalogue import get, load_catalogue
+from dualmoco.data.download import download
 
 CONTENT = bytes(range(256)) * 2000
 

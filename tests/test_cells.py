@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from dualmoco.bitext.scanning import probe_stores
-from dualmoco.cells import Cells, default_cells, scan_cells, turned, union
-from dualmoco.embedding.arrays import ShardedVectors
-from dualmoco.engines.local import LocalEngine
-from dualmoco.errors import DataError
-from dualmoco.neighbors import UNSEEN, Candidates, Neighbors, nearest_both_ways
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.embeddings.arrays import ShardedVectors
+from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.mining.scanning import probe_stores
+from dualmoco.search.cells import Cells, default_cells, scan_cells, turned, union
+from dualmoco.search.neighbors import UNSEEN, Candidates, Neighbors, nearest_both_ways
 
 pytest.importorskip("faiss")
 
@@ -110,7 +110,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     first = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     with monkeypatch.context() as patch:
         patch.delattr(Cells, "make")
-        patch.setattr("dualmoco.engines.engine.scan_cells", None)
+        patch.setattr("dualmoco.embeddings.engines.engine.scan_cells", None)
         again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     np.testing.assert_array_equal(first[0].ids, again[0].ids)
     (tmp_path / "probe" / "there" / "src-00000.safetensors").unlink()

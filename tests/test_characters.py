@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmoco.corpus.block import Side
-from dualmoco.corpus.characters import (
+from dualmoco.data.block import TextColumn
+from dualmoco.data.characters import (
     COMPOSED,
     CONTROL,
     IDEOGRAPH,
@@ -55,12 +55,12 @@ def test_normalize(sentence: str, expected: str) -> None:
 
 @given(st.lists(st.one_of(ANY_TEXT, ODD_TEXT), max_size=6))
 def test_folding_a_block_is_normalizing_each_row(sentences: list[str]) -> None:
-    assert Side.from_texts(sentences).fold().texts() == [normalize(sentence) for sentence in sentences]
+    assert TextColumn.from_texts(sentences).fold().texts() == [normalize(sentence) for sentence in sentences]
 
 
 def test_folding_agrees_on_every_character_of_the_basic_plane() -> None:
     characters = [f"x{chr(code)}y" for code in range(0x10000) if not 0xD800 <= code < 0xE000]
-    assert Side.from_texts(characters).fold().texts() == [normalize(text) for text in characters]
+    assert TextColumn.from_texts(characters).fold().texts() == [normalize(text) for text in characters]
 
 
 @pytest.mark.parametrize(

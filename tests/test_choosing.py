@@ -5,17 +5,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmoco.corpus import choosing, spool
-from dualmoco.corpus.choosing import allot, drop_repeats, hold_out, sample
-from dualmoco.corpus.spool import KEY, SRC_ID, TGT_ID, Fate
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data import sampling, temporary
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample
+from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate
 
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every test cross the borders of slices and partitions."""
-    monkeypatch.setattr(spool, "SLICE_ROWS", 7)
-    monkeypatch.setattr(choosing, "PARTITION_ROWS", 10)
+    monkeypatch.setattr(temporary, "SLICE_ROWS", 7)
+    monkeypatch.setattr(sampling, "PARTITION_ROWS", 10)
 
 
 def ids_of(rows: list[tuple[int, int]]) -> np.ndarray:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmoco.corpus.block import Block, Side
-from dualmoco.corpus.dropping import DROPS, Measured, drop
-from dualmoco.corpus.recipe import Chinese, CleanConfig, Identify
-from dualmoco.corpus.rewriting import REWRITES, join_spaces, rewrite, strip_controls, strip_markup
+from dualmoco.data.block import PairBlock, TextColumn
+from dualmoco.data.dropping import DROPS, Measured, drop
+from dualmoco.data.recipe import Chinese, CleanConfig, Identify
+from dualmoco.data.rewriting import REWRITES, join_spaces, rewrite, strip_controls, strip_markup
 
 LANGS = ("en", "zh")
 OFF = CleanConfig(
@@ -22,12 +22,12 @@ OFF = CleanConfig(
 )  # fmt: skip
 
 
-def block_of(*pairs: tuple[str, str]) -> Block:
+def block_of(*pairs: tuple[str, str]) -> PairBlock:
     src, tgt = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
-    return Block(Side.from_texts(src), Side.from_texts(tgt), np.arange(len(pairs)))
+    return PairBlock(TextColumn.from_texts(src), TextColumn.from_texts(tgt), np.arange(len(pairs)))
 
 
-def pairs_of(block: Block) -> list[tuple[str, str]]:
+def pairs_of(block: PairBlock) -> list[tuple[str, str]]:
     return list(zip(block.src.texts(), block.tgt.texts(), strict=True))
 
 
@@ -142,9 +142,9 @@ def test_a_pair_is_counted_once_under_the_first_step() -> None:
     ("text", "tokens"), [("", 0), ("one two", 2), ("don't 3.5", 4), ("你好 world", 3), ("a", 1), ("，。", 0)]
 )
 def test_tokens(text: str, tokens: int) -> None:
-    side = Side.from_texts(["x y", text, "z"])
+    side = TextColumn.from_texts(["x y", text, "z"])
     assert Measured(side, "en").tokens.tolist() == [2, tokens, 1]
-    assert Measured(Side.from_texts([text]), "en").tokens.tolist() == [tokens]
+    assert Measured(TextColumn.from_texts([text]), "en").tokens.tolist() == [tokens]
 
 
 def test_an_empty_block_stays_empty() -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from dualmoco import __version__
-from dualmoco.cli import build_parser, main
-from dualmoco.commands import train
+from dualmoco.cli import train
+from dualmoco.cli.main import build_parser, main
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 SHORT_DEMO = ["schedule.steps=60", "schedule.evaluate_every=60", "data.train=[grammar:3000]", "data.heldout=200"]
@@ -61,8 +61,8 @@ def test_parser_imports_nothing_heavy() -> None:
     """The parser is built, and a wrong recipe refused, without torch, numpy or transformers."""
     code = """
 import sys
-from dualmoco.cli import build_parser, main
-from dualmoco.commands import train
+from dualmoco.cli.main import build_parser, main
+from dualmoco.cli import train
 build_parser()
 assert main(["train", "no-such-recipe.yaml"]) == 2
 print([name for name in ("torch", "numpy", "transformers", "sentence_transformers", "pyarrow") if name in sys.modules])
@@ -232,12 +232,12 @@ def test_signal_decides_the_exit_code(
     recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, name: str
 ) -> None:
     """A run that a signal ended says so and gives 128 and the signal's number."""
-    from dualmoco import training
-    from dualmoco.heldout import HeldoutScore
+    from dualmoco.training import loop
+    from dualmoco.training.heldout import HeldoutScore
 
     score = HeldoutScore(0.1, 0.1, None, 0.1)
-    result = training.TrainResult("runs/x", 7, 60.0, score, 0.5, 5, name)
-    monkeypatch.setattr(training, "train", lambda config, resume: result)
+    result = loop.TrainResult("runs/x", 7, 60.0, score, 0.5, 5, name)
+    monkeypatch.setattr(loop, "train", lambda config, resume: result)
     assert main(["train", str(recipe)]) == 128 + number
     assert capsys.readouterr().out.startswith(f"{name} at step 7 after 1.0 minutes\n")
 
@@ -259,14 +259,14 @@ def test_closed_pipe_is_quiet(recipe: Path) -> None:
     """A reader that goes away, such as head, ends the program without a traceback."""
     code = """
 import sys
-from dualmoco import cli
-from dualmoco.commands import train
+from dualmoco.cli import train
+from dualmoco.cli.main import main
 def write(parsed):
     for _ in range(100_000):
         sys.stdout.write("a line of results\\n")
     return 0
 train.run = write
-sys.exit(cli.main(["train", "recipe.yaml"]))
+sys.exit(main(["train", "recipe.yaml"]))
 """
     process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout and process.stderr

@@ -17,23 +17,23 @@ import psutil
 import pytest
 import torch
 
-from dualmoco.bitext.mine import MineSettings, Side, mine_files
-from dualmoco.config import EncoderConfig, Kind
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.embedding.arrays import Precision, ShardedVectors
-from dualmoco.embedding.backend import open_backend
-from dualmoco.embedding.encode import EncodeSettings, encode_file
-from dualmoco.embedding.store import Store
-from dualmoco.encoders import build_encoders
-from dualmoco.engines.cluster import RayEngine
-from dualmoco.engines.engine import Block, Encoding, Engine, Scanning
-from dualmoco.engines.local import LocalEngine
-from dualmoco.engines.pool import FAILURES, IN_HAND, Pool
-from dualmoco.engines.worker import EncodingSetup, Worker
-from dualmoco.errors import ConfigError, DataError, ModelError, RunError
-from dualmoco.mining import Retrieval
-from dualmoco.neighbors import Candidates, Tell
-from dualmoco.savedmodel import save_encoders
+from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
+from dualmoco.embeddings.encode import EncodeSettings, encode_file
+from dualmoco.embeddings.engines.cluster import RayEngine
+from dualmoco.embeddings.engines.engine import Block, Encoding, Engine, Scanning
+from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.engines.pool import FAILURES, IN_HAND, Pool
+from dualmoco.embeddings.engines.worker import EncodingSetup, Worker
+from dualmoco.embeddings.store import Store
+from dualmoco.mining.margins import Retrieval
+from dualmoco.mining.mine import MineSettings, Side, mine_files
+from dualmoco.models.backend import open_backend
+from dualmoco.models.building import build_encoders
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.saved import save_encoders
+from dualmoco.search.neighbors import Candidates, Tell
 
 ray: Any = pytest.importorskip("ray")
 pytest.importorskip("ray.cluster_utils")
@@ -122,7 +122,7 @@ def kill_worker() -> None:
 def encoded(engine: Engine, path: Path, folder: Path, model: str) -> tuple[Store, list[int]]:
     """A store of many shards, and which of them were made now."""
     made: list[int] = []
-    settings = EncodeSettings(model, "en", precision=Precision.fp32, shard_rows=SHARD_ROWS)
+    settings = EncodeSettings(model, "en", precision=VectorPrecision.fp32, shard_rows=SHARD_ROWS)
     return encode_file(path, folder, settings, engine, made.append), made
 
 
@@ -182,7 +182,7 @@ def test_approximate_mining_is_the_local_engines(
 
 def encoding(model: str) -> Encoding:
     """What encodes English with a model."""
-    return Encoding(open_backend(model, "en", "torch"), model, "en", Precision.fp32)
+    return Encoding(open_backend(model, "en", "torch"), model, "en", VectorPrecision.fp32)
 
 
 def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: dict[Kind, str]) -> None:
@@ -264,7 +264,7 @@ def test_workers_that_never_start_end_the_run(engine: RayEngine) -> None:
 def test_workers_have_the_drivers_version() -> None:
     """Another one might give other vectors."""
     with pytest.raises(ConfigError, match=r"dualmoco .* on node .*; expected 99 on every node"):
-        Worker().open(EncodingSetup("none", "en", "torch", Precision.fp32, "0"), "99")
+        Worker().open(EncodingSetup("none", "en", "torch", VectorPrecision.fp32, "0"), "99")
 
 
 def test_addresses_without_a_cluster_are_refused_at_once() -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from dualmoco.cli import build_parser
-from dualmoco.config import Kind, NliFeatures, ObjectiveName, Pooling, Precision, TrainConfig, load_config, read_recipe
-from dualmoco.corpus.recipe import PrepareConfig, check_recipe
-from dualmoco.errors import ConfigError
+from dualmoco.cli.main import build_parser
+from dualmoco.core.errors import ConfigError
+from dualmoco.core.recipes import read_recipe
+from dualmoco.data.recipe import PrepareConfig, check_recipe
+from dualmoco.models.recipe import Kind, PoolingMode
+from dualmoco.training.config import MixedPrecision, NliFeatures, ObjectiveName, TrainConfig, load_config
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 RECIPE = """
@@ -47,7 +49,7 @@ def test_values_have_their_types(path: Path) -> None:
     assert type(config.optimizer.lr) is float and config.optimizer.lr == 4e-5
     assert type(config.contrast.temperature) is float and config.contrast.temperature == 1.0
     assert type(config.schedule.steps) is int and config.schedule.steps == 10
-    assert config.src.kind is Kind.static and config.src.pooling is Pooling.mean
+    assert config.src.kind is Kind.static and config.src.pooling is PoolingMode.mean
     assert config.nli.features is NliFeatures.sbert
     assert type(config.data.train) is list and config.data.train == ["pairs.tsv"]
     assert type(config.data.columns) is list and config.data.columns == [2, 5]
@@ -76,9 +78,9 @@ def test_objectives_have_the_names_of_the_documentation(path: Path, name: str) -
 
 def test_default_precision_can_be_written(path: Path) -> None:
     """The name of the default precision is accepted, in a recipe and as an override."""
-    assert load_config(path, ["optimizer.precision=fp32"]).optimizer.precision is Precision.fp32
+    assert load_config(path, ["optimizer.precision=fp32"]).optimizer.precision is MixedPrecision.fp32
     _changed(path, "lr: 4e-5", "lr: 4e-5, precision: fp32")
-    assert load_config(path).optimizer.precision is Precision.fp32
+    assert load_config(path).optimizer.precision is MixedPrecision.fp32
 
 
 def test_norwegian_is_a_language(path: Path) -> None:
@@ -131,7 +133,9 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
     """What is not YAML, or not a mapping of our keys, is named in one line that ends in where to look."""
     file = tmp_path / "recipe.yaml"
     file.write_bytes(content)
-    with pytest.raises(ConfigError, match=rf"(?s)^[^\n]*{expected}[^\n]*; see dualmoco/config.py for every key[^\n]*$"):
+    with pytest.raises(
+        ConfigError, match=rf"(?s)^[^\n]*{expected}[^\n]*; see dualmoco/training/config.py for every key[^\n]*$"
+    ):
         load_config(file)
 
 
@@ -319,7 +323,7 @@ def test_recipe_has_the_papers_values(name: str) -> None:
     assert (config.optimizer.warmup_steps, config.optimizer.weight_decay) == (400, 1e-4)
     assert (config.schedule.epochs, config.schedule.steps, config.schedule.minutes) == (15, 0, 0)
     for side, encoder in (("bert-base-uncased", config.src), ("hfl/chinese-roberta-wwm-ext", config.tgt)):
-        assert (encoder.kind, encoder.name, encoder.pooling) == (Kind.pretrained, side, Pooling.mean)
+        assert (encoder.kind, encoder.name, encoder.pooling) == (Kind.pretrained, side, PoolingMode.mean)
         assert (encoder.dropout, encoder.projection) == (0.1, 0)
 
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
-from dualmoco import contrast
-from dualmoco.contrast import (
+from dualmoco.training import contrast
+from dualmoco.training.contrast import (
     DualMomentumContrast,
     Features,
     Keys,

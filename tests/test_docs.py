@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.cli import build_parser
+from dualmoco.cli.main import build_parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -38,15 +38,13 @@ def test_commands_are_understood(page: Path) -> None:
         assert parsed.verb and all((ROOT / recipe).is_file() for recipe in recipes)
 
 
-def test_tree_names_every_file_and_only_those() -> None:
-    """The README's tree is the package's."""
+def test_tree_names_every_folder_and_only_those() -> None:
+    """The README's tree is the package's, in at most fifteen lines."""
     tree = (ROOT / "README.md").read_text(encoding="utf-8").split("src/dualmoco/\n")[1].split("```")[0]
-    named = set(re.findall(r"^  ([\w/]+(?:\.py|/)) ", tree, flags=re.MULTILINE))
-    folders = {name for name in named if name.endswith("/")}
+    named = re.findall(r"^  (\w+)/ ", tree, flags=re.MULTILINE)
     package = ROOT / "src" / "dualmoco"
-    present = {str(path.relative_to(package)) for path in package.rglob("*.py") if not path.name.startswith("__")}
-    assert named - folders == {path for path in present if not path.startswith(tuple(folders))}
-    assert all((package / folder).is_dir() for folder in folders)
+    assert set(named) == {path.parent.name for path in package.glob("*/__init__.py")}
+    assert len(tree.splitlines()) <= 15
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -12,16 +12,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualmoco.cli import main
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.embedding.arrays import Precision, ShardedVectors, pack, unpack
-from dualmoco.embedding.backend import open_backend
-from dualmoco.embedding.encode import EncodeSettings, encode_file
-from dualmoco.embedding.lines import lines_at, survey
-from dualmoco.embedding.store import open_store
-from dualmoco.engines.local import LocalEngine
-from dualmoco.errors import DataError, ModelError
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.cli.main import main
+from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision, pack, unpack
+from dualmoco.embeddings.encode import EncodeSettings, encode_file
+from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.lines import lines_at, survey
+from dualmoco.embeddings.store import open_store
+from dualmoco.models.backend import open_backend
 
 
 def random_units(count: int, width: int = 16, seed: int = 0) -> Vectors:
@@ -43,7 +43,7 @@ def text(tmp_path: Path) -> Path:
 def test_stored_vectors_keep_their_direction(precision: str, least: float) -> None:
     """Unpacked vectors have unit length and nearly the direction they had."""
     vectors = random_units(50, 64)
-    again = unpack(pack(vectors, Precision(precision)))
+    again = unpack(pack(vectors, VectorPrecision(precision)))
     np.testing.assert_allclose(np.linalg.norm(again, axis=1), 1, atol=1e-5)
     assert (vectors * again).sum(axis=1).min() >= least - 1e-6
 
@@ -142,7 +142,7 @@ def test_vectors_of_something_else_are_refused(tiny_model: Path, text: Path, tmp
     other = tmp_path / "other.txt"
     other.write_text("Something else.\n", encoding="utf-8")
     for path, changes, said in (
-        (other, {}, "text_sha256"), (text, {"precision": Precision.int8}, "precision 'fp32'; expected 'int8'"),
+        (other, {}, "text_sha256"), (text, {"precision": VectorPrecision.int8}, "precision 'fp32'; expected 'int8'"),
         (text, {"lang": "zh"}, "lang 'en'; expected 'zh'"),
     ):  # fmt: skip
         with pytest.raises(DataError, match=said):

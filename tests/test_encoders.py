@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from dualmoco.config import EncoderConfig, Kind, Pooling
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.tokenizer import train_tokenizer
-from dualmoco.encoder import Encoder, encode_texts
-from dualmoco.encoders import build_encoder, build_encoders, load_teacher
-from dualmoco.errors import ModelError
-from dualmoco.modelfolder import check_folder
-from dualmoco.savedmodel import load_encoders, save_encoders
+from dualmoco.core.errors import ModelError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.building import build_encoder, build_encoders, load_teacher
+from dualmoco.models.encoder import Encoder, encode_texts
+from dualmoco.models.folder import check_folder
+from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
+from dualmoco.models.saved import load_encoders, save_encoders
+from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(300, seed=1)
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*PAIRS, strict=True))
@@ -91,7 +91,7 @@ def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     return folder
 
 
-def _plain_vectors(plain: Path, texts: list[str], pooling: Pooling) -> Tensor:
+def _plain_vectors(plain: Path, texts: list[str], pooling: PoolingMode) -> Tensor:
     """Unit vectors of a transformers folder, one sentence at a time, without sentence-transformers or padding."""
     tokenizer = PreTrainedTokenizerFast.from_pretrained(plain)
     model = BertModel.from_pretrained(plain).eval()
@@ -99,7 +99,9 @@ def _plain_vectors(plain: Path, texts: list[str], pooling: Pooling) -> Tensor:
     with torch.inference_mode():
         for text in texts:
             tokens = model(input_ids=torch.tensor([tokenizer(text)["input_ids"]])).last_hidden_state[0]  # (L, D)
-            pooled = {Pooling.mean: tokens.mean(0), Pooling.max: tokens.amax(0), Pooling.cls: tokens[0]}[pooling]
+            pooled = {PoolingMode.mean: tokens.mean(0), PoolingMode.max: tokens.amax(0), PoolingMode.cls: tokens[0]}[
+                pooling
+            ]
             rows.append(pooled / pooled.norm())
     return torch.stack(rows)
 
@@ -163,8 +165,8 @@ def test_static_vector_is_the_mean_of_its_tokens() -> None:
         torch.testing.assert_close(vector, normalize(rows.mean(dim=0), dim=0))
 
 
-@pytest.mark.parametrize("pooling", list(Pooling))
-def test_bert_pools_over_the_attention_mask(pooling: Pooling) -> None:
+@pytest.mark.parametrize("pooling", list(PoolingMode))
+def test_bert_pools_over_the_attention_mask(pooling: PoolingMode) -> None:
     """Mean, max and CLS equal those worked out from the token vectors, padding left out."""
     encoder = _build(replace(BERT, pooling=pooling), TGT_TEXTS)
     features = encoder.tokenize(["你", *TGT_TEXTS[:5]])
@@ -176,9 +178,9 @@ def test_bert_pools_over_the_attention_mask(pooling: Pooling) -> None:
     assert int(mask.sum(dim=1).min()) < mask.shape[1]  # there is padding to leave out
     for vector, row, length in zip(vectors, tokens, mask.sum(dim=1).tolist(), strict=True):
         by_hand = {
-            Pooling.mean: sum(row[i] for i in range(length)) / length,
-            Pooling.max: row[:length].amax(dim=0),
-            Pooling.cls: row[0],
+            PoolingMode.mean: sum(row[i] for i in range(length)) / length,
+            PoolingMode.max: row[:length].amax(dim=0),
+            PoolingMode.cls: row[0],
         }[pooling]
         torch.testing.assert_close(vector, normalize(by_hand, dim=0))
 
@@ -186,7 +188,7 @@ def test_bert_pools_over_the_attention_mask(pooling: Pooling) -> None:
 def test_poolings_differ() -> None:
     """With the same weights the three poolings give three different vectors."""
     mean, most, cls = (
-        encode_texts(_build(replace(BERT, pooling=pooling), TGT_TEXTS), TGT_TEXTS[:5], 8) for pooling in Pooling
+        encode_texts(_build(replace(BERT, pooling=pooling), TGT_TEXTS), TGT_TEXTS[:5], 8) for pooling in PoolingMode
     )
     for a, b in ((mean, most), (mean, cls), (most, cls)):
         assert (a - b).norm(dim=1).min() > 0.05
@@ -356,8 +358,8 @@ print(json.dumps({"error": error, "ours": ours, "score": score}))
     np.testing.assert_allclose(told["score"], expected["en"] @ expected["zh"].T, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", list(Pooling))
-def test_pretrained_from_a_transformers_folder(plain: Path, pooling: Pooling) -> None:
+@pytest.mark.parametrize("pooling", list(PoolingMode))
+def test_pretrained_from_a_transformers_folder(plain: Path, pooling: PoolingMode) -> None:
     """A plain BERT folder is opened with its weights and the pooling of the settings."""
     encoder = build_encoder(EncoderConfig(lang="en", name=str(plain), pooling=pooling), [])
     expected = _plain_vectors(plain, SRC_TEXTS[:6], pooling)
@@ -366,8 +368,8 @@ def test_pretrained_from_a_transformers_folder(plain: Path, pooling: Pooling) ->
 
 def test_pretrained_from_a_sentence_transformers_folder(plain: Path, sentence_folder: Path) -> None:
     """The network comes from the folder, the pooling from the settings."""
-    encoder = build_encoder(EncoderConfig(lang="en", name=str(sentence_folder), pooling=Pooling.mean), [])
-    expected = _plain_vectors(plain, SRC_TEXTS[:6], Pooling.mean)
+    encoder = build_encoder(EncoderConfig(lang="en", name=str(sentence_folder), pooling=PoolingMode.mean), [])
+    expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.mean)
     torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
 
 
@@ -476,7 +478,7 @@ def test_pickled_weights_alone_are_refused_in_a_plain_folder(plain: Path, tmp_pa
     folder = Path(shutil.copytree(plain, tmp_path / "bert"))
     (folder / "pytorch_model.bin").write_bytes(b"this would not unpickle")
     encoder = build_encoder(EncoderConfig(lang="en", name=str(folder)), [])
-    expected = _plain_vectors(plain, SRC_TEXTS[:3], Pooling.mean)
+    expected = _plain_vectors(plain, SRC_TEXTS[:3], PoolingMode.mean)
     torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:3], 8), expected, atol=1e-5, rtol=0)
     (folder / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"pytorch_model\.bin: pickled weights are never loaded"):
@@ -520,16 +522,16 @@ def test_damaged_json_is_refused(copy: Path, name: str, content: str) -> None:
 
 def test_teacher_keeps_its_pooling(plain: Path, sentence_folder: Path) -> None:
     """A sentence-transformers teacher pools its own way and is made unit."""
-    teacher = load_teacher(str(sentence_folder), EncoderConfig(lang="en", pooling=Pooling.mean, projection=7))
-    expected = _plain_vectors(plain, SRC_TEXTS[:6], Pooling.cls)
+    teacher = load_teacher(str(sentence_folder), EncoderConfig(lang="en", pooling=PoolingMode.mean, projection=7))
+    expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.cls)
     torch.testing.assert_close(encode_texts(teacher, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
     assert teacher.width == 16
 
 
 def test_teacher_without_pooling_takes_the_students(plain: Path) -> None:
     """A plain teacher pools as the source encoder does, but is not projected."""
-    teacher = load_teacher(str(plain), replace(STATIC, pooling=Pooling.max, projection=7))
-    expected = _plain_vectors(plain, SRC_TEXTS[:6], Pooling.max)
+    teacher = load_teacher(str(plain), replace(STATIC, pooling=PoolingMode.max, projection=7))
+    expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.max)
     torch.testing.assert_close(encode_texts(teacher, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
 
 

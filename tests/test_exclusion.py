@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.corpus.block import Side, sentence_ids
-from dualmoco.corpus.characters import normalize
-from dualmoco.corpus.exclusion import Exclusion, hash_ngrams, read_test_sets
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data.block import TextColumn, sentence_ids
+from dualmoco.data.characters import normalize
+from dualmoco.data.exclusion import Exclusion, hash_ngrams, read_test_sets
 
 
 def jaccard_by_hand(one: str, other: str, ngram: int) -> float:
@@ -37,7 +37,7 @@ def test_similar_is_exact(tests: list[str], sentences: list[str], similarity: fl
     expected = [
         any(jaccard_by_hand(sentence, test, ngram) >= similarity - 1e-9 for test in tests) for sentence in sentences
     ]
-    assert exclusion.similar(Side.from_texts(sentences).fold()).tolist() == expected
+    assert exclusion.similar(TextColumn.from_texts(sentences).fold()).tolist() == expected
 
 
 def test_similar_is_exact_on_edited_sentences() -> None:
@@ -50,7 +50,7 @@ def test_similar_is_exact_on_edited_sentences() -> None:
         for _ in range(generator.randrange(6)):
             letters[generator.randrange(len(letters))] = generator.choice(words)
         sentences.append("".join(letters))
-    found = Exclusion(tests, similarity=0.7, ngram=2).similar(Side.from_texts(sentences).fold())
+    found = Exclusion(tests, similarity=0.7, ngram=2).similar(TextColumn.from_texts(sentences).fold())
     expected = [any(jaccard_by_hand(s, t, 2) >= 0.7 - 1e-9 for t in tests) for s in sentences]
     assert found.tolist() == expected
     assert 20 < found.sum() < 280
@@ -60,7 +60,7 @@ def test_similar_is_exact_on_edited_sentences() -> None:
 def test_equal_after_normalisation(variant: str) -> None:
     exclusion = Exclusion(["Hello, world", "漢語課"], similarity=0, ngram=4)
     assert exclusion.equal(sentence_ids([variant, "汉语课。", "other"])).tolist() == [True, True, False]
-    assert not exclusion.similar(Side.from_texts([variant]).fold()).any()
+    assert not exclusion.similar(TextColumn.from_texts([variant]).fold()).any()
     assert len(exclusion) == 2
 
 
@@ -70,20 +70,22 @@ def test_other_processes_map_the_index(tmp_path: Path) -> None:
     sent = pickle.dumps(exclusion)
     assert len(sent) < 1000
     other = pickle.loads(sent)
-    side = Side.from_texts(["Sentence number 7 of many!", "sentence number 77 of manly", "something else altogether"])
+    side = TextColumn.from_texts(
+        ["Sentence number 7 of many!", "sentence number 77 of manly", "something else altogether"]
+    )
     assert other.equal(side.ids()).tolist() == [True, False, False]
     assert other.similar(side.fold()).tolist() == exclusion.similar(side.fold()).tolist() == [True, True, False]
 
 
 def test_nothing_to_exclude() -> None:
     exclusion = Exclusion([], similarity=0.8, ngram=4)
-    side = Side.from_texts(["some sentence", ""])
+    side = TextColumn.from_texts(["some sentence", ""])
     assert not exclusion.equal(side.ids()).any()
     assert not exclusion.similar(side.fold()).any()
 
 
 def test_ngrams_do_not_cross_rows() -> None:
-    grams, counts = hash_ngrams(Side.from_texts(["abc", "", "ab", "abcd"]), 3)
+    grams, counts = hash_ngrams(TextColumn.from_texts(["abc", "", "ab", "abcd"]), 3)
     assert counts.tolist() == [1, 0, 0, 2]
     assert len(np.unique(grams)) == 2
     assert grams[0] == grams[1]

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.cli import main
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.storage import locked
+from dualmoco.cli.main import main
+from dualmoco.core.storage import locked
+from dualmoco.data.demo.grammar import generate_pairs
 
 LINES = 3000
 SMALL = 40_000

@@ -15,16 +15,25 @@ import pytest
 from matplotlib import font_manager
 from matplotlib.figure import Figure
 
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.errors import ConfigError, DataError
-from dualmoco.figures.canvas import LATIN, WRITING, find_families, new_figure, save_figure, to_html, to_png, to_svg
-from dualmoco.figures.labels import label_boxes, settle, shorten, width_in_cells, wrap
-from dualmoco.figures.mining import draw_margins, draw_precision_recall, precision_recall
-from dualmoco.figures.parallel import draw_parallel, lay_out, least_distance, move_apart
-from dualmoco.figures.similarity import draw_similarities
-from dualmoco.figures.sts import draw_sts, draw_subsets
-from dualmoco.mining import best_threshold
-from dualmoco.vectors import Vectors
+from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.vectors import Vectors
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.evaluation.figures.canvas import (
+    LATIN,
+    WRITING,
+    find_families,
+    new_figure,
+    save_figure,
+    to_html,
+    to_png,
+    to_svg,
+)
+from dualmoco.evaluation.figures.labels import label_boxes, separate, shorten, width_in_cells, wrap
+from dualmoco.evaluation.figures.mining import draw_margins, draw_precision_recall, precision_recall
+from dualmoco.evaluation.figures.parallel import draw_parallel, lay_out, least_distance, move_apart
+from dualmoco.evaluation.figures.similarity import draw_similarities
+from dualmoco.evaluation.figures.sts import draw_sts, draw_subsets
+from dualmoco.mining.margins import best_threshold
 
 PAIRS = generate_pairs(60, seed=3)
 LONG = (
@@ -163,7 +172,7 @@ def test_crowded_boxes_are_set_apart() -> None:
     boxes = np.concatenate([anchors - half, anchors + half], axis=1)
     assert len(meeting(boxes)) > 50
     room = np.array([0.0, 0.0, 600.0, 600.0])
-    placed = settle(boxes, anchors, anchors, room)
+    placed = separate(boxes, anchors, anchors, room)
     assert np.isfinite(placed).all() and not meeting(placed)
     assert (placed[:, :2] >= 0).all() and (placed[:, 2:] <= 600).all()
     np.testing.assert_allclose(placed[:, 2:] - placed[:, :2], np.tile(2 * half, (40, 1)))
@@ -173,7 +182,7 @@ def test_crowded_boxes_are_set_apart() -> None:
 def test_free_boxes_stay_and_boxes_without_room_go() -> None:
     """A box in nobody's way is left where it is; one larger than the room is given up."""
     boxes = np.array([[10.0, 10.0, 30.0, 20.0], [0.0, 40.0, 500.0, 60.0]])
-    placed = settle(boxes, boxes[:, :2] + 50, np.array([[90.0, 90.0]]), np.array([0.0, 0.0, 100.0, 100.0]))
+    placed = separate(boxes, boxes[:, :2] + 50, np.array([[90.0, 90.0]]), np.array([0.0, 0.0, 100.0, 100.0]))
     assert placed[0].tolist() == boxes[0].tolist() and np.isnan(placed[1]).all()
 
 

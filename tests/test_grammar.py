@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.corpus import grammar, lexicon
-from dualmoco.corpus.grammar import MAX_PAIRS, PATTERNS, generate_pairs
+from dualmoco.data.demo import grammar, words
+from dualmoco.data.demo.grammar import MAX_PAIRS, PATTERNS, generate_pairs
 
 SOURCE = Path(grammar.__file__).resolve().parents[2]
 VOWEL_LETTERS_WITH_A = {"useful", "university", "uniform", "used", "one"}
@@ -60,7 +60,7 @@ def test_seed_decides_the_pairs() -> None:
 def test_pairs_do_not_depend_on_hash_seed(hash_seed: str) -> None:
     """A process with another PYTHONHASHSEED draws the same pairs."""
     code = (
-        "import sys; from dualmoco.corpus.grammar import generate_pairs\n"
+        "import sys; from dualmoco.data.demo.grammar import generate_pairs\n"
         "rows = '\\n'.join(f'{en}\\t{zh}' for en, zh in generate_pairs(3000, seed=5))\n"
         "sys.stdout.buffer.write(rows.encode())"
     )
@@ -115,7 +115,7 @@ def test_english_forms_agree(pairs: list[tuple[str, str]], wrong: str) -> None:
 def test_counted_nouns_are_plural(pairs: list[tuple[str, str]]) -> None:
     """After a number above one stands the plural, and after a or an the singular."""
     counted = {(a, b) for en, _ in pairs for a, b in re.findall(r"\b(two|three|four|an?) ([a-z]+)", en)}
-    for noun in lexicon.NOUNS:
+    for noun in words.NOUNS:
         one, many = noun.one.split()[0], noun.many.split()[0]
         if one != many:
             assert {("two", one), ("three", one), ("four", one), ("a", many), ("an", many)} & counted == set()

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.cli import main
-from dualmoco.commands.inspect import bar
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.inspection import inspect
-from dualmoco.corpus.prepare import prepare
-from dualmoco.corpus.readers.source import Source
-from dualmoco.corpus.recipe import CorpusConfig, PrepareConfig
-from dualmoco.errors import DataError
+from dualmoco.cli.inspect import bar
+from dualmoco.cli.main import main
+from dualmoco.core.errors import DataError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.inspection import inspect
+from dualmoco.data.prepare import prepare
+from dualmoco.data.readers.source import Source
+from dualmoco.data.recipe import CorpusConfig, PrepareConfig
 
 PAIRS = [
     *generate_pairs(50, seed=3), ("one two three", "一二三"), ("One, two three!", "一二三。"),

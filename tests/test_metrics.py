@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from dualmoco import metrics
-from dualmoco.metrics import RetrievalAccuracy, retrieval_accuracy
+from dualmoco.training import metrics
+from dualmoco.training.metrics import RetrievalAccuracy, retrieval_accuracy
 
 
 def loop_oracle(queries: Tensor, candidates: Tensor) -> float:

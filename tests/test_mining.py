@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.mining import Margin, Retrieval, ScoredPairs, best_threshold, margin_scores, mine, one_to_one
-from dualmoco.neighbors import Neighbors, nearest_both_ways
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.mining.margins import (
+    Margin,
+    Retrieval,
+    ScoredPairs,
+    best_threshold,
+    margin_scores,
+    one_to_one,
+    select_pairs,
+)
+from dualmoco.search.neighbors import Neighbors, nearest_both_ways
 
 
 def random_units(count: int, seed: int, width: int = 6) -> Vectors:
@@ -54,7 +62,7 @@ def slow_mine(src: Vectors, tgt: Vectors, k: int, margin: Margin) -> list[tuple[
 def test_mining_agrees_with_a_plain_loop(sources: int, targets: int, margin: Margin, seed: int) -> None:
     """Pairs and their order are those of the oracle, and each score is the formula's."""
     src, tgt = random_units(sources, seed), random_units(targets, seed + 1)
-    pairs = mine(*nearest_both_ways(src, tgt, 3), margin)
+    pairs = select_pairs(*nearest_both_ways(src, tgt, 3), margin)
     assert list(zip(pairs.src.tolist(), pairs.tgt.tolist(), strict=True)) == slow_mine(src, tgt, 3, margin)
     for i, j, score in zip(pairs.src, pairs.tgt, pairs.scores, strict=True):
         assert score == pytest.approx(slow_margin(src, tgt, i, j, 3, margin), abs=2e-6)
@@ -78,7 +86,7 @@ def worked_table() -> tuple[Neighbors, Neighbors]:
 )
 def test_retrievals_of_a_table_worked_by_hand(retrieval: Retrieval, expected: list[tuple[int, int, float]]) -> None:
     """Each retrieval gives the pairs one finds with pencil and paper."""
-    pairs = mine(*worked_table(), Margin.distance, retrieval)
+    pairs = select_pairs(*worked_table(), Margin.distance, retrieval)
     assert list(zip(pairs.src.tolist(), pairs.tgt.tolist(), pairs.scores.tolist(), strict=True)) == expected
 
 

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 import dualmoco
-from dualmoco.config import EncoderConfig, Kind
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.encoder import Encoder, encode_texts
-from dualmoco.encoders import build_encoders
-from dualmoco.errors import ModelError
-from dualmoco.model import Model
-from dualmoco.savedmodel import save_encoders
+from dualmoco.core.errors import ModelError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.building import build_encoders
+from dualmoco.models.encoder import Encoder, encode_texts
+from dualmoco.models.model import Model
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.saved import save_encoders
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(200, seed=2), strict=True))
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.neighbors import PLACES, Floats, Ids, nearest, nearest_both_ways
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
+from dualmoco.search.neighbors import PLACES, nearest, nearest_both_ways
 
 
 def random_units(count: int, width: int, seed: int) -> Vectors:

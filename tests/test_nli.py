@@ -9,15 +9,20 @@ from typing import Any
 
 import pytest
 
-from dualmoco.config import NliConfig
-from dualmoco.corpus.nli import LABELS, NliExample, load_nli, read_nli
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data.nli import LABELS, NliExample, load_nli, read_nli
+from dualmoco.training.config import NliConfig
 
 EXAMPLES = [
     NliExample("A man sleeps.", "A person rests.", 0),
     NliExample("A man sleeps.", "He dreams.", 1),
     NliExample("A dog runs.", "The dog sleeps.", 2),
 ]
+
+
+def load(config: NliConfig, root: Path, seed: int) -> tuple[list[NliExample], list[NliExample]]:
+    """Reads what a recipe names, as training does."""
+    return load_nli(config.train, root=str(root), heldout=config.heldout, batch_size=config.batch_size, seed=seed)
 
 
 def _write_json(path: Path, records: list[dict[str, Any]]) -> Path:
@@ -115,7 +120,7 @@ def config(tmp_path: Path) -> NliConfig:
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_split_shares_no_premise(config: NliConfig, tmp_path: Path, seed: int) -> None:
     """No premise is on both sides, nothing is lost, and hardly more than asked is held out."""
-    train, heldout = load_nli(config, root=str(tmp_path), seed=seed)
+    train, heldout = load(config, tmp_path, seed)
     assert {example.premise for example in train} & {example.premise for example in heldout} == set()
     assert sorted(example.hypothesis for example in train + heldout) == sorted(f"Hypothesis {n}." for n in range(100))
     assert 20 <= len(heldout) <= 22
@@ -124,7 +129,7 @@ def test_split_shares_no_premise(config: NliConfig, tmp_path: Path, seed: int) -
 
 def test_seed_decides_the_split(config: NliConfig, tmp_path: Path) -> None:
     """The same seed holds out the same examples, another seed others."""
-    first, again, other = (load_nli(config, root=str(tmp_path), seed=seed)[1] for seed in (3, 3, 4))
+    first, again, other = (load(config, tmp_path, seed)[1] for seed in (3, 3, 4))
     assert first == again
     assert {example.premise for example in first} != {example.premise for example in other}
 
@@ -134,7 +139,7 @@ def test_too_few_examples_are_refused(config: NliConfig, tmp_path: Path, heldout
     """Held-out examples and one batch must fit; the error gives all three numbers."""
     small = NliConfig(train=config.train, heldout=heldout, batch_size=batch_size)
     with pytest.raises(DataError) as caught:
-        load_nli(small, root=str(tmp_path), seed=0)
+        load(small, tmp_path, 0)
     assert str(caught.value) == (
         f"100 NLI examples; expected more than nli.heldout={heldout} plus one batch of nli.batch_size={batch_size}"
     )
@@ -143,4 +148,4 @@ def test_too_few_examples_are_refused(config: NliConfig, tmp_path: Path, heldout
 def test_missing_file_is_refused(tmp_path: Path) -> None:
     """The place that was looked at is in the error."""
     with pytest.raises(DataError, match=r"snli\.jsonl: no such file; expected a file or a glob"):
-        load_nli(NliConfig(train=["snli.jsonl"]), root=str(tmp_path), seed=0)
+        load(NliConfig(train=["snli.jsonl"]), tmp_path, 0)

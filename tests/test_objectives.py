@@ -12,16 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from dualmoco.batching import NliBatch, PairBatch, make_nli_batch
-from dualmoco.config import ContrastConfig, EncoderConfig, Kind, NliConfig, NliFeatures
-from dualmoco.corpus.block import sentence_ids
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.nli import NliExample
-from dualmoco.encoder import Encoder
-from dualmoco.encoders import build_encoder
-from dualmoco.errors import ConfigError
-from dualmoco.multitask import NliHead, WithNli
-from dualmoco.objectives import Distill, DualMoco, InBatch, Objective, SimCse, rank_translations
+from dualmoco.core.errors import ConfigError
+from dualmoco.data.block import sentence_ids
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.nli import NliExample
+from dualmoco.models.building import build_encoder
+from dualmoco.models.encoder import Encoder
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.training.batching import NliBatch, PairBatch, make_nli_batch
+from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
+from dualmoco.training.nli import NliHead, WithNli
+from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, rank_translations
 
 PAIRS = generate_pairs(40, seed=7)
 WIDTH = 8

@@ -18,17 +18,17 @@ from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from dualmoco.config import EncoderConfig, Kind
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.tokenizer import train_tokenizer
-from dualmoco.encoders import build_encoders
-from dualmoco.errors import ConfigError, DataError, DualmocoError, ModelError
-from dualmoco.evaluation.network import NetworkEncoder
-from dualmoco.evaluation.opening import open_encoder
-from dualmoco.evaluation.packages import open_package
-from dualmoco.modelfolder import folder_sha256
-from dualmoco.savedmodel import open_model, save_encoders
-from dualmoco.vectors import Vectors
+from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError
+from dualmoco.core.vectors import Vectors
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.baselines.packages import open_package
+from dualmoco.models.building import build_encoders
+from dualmoco.models.folder import folder_sha256
+from dualmoco.models.network import NetworkEncoder
+from dualmoco.models.opening import open_encoder
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.saved import open_model, save_encoders
+from dualmoco.models.tokenizer import train_tokenizer
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))
 STATIC = EncoderConfig(lang="en", kind=Kind.static, width=16, vocab_size=300)
@@ -230,7 +230,7 @@ def test_static_model_takes_no_pooling(ours: Path, tmp_path: Path) -> None:
 def test_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install."""
     monkeypatch.setattr(
-        "dualmoco.evaluation.packages.PACKAGES", {"some-package": ("no_such_module_at_all", open_package)}
+        "dualmoco.models.baselines.packages.PACKAGES", {"some-package": ("no_such_module_at_all", open_package)}
     )
     with pytest.raises(ModelError, match=r"^package:some-package: not installed; pip install some-package$"):
         open_encoder("package:some-package")

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualmoco.config import DataConfig
-from dualmoco.corpus import pairs as pairs_module
-from dualmoco.corpus.bitext import Pairs
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.pairs import Split, load_pairs, read_aligned, read_tsv
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data import pairs as pairs_module
+from dualmoco.data.bitext import Pairs
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.pairs import Split, load_pairs, read_aligned_pairs, read_tsv_pairs
+from dualmoco.data.recipe import DataConfig
 
 Texts = list[tuple[str, str]]
 
@@ -96,9 +96,9 @@ def test_read_tsv_takes_columns(tmp_path: Path) -> None:
     """Any two columns in any order, spaces kept, further columns and blank lines passed over."""
     path = tmp_path / "pairs.tsv"
     path.write_text("id1\tHello. \t你好\tmore\n\n   \nid2\tBye\t再见\n", encoding="utf-8")
-    assert list(read_tsv(path, (1, 2))) == [("Hello. ", "你好"), ("Bye", "再见")]
-    assert list(read_tsv(path, [2, 0])) == [("你好", "id1"), ("再见", "id2")]
-    assert list(read_tsv(path)) == [("id1", "Hello. "), ("id2", "Bye")]
+    assert list(read_tsv_pairs(path, (1, 2))) == [("Hello. ", "你好"), ("Bye", "再见")]
+    assert list(read_tsv_pairs(path, [2, 0])) == [("你好", "id1"), ("再见", "id2")]
+    assert list(read_tsv_pairs(path)) == [("id1", "Hello. "), ("id2", "Bye")]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_line_with_too_few_columns_is_refused(
     path = tmp_path / "pairs.tsv"
     path.write_text(f"a\tb\tc\td\n\n{line}\na\tb\tc\td\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:
-        list(read_tsv(path, columns))
+        list(read_tsv_pairs(path, columns))
     assert str(caught.value).startswith(f"{path}:3: {expected}")
 
 
@@ -124,7 +124,7 @@ def test_read_aligned(tmp_path: Path) -> None:
     src, tgt = tmp_path / "a.en", tmp_path / "a.zh.gz"
     src.write_text("one\n\nthree\tand\n", encoding="utf-8")
     tgt.write_bytes(gzip.compress("一\n二\n三".encode()))
-    assert list(read_aligned(src, tgt)) == [("one", "一"), ("", "二"), ("three\tand", "三")]
+    assert list(read_aligned_pairs(src, tgt)) == [("one", "一"), ("", "二"), ("three\tand", "三")]
 
 
 @pytest.mark.parametrize(("src_lines", "tgt_lines", "short"), [(2, 3, "src"), (4, 1, "tgt"), (0, 1, "src")])
@@ -135,7 +135,7 @@ def test_files_of_different_length_are_refused(tmp_path: Path, src_lines: int, t
         files[side].write_text("line\n" * count, encoding="utf-8")
     long = "tgt" if short == "src" else "src"
     with pytest.raises(DataError) as caught:
-        list(read_aligned(files["src"], files["tgt"]))
+        list(read_aligned_pairs(files["src"], files["tgt"]))
     assert str(caught.value) == (
         f"{files[short]} ends after line {min(src_lines, tgt_lines)} but {files[long]} goes on; "
         "expected as many lines in both"
@@ -242,7 +242,7 @@ def test_seed_decides_the_split(corpus: Path) -> None:
 
 def test_pairs_keep_the_order_of_the_file(corpus: Path) -> None:
     """Training pairs stand in the order in which they were read."""
-    order = {pair: number for number, pair in enumerate(read_tsv(corpus))}
+    order = {pair: number for number, pair in enumerate(read_tsv_pairs(corpus))}
     numbers = [order[pair] for pair in _texts(_load(corpus, heldout=50, max_pairs=200).train)]
     assert len(numbers) == 200 and numbers == sorted(numbers)
 

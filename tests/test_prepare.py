@@ -17,11 +17,12 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from dualmoco.cli import main
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.manifest import read_manifest
-from dualmoco.corpus.prepare import prepare
-from dualmoco.corpus.recipe import (
+from dualmoco.cli.main import main
+from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.manifest import read_prepared_manifest
+from dualmoco.data.prepare import prepare
+from dualmoco.data.recipe import (
     CleanConfig,
     CorpusConfig,
     Duplicates,
@@ -30,7 +31,6 @@ from dualmoco.corpus.recipe import (
     OneSided,
     PrepareConfig,
 )
-from dualmoco.errors import ConfigError, DataError
 
 GOOD = generate_pairs(300, seed=5)
 Pair = tuple[str, str]
@@ -91,7 +91,7 @@ def test_the_manifest_accounts_for_every_pair(config: PrepareConfig, tmp_path: P
         "test sentence": 1,
     } | ({"shares a held-out sentence": 1} if messy.dropped["shares a held-out sentence"] else {})  # fmt: skip
     assert manifest.total.heldout == 20 == len(rows_of(config.out, "heldout"))
-    content = read_manifest(Path(config.out))
+    content = read_prepared_manifest(Path(config.out))
     assert content["test_sentences_left"] == 0
     assert content["test_files"][0]["sha256"] == hashlib.sha256((tmp_path / "tests.txt").read_bytes()).hexdigest()
     assert content["inputs"]["messy"][0]["sha256"] == hashlib.sha256((tmp_path / "dirty.tsv").read_bytes()).hexdigest()
@@ -251,7 +251,7 @@ def test_a_full_disk_is_one_line_and_keeps_the_old_result(config: PrepareConfig,
     code = (
         "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000));"
-        "from dualmoco.cli import main; sys.exit(main(sys.argv[1:]))"
+        "from dualmoco.cli.main import main; sys.exit(main(sys.argv[1:]))"
     )
     words = ["prepare", str(tmp_path / "big.tsv"), "--src", "en", "--tgt", "zh", "--out", config.out]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)

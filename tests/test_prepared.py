@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualmoco.config import DataConfig, load_config
-from dualmoco.corpus.block import sentence_ids
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.corpus.pairs import load_pairs
-from dualmoco.corpus.prepare import prepare
-from dualmoco.corpus.prepared import open_prepared
-from dualmoco.corpus.recipe import CorpusConfig, PrepareConfig
-from dualmoco.errors import DataError
-from dualmoco.training import train
+from dualmoco.core.errors import DataError
+from dualmoco.data.block import sentence_ids
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.pairs import load_pairs
+from dualmoco.data.prepare import prepare
+from dualmoco.data.prepared import open_prepared
+from dualmoco.data.recipe import CorpusConfig, DataConfig, PrepareConfig
+from dualmoco.training.config import load_config
+from dualmoco.training.loop import train
 
 PAIRS = generate_pairs(700, seed=9)
 

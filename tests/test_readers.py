@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.corpus.readers import lines as line_readers
-from dualmoco.corpus.readers.source import Source
-from dualmoco.corpus.readers.table import READERS, guess_format, read
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data.readers import lines as line_readers
+from dualmoco.data.readers.formats import READERS, guess_format, read
+from dualmoco.data.readers.source import Source
 
 Pair = tuple[str, str]
 PAIRS: list[Pair] = [("Hello, world", "你好，世界"), ("two\u3000words", "两个词"), ("third", "第三")]

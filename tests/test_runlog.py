@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
-from dualmoco.errors import ConfigError
-from dualmoco.runlog import RunLog, read_log
+from dualmoco.core.errors import ConfigError
+from dualmoco.training.log import RunLog, read_log
 
 
 def _open(path: Path, **settings: Any) -> RunLog:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score
 
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
 from dualmoco.evaluation.bootstrap import compare_samples, interval
 from dualmoco.evaluation.sample import Correlation, Extraction, Hits, Ranking, Sample, sample_from_json, value_of
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 import dualmoco
-from dualmoco.cli import main
-from dualmoco.commands.search import read_queries
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.embedding.arrays import Precision
-from dualmoco.errors import ConfigError, DataError, ModelError, RunError
-from dualmoco.index import building
-from dualmoco.index.building import BuildSettings, add_to_index, build_index
-from dualmoco.index.index import Hit, Index
-from dualmoco.index.manifest import IndexKind, read_manifest
-from dualmoco.index.part import TextFile, encode_texts
-from dualmoco.model import Model
-from dualmoco.storage import locked
+from dualmoco.cli.main import main
+from dualmoco.cli.search import read_queries
+from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
+from dualmoco.core.storage import locked
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.embeddings.arrays import VectorPrecision
+from dualmoco.models.model import Model
+from dualmoco.search import build
+from dualmoco.search.build import BuildSettings, add_to_index, build_index
+from dualmoco.search.index import Hit, Index
+from dualmoco.search.manifest import IndexKind, read_index_manifest
+from dualmoco.search.part import TextFile, encode_part
 
 PAIRS = list(generate_pairs(300, seed=5))
 ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))
@@ -106,9 +106,9 @@ def test_more_queries_than_a_batch(exact: Path) -> None:
     assert together[70:73] == [index.search(query, lang="zh", k=3)[0] for query in CHINESE[70:73]]
 
 
-@pytest.mark.parametrize("precision", [Precision.fp16, Precision.int8])
+@pytest.mark.parametrize("precision", [VectorPrecision.fp16, VectorPrecision.int8])
 def test_smaller_vectors(
-    tiny_model: Path, texts: list[TextFile], exact: Path, precision: Precision, tmp_path: Path
+    tiny_model: Path, texts: list[TextFile], exact: Path, precision: VectorPrecision, tmp_path: Path
 ) -> None:
     """Half precision and bytes take less room and find nearly the same."""
     folder = tmp_path / "index"
@@ -190,7 +190,7 @@ def test_failed_addition_changes_nothing(
     with pytest.raises(DataError, match="bad:2: not UTF-8"):
         add_to_index(copy, [TextFile(good, "en"), TextFile(bad, "en")])
     with monkeypatch.context() as patch:
-        patch.setattr(building, "write_manifest", interrupt)
+        patch.setattr(build, "write_index_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
             add_to_index(copy, [TextFile(good, "en")])
     with locked(copy), pytest.raises(RunError, match="another process is at work in it"):
@@ -213,13 +213,13 @@ def test_interrupted_build_goes_on(
     """What was encoded before an interruption is kept, and nothing that is not whole can be opened."""
     folder, settings = tmp_path / "index", BuildSettings(str(tiny_model))
     with monkeypatch.context() as patch:
-        whole, calls = encode_texts, []
+        whole, calls = encode_part, []
 
         def stop_at_second(*given: object) -> None:
             calls.append(given)
             interrupt() if len(calls) == 2 else whole(*given)  # type: ignore[arg-type]
 
-        patch.setattr(building, "encode_texts", stop_at_second)
+        patch.setattr(build, "encode_part", stop_at_second)
         with pytest.raises(KeyboardInterrupt):
             build_index(folder, texts, settings)
     assert not folder.exists()
@@ -240,9 +240,9 @@ def test_interrupted_build_of_something_else_starts_anew(
 ) -> None:
     """What another precision or other files left behind is not mixed in."""
     with monkeypatch.context() as patch:
-        patch.setattr(building, "write_manifest", interrupt)
+        patch.setattr(build, "write_index_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            build_index(tmp_path / "index", texts, BuildSettings(str(tiny_model), precision=Precision.int8))
+            build_index(tmp_path / "index", texts, BuildSettings(str(tiny_model), precision=VectorPrecision.int8))
     build_index(tmp_path / "index", texts[1:], BuildSettings(str(tiny_model)))
     index = Index.open(tmp_path / "index")
     assert index.manifest.languages == ["zh"] and len(list((tmp_path / "index" / "parts").iterdir())) == 1
@@ -436,7 +436,7 @@ def test_inverted_lists_find_nearly_all(listed: Path, opened: Model, many: list[
 
 def test_recall_is_that_of_a_loop(listed: Path) -> None:
     """The recall in the manifest is the share of true neighbours found, counted one by one."""
-    from dualmoco.index.approximate import DEPTH, held_out
+    from dualmoco.search.inverted import DEPTH, held_out
 
     index = Index.open(listed)
     assert index.lists and index.manifest.lists
@@ -480,4 +480,4 @@ def test_product_codes_need_sentences(tiny_model: Path, tmp_path: Path) -> None:
         build_index(tmp_path / "pq", few, BuildSettings(str(tiny_model), kind=IndexKind.ivfpq))
     build_index(tmp_path / "ivf", few, BuildSettings(str(tiny_model), kind=IndexKind.ivf))
     assert [hit.text for hit in Index.open(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
-    assert read_manifest(tmp_path / "ivf").kind == IndexKind.ivf
+    assert read_index_manifest(tmp_path / "ivf").kind == IndexKind.ivf

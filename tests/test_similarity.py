@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import dualmoco
-from dualmoco.cli import main
-from dualmoco.commands import similarity
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.model import Model
+from dualmoco.cli import similarity
+from dualmoco.cli.main import main
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.model import Model
 
 PAIRS = list(generate_pairs(25, seed=4))
 

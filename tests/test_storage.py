@@ -11,8 +11,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dualmoco.errors import RunError
-from dualmoco.storage import new_folder, restore_folder, write_json, write_text
+from dualmoco.core.errors import RunError
+from dualmoco.core.storage import new_folder, restore_folder, write_json, write_text
 
 TOO_MUCH = 2 << 20  # bytes; twice what the small disk holds
 

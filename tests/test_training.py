@@ -16,12 +16,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from dualmoco.checkpoint import list_checkpoints
-from dualmoco.config import load_config
-from dualmoco.errors import ConfigError, DataError, RunError
-from dualmoco.runlog import read_log
-from dualmoco.savedmodel import load_encoders
-from dualmoco.training import TrainResult, train
+from dualmoco.core.errors import ConfigError, DataError, RunError
+from dualmoco.models.saved import load_encoders
+from dualmoco.training.checkpoint import list_checkpoints
+from dualmoco.training.config import load_config
+from dualmoco.training.log import read_log
+from dualmoco.training.loop import TrainResult, train
 
 STEPS = 40
 LONG = [f"schedule.steps={STEPS}", "schedule.evaluate_every=20"]
@@ -321,16 +321,16 @@ WORKER = """
 import sys
 from pathlib import Path
 from safetensors.torch import save_file
-from dualmoco import training
-from dualmoco.config import load_config
+from dualmoco.training import loop
+from dualmoco.training.config import load_config
 
 kept = []
-loop = training._Sitting._loop
+run_loop = loop._Sitting._loop
 def remember(self, *arguments):
     kept.append(self)
-    return loop(self, *arguments)
-training._Sitting._loop = remember
-training.train(load_config(sys.argv[1], sys.argv[2:]))
+    return run_loop(self, *arguments)
+loop._Sitting._loop = remember
+loop.train(load_config(sys.argv[1], sys.argv[2:]))
 sitting = kept[0]
 contrast = sitting.objective.contrast
 queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")

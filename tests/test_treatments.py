@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from dualmoco.errors import ConfigError, DataError
+from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.evaluation.flow import Flow
-from dualmoco.evaluation.treatments import AllButTheTop, Treatment, Whitening, parse_treatment
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.evaluation.postprocessing import AllButTheTop, Treatment, Whitening, parse_treatment
 
 
 def skewed(count: int, width: int, seed: int = 0) -> Vectors:

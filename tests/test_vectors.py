@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualmoco.errors import DataError
-from dualmoco.vectors import check_vectors, unit_vectors
+from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import check_vectors, unit_vectors
 
 
 @pytest.mark.parametrize(

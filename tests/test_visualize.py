@@ -10,14 +10,14 @@ import pytest
 import torch
 
 import dualmoco
-from dualmoco.cli import main
-from dualmoco.commands.visualize import choose_pairs
-from dualmoco.config import EncoderConfig, Kind
-from dualmoco.corpus.prepare import prepare
-from dualmoco.corpus.readers.source import Source
-from dualmoco.corpus.recipe import CorpusConfig, PrepareConfig
-from dualmoco.encoders import build_encoders
-from dualmoco.savedmodel import save_encoders
+from dualmoco.cli.main import main
+from dualmoco.cli.visualize import choose_pairs
+from dualmoco.data.prepare import prepare
+from dualmoco.data.readers.source import Source
+from dualmoco.data.recipe import CorpusConfig, PrepareConfig
+from dualmoco.models.building import build_encoders
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.saved import save_encoders
 
 
 @pytest.fixture(scope="module")

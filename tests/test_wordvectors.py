@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dualmoco.errors import DataError, ModelError
-from dualmoco.evaluation import wordtable, wordvectors
-from dualmoco.evaluation.packages import open_package
-from dualmoco.evaluation.wordtable import WordTable, read_table
-from dualmoco.evaluation.wordvectors import WordAverager, open_words
-from dualmoco.storage import file_sha256
+from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.storage import file_sha256
+from dualmoco.models.baselines import wordtable, wordvectors
+from dualmoco.models.baselines.packages import open_package
+from dualmoco.models.baselines.wordtable import WordTable, read_word_table
+from dualmoco.models.baselines.wordvectors import WordAverager, open_words
 
 LINES = ["the 1 0 -1", "cat 0.5 2 0", "Cat 9 9 9", ". . . 3 3 3.25", "sat 1e-1 0 7"]
 EXPECTED = {"the": [1, 0, -1], "cat": [0.5, 2, 0], "Cat": [9, 9, 9], ". . .": [3, 3, 3.25], "sat": [0.1, 0, 7]}
@@ -51,7 +51,7 @@ def test_text_files(tmp_path: Path, header: list[str], packing: str) -> None:
     path = tmp_path / f"vectors.txt{packing}"
     packed = {"": content, ".gz": gzip.compress(content), ".xz": lzma.compress(content)}
     path.write_bytes(packed[packing])
-    table = read_table(path)
+    table = read_word_table(path)
     assert table.vectors.dtype == np.float32 and list(table.rows) == list(EXPECTED)
     np.testing.assert_array_equal(table.vectors, np.array(list(EXPECTED.values()), dtype=np.float32))
 
@@ -64,7 +64,7 @@ def test_array_with_its_words_beside(tmp_path: Path, ending: str) -> None:
         _write(tmp_path / "v.txt", list(EXPECTED))
     else:
         pq.write_table(pa.table({"index": list(EXPECTED), "rank": [1, 2, 3, 4, 5]}), tmp_path / "v.parquet")
-    table = read_table(tmp_path / "v.npy")
+    table = read_word_table(tmp_path / "v.npy")
     assert table.vectors.dtype == np.float32
     assert _as_dict(table) == {word: pytest.approx(vector) for word, vector in EXPECTED.items()}
 
@@ -73,7 +73,7 @@ def test_many_blocks_and_repeated_words(tmp_path: Path, monkeypatch: pytest.Monk
     """Rows stay in order over blocks that make the table grow; of a word that comes twice the first counts."""
     monkeypatch.setattr(wordtable, "BLOCK_LINES", 7)
     lines = [f"w{i % 90} {i} {-i}" for i in range(100)]
-    table = read_table(_write(tmp_path / "v.vec", ["100 2", *lines, ""]))
+    table = read_word_table(_write(tmp_path / "v.vec", ["100 2", *lines, ""]))
     assert _as_dict(table) == {f"w{i}": [i, -i] for i in range(90)}
 
 
@@ -93,7 +93,7 @@ def test_many_blocks_and_repeated_words(tmp_path: Path, monkeypatch: pytest.Monk
 def test_damaged_text_is_refused(tmp_path: Path, lines: list[str], expected: str) -> None:
     """Each error is one line with the file, the number of the line and what was expected."""
     with pytest.raises(DataError, match=expected):
-        read_table(_write(tmp_path / "v.txt", lines))
+        read_word_table(_write(tmp_path / "v.txt", lines))
 
 
 def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
@@ -101,19 +101,19 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "v.npy"
     np.save(path, np.ones((2, 3)))
     with pytest.raises(DataError, match=r"no words beside it; expected v\.txt, one a line, or v\.parquet$"):
-        read_table(path)
+        read_word_table(path)
     _write(tmp_path / "v.txt", ["a", "b", "c"])
     with pytest.raises(DataError, match=r"2 vectors for the 3 words of v\.txt; expected as many$"):
-        read_table(path)
+        read_word_table(path)
     np.save(path, np.ones(3))
     with pytest.raises(DataError, match=r"an array of shape \(3,\), float64; expected floating-point numbers"):
-        read_table(path)
+        read_word_table(path)
     np.save(path, np.array([[1.0, np.nan], [1, 1], [1, 1]]))
     with pytest.raises(DataError, match=r"1 vectors hold NaN or infinity, first at row 0"):
-        read_table(path)
+        read_word_table(path)
     np.save(path, np.array([[{}]], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"cannot be read as an array: [^\n]+; expected numbers saved by numpy\.save$"):
-        read_table(path)
+        read_word_table(path)
 
 
 def test_words_are_found_as_written_first() -> None:

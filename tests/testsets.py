@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.corpus.grammar import generate_pairs
-from dualmoco.evaluation.encoder import Identity, check_language
+from dualmoco.core.vectors import Vectors
+from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.evaluation.sts import SICK_FILES, YEARS
-from dualmoco.vectors import Vectors
+from dualmoco.models.identity import Identity, check_language
 
 WIDTH = 64
 

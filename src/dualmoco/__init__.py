@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dualmoco.version import VERSION as __version__
+from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from dualmoco.model import Model
+    from dualmoco.models.model import Model
 
 
 __all__ = ["__version__", "load"]
@@ -26,6 +26,6 @@ def load(path: str | Path) -> Model:
     Raises:
         ModelError: Not a model folder, or one with pickled weights or code in it.
     """
-    from dualmoco.model import Model
+    from dualmoco.models.model import Model
 
     return Model.load(path)

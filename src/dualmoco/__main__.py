@@ -2,6 +2,6 @@
 
 import sys
 
-from dualmoco.cli import main
+from dualmoco.cli.main import main
 
 sys.exit(main())

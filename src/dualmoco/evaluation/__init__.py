@@ -1,1 +1,1 @@
-"""The paper's evaluation and more: tasks, the encoders they take, scores with signatures."""
+"""A model and test sets in, scores out, each with a signature; tables, figures and a page of them."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dualmoco.core.vectors import Floats
 from dualmoco.evaluation.sample import Sample, value_of
-from dualmoco.neighbors import Floats
 
 RESAMPLES = 1000
 LEVEL = 0.95

@@ -11,18 +11,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualmoco.corpus.languages import base_language
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
+from dualmoco.data.languages import base_language
+from dualmoco.data.testfiles import read_table
 from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.sample import Extraction, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Mined, Result
-from dualmoco.evaluation.testfiles import read_table
-from dualmoco.mining import Margin, best_threshold, mine
-from dualmoco.neighbors import nearest_both_ways
-from dualmoco.progress import counting
+from dualmoco.mining.margins import Margin, best_threshold, select_pairs
+from dualmoco.models.identity import Identity
+from dualmoco.search.neighbors import nearest_both_ways
 
 DEVELOPMENT = ("training", "dev", "sample")  # splits whose gold may choose the threshold, the largest first
 TEST = "test"
@@ -94,7 +94,7 @@ class Bucc:
         vectors = sentences.vectors(src, self.langs[0]), sentences.vectors(tgt, self.langs[1])
         with counting("mining", len(src)) as tell:
             near = nearest_both_ways(*vectors, self.settings.k, tell=tell)
-        pairs = mine(*near, self.settings.margin)
+        pairs = select_pairs(*near, self.settings.margin)
         src_ids, tgt_ids = _ids_of_single(split.src, split.src_ids), _ids_of_single(split.tgt, split.tgt_ids)
         names = [(src_ids.get(src[i]), tgt_ids.get(tgt[j])) for i, j in zip(pairs.src, pairs.tgt, strict=True)]
         kept = np.array([place for place, (a, b) in enumerate(names) if a and b], dtype=np.int64)

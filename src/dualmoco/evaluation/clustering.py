@@ -9,14 +9,14 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.metrics import v_measure_score
 
-from dualmoco.corpus.languages import base_language
-from dualmoco.errors import DataError
-from dualmoco.evaluation.encoder import Identity
+from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
+from dualmoco.data.languages import base_language
+from dualmoco.data.testfiles import existing, read_table
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.evaluation.testfiles import existing, read_table
-from dualmoco.progress import counting
+from dualmoco.models.identity import Identity
 
 RUNS = 10
 BENCHMARK = "STS-B sources"

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.evaluation.bootstrap import RESAMPLES, Difference, compare_samples
 from dualmoco.evaluation.score import Score
-from dualmoco.progress import counting
 
 
 @dataclass(frozen=True)

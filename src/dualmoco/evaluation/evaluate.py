@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.evaluation.encoder import Identity, SentenceEncoder
+from dualmoco.core.storage import file_sha256
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.data.testfiles import read_sentences
+from dualmoco.evaluation.postprocessing import Treatment
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sentences import Sentences, Texts, distinct_sentences, encode_distinct
 from dualmoco.evaluation.task import Mined, Parallel, Task
-from dualmoco.evaluation.testfiles import read_sentences
-from dualmoco.evaluation.treatments import Treatment
-from dualmoco.storage import file_sha256
-from dualmoco.vectors import Vectors, unit_vectors
+from dualmoco.models.identity import Identity, SentenceEncoder
 
 logger = logging.getLogger(__name__)
 

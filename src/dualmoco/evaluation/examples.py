@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dualmoco.evaluation.sentences import Sentences
-from dualmoco.neighbors import nearest
+from dualmoco.search.neighbors import nearest
 
 QUERIES = 5
 SHOWN = 3

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 from tqdm import tqdm
 
-from dualmoco.errors import ConfigError, DataError
-from dualmoco.vectors import Vectors, check_vectors
+from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.vectors import Vectors, check_vectors
 
 STEPS = 300
 BATCH = 256

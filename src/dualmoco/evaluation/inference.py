@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from dualmoco.corpus.nli import read_nli
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data.nli import read_nli
+from dualmoco.data.testfiles import existing
 from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.sample import Hits, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.evaluation.testfiles import existing
-from dualmoco.multitask import load_classifier
+from dualmoco.models.identity import Identity
+from dualmoco.training.nli import load_classifier
 
 BATCH = 4096
 

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.corpus.languages import base_language
-from dualmoco.corpus.text import read_lines
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
+from dualmoco.core.vectors import Floats, Ids, Vectors
+from dualmoco.data.languages import base_language
+from dualmoco.data.testfiles import existing
+from dualmoco.data.text import read_lines
 from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.sample import Hits, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.evaluation.testfiles import existing
-from dualmoco.neighbors import Floats, Ids, nearest, nearest_both_ways
-from dualmoco.progress import counting
-from dualmoco.vectors import Vectors
+from dualmoco.models.identity import Identity
+from dualmoco.search.neighbors import nearest, nearest_both_ways
 
 DEPTHS = (1, 5)
 CSLS_NEIGHBORS = 10

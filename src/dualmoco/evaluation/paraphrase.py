@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
+from dualmoco.data.testfiles import existing, read_table
 from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.sample import Ranking, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.evaluation.testfiles import existing, read_table
-from dualmoco.mining import best_threshold
-from dualmoco.neighbors import nearest
-from dualmoco.progress import counting
+from dualmoco.mining.margins import best_threshold
+from dualmoco.models.identity import Identity
+from dualmoco.search.neighbors import nearest
 
 NEIGHBORS = 20
 Pair = tuple[int, int]

@@ -14,12 +14,12 @@ from sklearn.metrics import f1_score
 
 from dualmoco.evaluation.bootstrap import interval
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.sample import Hits, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.neighbors import nearest
+from dualmoco.models.identity import Identity
+from dualmoco.search.neighbors import nearest
 
 TASK = "mteb-bitext-retrieval"
 

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dualmoco.errors import DataError
-from dualmoco.neighbors import Floats, Ids
+from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import Floats, Ids
 
 
 class Sample(Protocol):

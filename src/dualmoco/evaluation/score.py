@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dualmoco.evaluation.encoder import Identity
+from dualmoco.core.storage import file_sha256
+from dualmoco.core.version import VERSION
 from dualmoco.evaluation.sample import Sample, sample_from_json
-from dualmoco.storage import file_sha256
-from dualmoco.version import VERSION
+from dualmoco.models.identity import Identity
 
 SHOWN = 12  # characters of a checksum in a signature
 

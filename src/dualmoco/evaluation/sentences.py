@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from dualmoco.errors import DataError
-from dualmoco.evaluation.encoder import SentenceEncoder, check_language
-from dualmoco.neighbors import Floats
-from dualmoco.progress import counting
-from dualmoco.vectors import Vectors, check_vectors, unit_vectors
+from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
+from dualmoco.core.vectors import Floats, Vectors, check_vectors, unit_vectors
+from dualmoco.models.identity import SentenceEncoder, check_language
 
 CHUNK = 2048
 Texts = Mapping[str, Iterable[str]]

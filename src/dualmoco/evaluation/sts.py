@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualmoco.corpus.text import read_lines
-from dualmoco.errors import DataError
-from dualmoco.evaluation.encoder import Identity
+from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import Floats
+from dualmoco.data.testfiles import existing, parse_score, read_table
+from dualmoco.data.text import read_lines
 from dualmoco.evaluation.sample import Correlation, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.evaluation.testfiles import existing, parse_score, read_table
-from dualmoco.neighbors import Floats
+from dualmoco.models.identity import Identity
 
 LANG = "en"
 YEARS: dict[str, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ SEVEN = (*YEARS, "STS-B", SICK_TEST)
 PROTOCOLS = ("all", "wmean", "mean")
 
 
-class Pairs(NamedTuple):
+class JudgedPairs(NamedTuple):
     """Sentence pairs with gold similarities."""
 
     a: Sequence[str]
@@ -50,7 +50,7 @@ class Sts:
     """All sets of a folder that holds `STS/` and `SICK/`."""
 
     def __init__(self, folder: Path) -> None:
-        self.sets: dict[str, dict[str, Pairs]] = {
+        self.sets: dict[str, dict[str, JudgedPairs]] = {
             year: {name: _read_subset(folder / "STS" / f"{year}-en-test", name) for name in subsets}
             for year, subsets in YEARS.items()
         }
@@ -147,7 +147,7 @@ def correlation_interval(sample: Correlation, value: float) -> tuple[float, floa
     return float(ends[0]), float(ends[1])
 
 
-def read_scored_pairs(texts: Path, gold: Path, *, low: float = 0.0, high: float = 5.0) -> Pairs:
+def read_scored_pairs(texts: Path, gold: Path, *, low: float = 0.0, high: float = 5.0) -> JudgedPairs:
     """A SemEval file of pairs and its file of gold scores; pairs without a score, an empty line, are not judged.
 
     Args:
@@ -175,25 +175,25 @@ def read_scored_pairs(texts: Path, gold: Path, *, low: float = 0.0, high: float 
     if len(judged) < 2:
         raise DataError(f"{gold}: {len(judged)} scores; expected at least two")
     a, b, values = zip(*judged, strict=True)
-    return Pairs(a, b, values, [texts, gold])
+    return JudgedPairs(a, b, values, [texts, gold])
 
 
-def _read_subset(folder: Path, name: str) -> Pairs:
+def _read_subset(folder: Path, name: str) -> JudgedPairs:
     return read_scored_pairs(folder / f"STS.input.{name}.txt", folder / f"STS.gs.{name}.txt")
 
 
-def _read_benchmark(path: Path) -> Pairs:
+def _read_benchmark(path: Path) -> JudgedPairs:
     rows = read_table(existing(path, "STS-B in SentEval's layout"), [4, 5, 6])
     scores = [parse_score(cells[0], 0, 5, f"{path}:{number}") for number, cells in rows]
-    return Pairs([cells[1] for _, cells in rows], [cells[2] for _, cells in rows], scores, [path])
+    return JudgedPairs([cells[1] for _, cells in rows], [cells[2] for _, cells in rows], scores, [path])
 
 
-def _read_sick(path: Path) -> Pairs:
+def _read_sick(path: Path) -> JudgedPairs:
     rows = read_table(existing(path, "SICK in SentEval's layout"), [1, 2, 3], header=True)
     scores = [parse_score(cells[2], 1, 5, f"{path}:{number}") for number, cells in rows]
-    return Pairs([cells[0] for _, cells in rows], [cells[1] for _, cells in rows], scores, [path])
+    return JudgedPairs([cells[0] for _, cells in rows], [cells[1] for _, cells in rows], scores, [path])
 
 
-def _join(parts: Sequence[Pairs]) -> Pairs:
+def _join(parts: Sequence[JudgedPairs]) -> JudgedPairs:
     a, b, gold, paths = ([item for part in parts for item in part[field]] for field in range(4))
-    return Pairs(a, b, gold, paths)  # type: ignore[arg-type]
+    return JudgedPairs(a, b, gold, paths)  # type: ignore[arg-type]

@@ -8,10 +8,10 @@ from typing import Protocol
 
 import numpy as np
 
-from dualmoco.evaluation.encoder import Identity
+from dualmoco.core.vectors import Floats
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sentences import Sentences
-from dualmoco.neighbors import Floats
+from dualmoco.models.identity import Identity
 
 
 @dataclass(frozen=True)

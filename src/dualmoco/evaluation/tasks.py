@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualmoco.corpus.languages import base_language
-from dualmoco.errors import ConfigError, DataError
+from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.data.languages import base_language
 from dualmoco.evaluation.bucc import Bucc, BuccSettings
 from dualmoco.evaluation.clustering import Clustering
 from dualmoco.evaluation.inference import Inference
@@ -18,7 +18,7 @@ from dualmoco.evaluation.sts import Sts
 from dualmoco.evaluation.task import Task
 from dualmoco.evaluation.tatoeba import Tatoeba, tatoeba_pairs
 from dualmoco.evaluation.xsts import CrossLingualSts
-from dualmoco.mining import Margin
+from dualmoco.mining.margins import Margin
 
 ALL_PAIRS = "all"
 

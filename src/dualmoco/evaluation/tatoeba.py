@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.corpus.languages import base_language
-from dualmoco.errors import DataError
+from dualmoco.core.errors import DataError
+from dualmoco.data.languages import base_language
+from dualmoco.data.testfiles import existing, read_aligned_sentences
 from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.encoder import Identity
 from dualmoco.evaluation.sample import Hits, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Parallel, Result
-from dualmoco.evaluation.testfiles import existing, read_aligned_sentences
-from dualmoco.mining import Margin, best_candidates
-from dualmoco.neighbors import nearest_both_ways
+from dualmoco.mining.margins import Margin, best_candidates
+from dualmoco.models.identity import Identity
+from dualmoco.search.neighbors import nearest_both_ways
 
 XSIM_NEIGHBORS = 4
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.corpus.languages import base_language
-from dualmoco.errors import DataError
-from dualmoco.evaluation.encoder import Identity
+from dualmoco.core.errors import DataError
+from dualmoco.data.languages import base_language
+from dualmoco.data.testfiles import existing
 from dualmoco.evaluation.sample import Correlation, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.sts import correlation_interval, read_scored_pairs
 from dualmoco.evaluation.task import Result
-from dualmoco.evaluation.testfiles import existing
+from dualmoco.models.identity import Identity
 
 INPUT = re.compile(r"STS\.input\.(.*?)([a-z]{2,3})-([a-z]{2,3})\.txt")
 

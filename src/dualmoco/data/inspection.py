@@ -1,0 +1,149 @@
+"""`dualmoco inspect`: what is in some bitext, before one trains on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from itertools import chain
+
+import numpy as np
+from tqdm import tqdm
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.block import PairBlock
+from dualmoco.data.dropping import Measured, condemn
+from dualmoco.data.languages import identify
+from dualmoco.data.manifest import FILE
+from dualmoco.data.readers.formats import read
+from dualmoco.data.readers.source import Source
+from dualmoco.data.recipe import CleanConfig
+from dualmoco.data.rewriting import rewrite
+from dualmoco.data.temporary import mix
+
+BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # least lengths, in tokens
+IDENTIFIED = 500  # sentences a side whose language is identified
+EXAMPLES = 10
+
+
+@dataclass
+class SideView:
+    """What is known of one language's sentences."""
+
+    lang: str
+    chars: int = 0
+    tokens: int = 0
+    longest: int = 0  # tokens
+    histogram: list[int] = field(default_factory=lambda: [0] * (len(BINS) + 1))  # below BINS[0], then from each bin on
+    duplicates: float = 0.0  # share of sentences that repeat another
+    languages: dict[str, float] = field(default_factory=dict)  # shares in a sample
+
+
+@dataclass
+class Inspection:
+    """What is known of a bitext."""
+
+    files: list[str]
+    pairs: int
+    unreadable: int
+    duplicates: float  # share of pairs that repeat another
+    sides: list[SideView]
+    suspicious: dict[str, int]  # pairs, by the step of cleaning that would drop them
+    random_pairs: list[tuple[str, str]]
+    suspicious_pairs: list[tuple[str, str, str]]  # reason and both sides
+
+
+def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Inspection:
+    """Looks at sentence pairs.
+
+    Args:
+        sources: Files; or folders made by `prepare`, whose shards are read.
+        form: Name of a reader, or `auto`.
+        seed: Of the random examples.
+
+    Returns:
+        Counts, lengths, duplicates, languages and examples.
+
+    Raises:
+        DataError: A file that cannot be read, or no pair.
+    """
+    view = _Viewer((sources[0].src, sources[0].tgt), seed)
+    unreadable = 0
+
+    def report(line: int, what: str) -> None:
+        nonlocal unreadable
+        unreadable += 1
+
+    with tqdm(desc="inspecting", unit=" pairs", unit_scale=True, delay=2) as bar:
+        for source in chain.from_iterable(map(_shards, sources)):
+            for raw in read(source, form, report):
+                block, problems = raw.parse()
+                unreadable += len(problems)
+                view.add(block)
+                bar.update(len(block))
+    if not view.pairs:
+        raise DataError(f"{sources[0].path}: no pair in it; expected sentence pairs")
+    return view.finish([str(source.path) for source in sources], unreadable)
+
+
+def _shards(source: Source) -> list[Source]:
+    """The Parquet files of a prepared folder, or the source itself."""
+    if not (source.path / FILE).is_file():
+        return [source]
+    return [Source(path, source.src, source.tgt, ("src", "tgt")) for path in sorted(source.path.glob("*.parquet"))]
+
+
+class _Viewer:
+    """Gathers figures block by block."""
+
+    def __init__(self, langs: tuple[str, str], seed: int) -> None:
+        self.langs, self.random = langs, np.random.default_rng(seed)
+        self.pairs = 0
+        self.sides = [SideView(lang) for lang in langs]
+        self.ids: list[list[np.ndarray]] = [[], []]
+        self.reasons: Counter[str] = Counter()
+        self.suspicious: list[tuple[str, str, str]] = []
+        self.sample: list[tuple[float, str, str]] = []
+
+    def add(self, block: PairBlock) -> None:
+        clean = CleanConfig()
+        self._sample(block)
+        block = rewrite(block, clean, self.langs, Counter())
+        measured = (Measured(block.src.compact(), self.langs[0]), Measured(block.tgt.compact(), self.langs[1]))
+        self.pairs += len(block)
+        for place, (view, side) in enumerate(zip(self.sides, measured, strict=True)):
+            view.chars += int(side.side.lengths.sum())
+            view.tokens += int(side.tokens.sum())
+            view.longest = max(view.longest, int(side.tokens.max(initial=0)))
+            for bin_number, count in Counter(np.searchsorted(BINS, side.tokens, side="right").tolist()).items():
+                view.histogram[bin_number] += count
+            self.ids[place].append(side.side.ids())
+        for name, condemned in condemn(measured, clean):
+            self._suspect(name, block.take(condemned))
+
+    def finish(self, files: list[str], unreadable: int) -> Inspection:
+        ids = [np.concatenate(parts) for parts in self.ids]
+        texts = [(src, tgt) for _, src, tgt in sorted(self.sample)]
+        for place, view in enumerate(self.sides):
+            view.duplicates = 1 - len(np.unique(ids[place])) / self.pairs
+            found = Counter(identify(pair[place]) for pair in texts)
+            view.languages = {lang: count / len(texts) for lang, count in found.most_common(6)}
+        repeated = 1 - len(np.unique(mix(*ids))) / self.pairs
+        return Inspection(
+            files, self.pairs, unreadable, repeated, self.sides,
+            dict(self.reasons.most_common()), texts[:EXAMPLES], self.suspicious,
+        )  # fmt: skip
+
+    def _sample(self, block: PairBlock) -> None:
+        """Keeps the pairs with the lowest random numbers: a fair sample of all pairs seen so far."""
+        numbers = self.random.random(len(block))
+        best = np.argsort(numbers)[:IDENTIFIED]
+        chosen = block.take(best)
+        self.sample += zip(numbers[best].tolist(), chosen.src.texts(), chosen.tgt.texts(), strict=True)
+        self.sample = sorted(self.sample)[:IDENTIFIED]
+
+    def _suspect(self, reason: str, block: PairBlock) -> None:
+        self.reasons[reason] += len(block)
+        room = 2 - sum(known == reason for known, _, _ in self.suspicious)
+        if len(block) and room > 0:
+            some = block.take(np.arange(min(room, len(block))))
+            self.suspicious += zip([reason] * len(some), some.src.texts(), some.tgt.texts(), strict=True)

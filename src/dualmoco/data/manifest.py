@@ -1,0 +1,166 @@
+"""What a preparation read, dropped and wrote: as JSON for machines, as a table for people."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.storage import file_sha256
+from dualmoco.data.exclusion import TestFile
+from dualmoco.data.recipe import PrepareConfig
+
+FORMAT = 1
+FILE = "manifest.json"
+PLACES = ("out", "root", "workers")  # settings that do not change the result
+
+
+@dataclass(frozen=True)
+class Input:
+    """A file that was read or written."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+def describe(path: Path, root: Path) -> Input:
+    """Name, size and checksum of a file; of a folder or a hub name the name alone."""
+    name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+    return Input(name, path.stat().st_size, file_sha256(path)) if path.is_file() else Input(name, 0, "")
+
+
+@dataclass
+class CorpusCounts:
+    """What became of one corpus's pairs."""
+
+    name: str
+    read: int = 0
+    unreadable: int = 0  # lines or files
+    changed: Counter[str] = field(default_factory=Counter)  # sentences, by step
+    dropped: Counter[str] = field(default_factory=Counter)  # pairs, by step
+    train: int = 0
+    heldout: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The counts as plain JSON types."""
+        return vars(self) | {"changed": dict(self.changed), "dropped": dict(self.dropped)}
+
+
+@dataclass(frozen=True)
+class PreparedManifest:
+    """The record of one preparation."""
+
+    src: str
+    tgt: str
+    settings: PrepareConfig
+    inputs: dict[str, list[Input]]
+    test_files: list[TestFile]
+    test_sentences: int
+    test_sentences_left: int
+    corpora: list[CorpusCounts]
+    problems: list[str]
+    shards: list[Input]
+    versions: dict[str, str]
+
+    @property
+    def total(self) -> CorpusCounts:
+        """The sum over all corpora."""
+        total = CorpusCounts("total")
+        for corpus in self.corpora:
+            total.read += corpus.read
+            total.unreadable += corpus.unreadable
+            total.changed.update(corpus.changed)
+            total.dropped.update(corpus.dropped)
+            total.train += corpus.train
+            total.heldout += corpus.heldout
+        return total
+
+    def to_dict(self) -> dict[str, Any]:
+        """The manifest as plain JSON types, the same for the same inputs and settings."""
+        settings = {key: value for key, value in asdict(self.settings).items() if key not in PLACES}
+        return {
+            "format": FORMAT,
+            "src": self.src,
+            "tgt": self.tgt,
+            "total": self.total.to_dict(),
+            "corpora": [corpus.to_dict() for corpus in self.corpora],
+            "test_sentences": self.test_sentences,
+            "test_sentences_left": self.test_sentences_left,
+            "test_files": [asdict(file) for file in self.test_files],
+            "inputs": {name: [asdict(file) for file in files] for name, files in self.inputs.items()},
+            "shards": [asdict(shard) for shard in self.shards],
+            "settings": settings,
+            "versions": self.versions,
+            "problems": self.problems,
+        }
+
+    def to_markdown(self) -> str:
+        """The counts as tables."""
+        total = self.total
+        steps = [step for step, count in total.dropped.items() if count]
+        header = ["corpus", "read", *steps, "train", "held out"]
+        rows = [
+            [corpus.name, *map(str, (corpus.read, *(corpus.dropped[s] for s in steps), corpus.train, corpus.heldout))]
+            for corpus in [*self.corpora, total]
+        ]
+        changed = ", ".join(f"{step} {count:,}" for step, count in total.changed.items() if count) or "none"
+        lines = [
+            f"# {self.src}-{self.tgt}: {total.train:,} pairs for training, {total.heldout:,} held out",
+            "",
+            "Pairs read, dropped by the first step that condemned them, and written:",
+            "",
+            *markdown_table(header, rows),
+            "",
+            f"Sentences changed: {changed}. Lines or files that could not be read: {total.unreadable}.",
+            "",
+            f"Test sentences excluded: {self.test_sentences:,} distinct ones of {len(self.test_files)} files; "
+            f"{self.test_sentences_left} of the written pairs hold one.",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def markdown_table(header: list[str], rows: list[list[str]], *, left: bool = False) -> list[str]:
+    """A table, its first column to the left and the others, unless all are, to the right."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    rule = ["-" * widths[0], *("-" * width if left else "-" * (width - 1) + ":" for width in widths[1:])]
+    lines = []
+    for row in [header, rule, *rows]:
+        cells = [
+            cell.ljust(width) if left or not column else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines
+
+
+def read_prepared_manifest(folder: Path) -> dict[str, Any]:
+    """Reads the manifest of a prepared folder.
+
+    Args:
+        folder: Made by `dualmoco prepare`.
+
+    Returns:
+        Its content.
+
+    Raises:
+        DataError: No such folder, or a manifest of another kind.
+    """
+    try:
+        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise DataError(f"{folder}: no {FILE} in it; expected a folder made by dualmoco prepare") from None
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise DataError(f"{folder / FILE}: not of format {FORMAT}; prepare the pairs again")
+    return content
+
+
+def versions() -> dict[str, str]:
+    """Versions of what decides the result."""
+    packages = {name: version(name) for name in ("dualmoco", "numpy", "opencc", "pyarrow", "py3langid", "xxhash")}
+    return packages | {"unicode": unicodedata.unidata_version}

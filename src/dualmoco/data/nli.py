@@ -1,0 +1,109 @@
+"""Natural language inference examples from SNLI/MultiNLI jsonl files or tab-separated ones.
+
+Gives premise, hypothesis and label to `batching.py` (appendix B of the paper).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.text import find_files, read_lines
+
+LABELS = ("entailment", "neutral", "contradiction")
+UNDECIDED = "-"  # SNLI's mark for examples whose annotators did not agree
+
+
+@dataclass(frozen=True)
+class NliExample:
+    """Whether the hypothesis follows from the premise; the label indexes `LABELS`."""
+
+    premise: str
+    hypothesis: str
+    label: int
+
+
+def load_nli(
+    names: Sequence[str], *, root: str, heldout: int, batch_size: int, seed: int
+) -> tuple[list[NliExample], list[NliExample]]:
+    """Reads the NLI files a recipe names.
+
+    Args:
+        names: Files or globs.
+        root: Folder that relative ones start from.
+        heldout: How many examples to hold out, at least.
+        batch_size: How many must be left for training, at least.
+        seed: Decides which premises are held out.
+
+    Returns:
+        Training and held-out examples, which share no premise.
+
+    Raises:
+        DataError: A file that cannot be read as NLI examples, or too few of them.
+    """
+    examples = [example for path in find_files(names, root) for example in read_nli(path)]
+    premises = sorted({example.premise for example in examples})
+    order = np.random.default_rng([seed, 2]).permutation(len(premises))
+    rank = {premises[index]: place for place, index in enumerate(order.tolist())}
+    examples.sort(key=lambda example: rank[example.premise])
+    cut = next((i for i in range(heldout, len(examples)) if examples[i].premise != examples[i - 1].premise), 0)
+    if not cut or len(examples) - cut < batch_size:
+        raise DataError(
+            f"{len(examples)} NLI examples; expected more than nli.heldout={heldout} plus one batch of "
+            f"nli.batch_size={batch_size}"
+        )
+    return examples[cut:], examples[:cut]
+
+
+def read_nli(path: Path) -> Iterator[NliExample]:
+    """Yields the labelled examples of one file; undecided ones are passed over.
+
+    Args:
+        path: jsonl with sentence1, sentence2, gold_label (or premise, hypothesis, label), or TSV with premise,
+            hypothesis and label; plain or compressed.
+
+    Yields:
+        One example.
+
+    Raises:
+        DataError: A line of another form or an unknown label.
+    """
+    is_json = ".jsonl" in path.suffixes or ".json" in path.suffixes
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        premise, hypothesis, label = _parse_json(line, path, number) if is_json else _parse_tsv(line, path, number)
+        if label == UNDECIDED:
+            continue
+        if label not in LABELS:
+            raise DataError(f"{path}:{number}: label {label!r}; expected one of {', '.join(LABELS)} or {UNDECIDED}")
+        yield NliExample(premise, hypothesis, LABELS.index(label))
+
+
+def _parse_json(line: str, path: Path, number: int) -> tuple[str, str, str]:
+    try:
+        record = json.loads(line)
+        names = ("sentence1", "sentence2", "gold_label")
+        if "sentence1" not in record:
+            names = ("premise", "hypothesis", "label")
+        premise, hypothesis, label = (record[name] for name in names)
+    except (ValueError, KeyError, TypeError):
+        raise DataError(
+            f"{path}:{number}: expected a JSON object with sentence1, sentence2 and gold_label, "
+            "or premise, hypothesis and label"
+        ) from None
+    if isinstance(label, int):
+        label = LABELS[label] if 0 <= label < len(LABELS) else UNDECIDED
+    return str(premise), str(hypothesis), str(label)
+
+
+def _parse_tsv(line: str, path: Path, number: int) -> tuple[str, str, str]:
+    cells = line.split("\t")
+    if len(cells) < 3:
+        raise DataError(f"{path}:{number}: {len(cells)} columns; expected premise, hypothesis and label, tab-separated")
+    return cells[0], cells[1], cells[2]

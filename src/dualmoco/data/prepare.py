@@ -1,0 +1,244 @@
+"""`dualmoco prepare`: from raw bitext to clean, distinct, test-free pairs on disk, and a manifest of what was dropped.
+
+One pass reads and cleans into a spool, one decides over ids which pairs stay, one writes Parquet. Everything happens
+in a folder beside the place of the result, which is renamed when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.storage import new_folder, write_json, write_text
+from dualmoco.data.cleaning import Cleaner, Workers, start_workers
+from dualmoco.data.exclusion import Exclusion, TestFile, read_test_sets
+from dualmoco.data.languages import scripts_of
+from dualmoco.data.manifest import CorpusCounts, Input, PreparedManifest, describe, versions
+from dualmoco.data.readers.formats import check_format, read
+from dualmoco.data.readers.source import Source
+from dualmoco.data.recipe import CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample
+from dualmoco.data.shards import write_shards
+from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate, TemporaryStore, slices
+from dualmoco.data.text import find_files
+
+LISTED_PROBLEMS = 1000
+SPOOL = ".spool"
+
+
+def prepare(config: PrepareConfig) -> PreparedManifest:
+    """Turns raw corpora into training-ready pairs.
+
+    Args:
+        config: Corpora, steps, test sets, sampling and place of the result.
+
+    Returns:
+        What was read, dropped and written; also in `manifest.json`.
+
+    Raises:
+        ConfigError: Settings that make no sense.
+        DataError: A file that cannot be read, unless `on_error` is `skip`; nothing left.
+        RunError: The disk is full or not writable; what was at `config.out` before is then kept.
+    """
+    check_recipe(config)
+    corpora = [_Corpus(corpus, config) for corpus in config.corpora]
+    _check_names(corpora)
+    if config.clean.min_script:
+        for lang in (config.src, config.tgt):
+            scripts_of(lang)
+    out = Path(config.out)
+    if out.exists() and not (out / "manifest.json").exists():
+        raise DataError(f"{out}: exists and is no result of prepare; choose another out or remove it")
+    sentences, tests = read_test_sets(find_files(config.exclude.files, config.root), Path(config.root))
+    exclusion = Exclusion(sentences, similarity=config.exclude.similarity, ngram=config.exclude.ngram)
+    with new_folder(out) as folder:
+        (folder / SPOOL).mkdir()
+        exclusion.share(folder / SPOOL)
+        with TemporaryStore(folder / SPOOL) as spool:
+            _fill(spool, corpora, config, exclusion)
+        if not spool.rows:
+            raise DataError(f"no pair left of {sum(c.counts.read for c in corpora)} read; {_most_dropped(corpora)}")
+        _choose(spool, corpora, config)
+        left = _count_left(spool, exclusion)
+        names = [(corpus.name, corpus.rows) for corpus in corpora]
+        shards = write_shards(spool, names, folder, config.shard_pairs)
+        shutil.rmtree(folder / SPOOL)
+        manifest = _manifest(config, corpora, tests, exclusion, left, shards)
+        write_json(folder / "manifest.json", manifest.to_dict())
+        write_text(folder / "README.md", manifest.to_markdown())
+    return manifest
+
+
+class _Corpus:
+    """One corpus while it is prepared."""
+
+    def __init__(self, config: CorpusConfig, settings: PrepareConfig) -> None:
+        check_format(config.format)
+        self.config, self.settings = config, settings
+        self.sources = list(self._find())
+        self.counts = CorpusCounts(config.name or self.sources[0].path.name.split(".")[0])
+        self.inputs: list[Input] = []
+        self.problems: list[str] = []
+        self.rows = slice(0, 0)  # of the spool
+
+    @property
+    def name(self) -> str:
+        return self.counts.name
+
+    def _find(self) -> Iterator[Source]:
+        root, config = self.settings.root, self.config
+        columns = (config.columns[0], config.columns[1]) if config.columns else None
+        langs = (self.settings.src, self.settings.tgt)
+        if config.format == "dataset":
+            for name in config.files:
+                folder = Path(root) / name
+                yield Source(folder if folder.is_dir() else Path(name), *langs, columns)
+            return
+        files = find_files(config.files, root, folders=True)
+        tgt_files = find_files(config.tgt_files, root) if config.tgt_files else []
+        if tgt_files and len(files) != len(tgt_files):
+            raise DataError(
+                f"files stand for {len(files)} files, tgt_files for {len(tgt_files)}; expected as many of both"
+            )
+        for number, file in enumerate(files):
+            yield Source(file, *langs, columns, tgt_files[number] if tgt_files else None)
+
+    def complain(self, where: str) -> None:
+        """Stops at a problem, or counts it."""
+        if self.settings.on_error == OnError.stop:
+            raise DataError(f"{where}; on_error=skip leaves such lines out")
+        self.counts.unreadable += 1
+        if len(self.problems) < LISTED_PROBLEMS:
+            self.problems.append(where)
+
+
+def _fill(spool: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, exclusion: Exclusion) -> None:
+    """Reads and cleans all corpora into the spool."""
+    cleaner = Cleaner(config.clean, (config.src, config.tgt), exclusion, config.duplicates)
+    paths = [path for corpus in corpora for source in corpus.sources for path in (source.path, source.tgt_path) if path]
+    total = sum(path.stat().st_size for path in paths if path.is_file())
+    count = config.workers or os.cpu_count() or 1
+    with (
+        start_workers(cleaner, count) as workers,
+        tqdm(total=total, desc="reading", unit="B", unit_scale=True, delay=2) as bar,
+    ):
+        for corpus in corpora:
+            first = spool.rows
+            for source in corpus.sources:
+                bar.set_postfix_str(f"{corpus.name}, {spool.rows:,} pairs", refresh=False)
+                with _counted(bar, source) as counted:
+                    _read(counted, corpus, workers, spool)
+                corpus.inputs += [describe(path, Path(config.root)) for path in (source.path, source.tgt_path) if path]
+            corpus.rows = slice(first, spool.rows)
+
+
+@contextmanager
+def _counted(bar: tqdm, source: Source) -> Iterator[Source]:
+    """The source, telling the bar how far it is read; at the end the bar stands at the whole of its size."""
+    before = bar.n
+    yield Source(source.path, source.src, source.tgt, source.columns, source.tgt_path, bar.update)
+    sizes = (path.stat().st_size for path in (source.path, source.tgt_path) if path and path.is_file())
+    bar.update(before + sum(sizes) - bar.n)
+
+
+def _read(source: Source, corpus: _Corpus, workers: Workers, spool: TemporaryStore) -> None:
+    try:
+        raws = read(source, corpus.config.format, lambda line, what: corpus.complain(f"{source.path}:{line}: {what}"))
+        for cleaned in workers.clean(raws):
+            for line, what in cleaned.problems:
+                corpus.complain(f"{source.path}:{line}: {what}")
+            corpus.counts.read += cleaned.read
+            corpus.counts.changed.update(cleaned.changed)
+            corpus.counts.dropped.update(cleaned.dropped)
+            spool.append(cleaned.part)
+    except DataError as error:
+        if corpus.settings.on_error == OnError.stop:
+            raise
+        corpus.complain(str(error))
+
+
+def _choose(spool: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig) -> None:
+    """Decides the fate of every pair, and counts them."""
+    ids, fates = spool.ids(), spool.fates()
+    if config.duplicates != Duplicates.keep:
+        drop_repeats(ids, fates, KEY, Fate.duplicate)
+    for column, choice in ((SRC_ID, OneSided.src), (TGT_ID, OneSided.tgt)):
+        if config.one_sided in (choice, OneSided.either):
+            drop_repeats(ids, fates, column, Fate.repeated_side)
+    available = [_count(fates, corpus.rows)[Fate.train] for corpus in corpora]
+    limits = [corpus.config.max_pairs for corpus in corpora]
+    allotted = allot(available, limits, [corpus.config.weight for corpus in corpora], config.total)
+    for number, (corpus, count) in enumerate(zip(corpora, allotted, strict=True)):
+        if count < available[number]:
+            sample(fates, corpus.rows.start, corpus.rows.stop, count, [config.seed, 1, number])
+    hold_out(ids, fates, config.heldout, [config.seed, 0])
+    for corpus in corpora:
+        numbers = _count(fates, corpus.rows)
+        corpus.counts.train, corpus.counts.heldout = numbers[Fate.train], numbers[Fate.heldout]
+        for fate in (Fate.duplicate, Fate.repeated_side, Fate.not_sampled, Fate.shares_heldout):
+            corpus.counts.dropped[FATE_NAMES[fate]] += numbers[fate]
+
+
+FATE_NAMES = {
+    Fate.duplicate: "duplicate",
+    Fate.repeated_side: "repeated side",
+    Fate.not_sampled: "not sampled",
+    Fate.shares_heldout: "shares a held-out sentence",
+}
+
+
+def _count(fates: np.ndarray, rows: slice) -> list[int]:
+    """How many rows of a corpus have each fate."""
+    own, numbers = fates[rows], np.zeros(len(Fate), dtype=np.int64)
+    for part in slices(len(own)):
+        numbers += np.bincount(own[part], minlength=len(Fate))
+    return [int(number) for number in numbers]
+
+
+def _count_left(spool: TemporaryStore, exclusion: Exclusion) -> int:
+    """Pairs to be written that hold a test sentence: none, or exclusion has failed."""
+    ids, fates = spool.ids(), spool.fates()
+    left = 0
+    for part in slices(spool.rows):
+        tested = exclusion.equal(ids[part, SRC_ID]) | exclusion.equal(ids[part, TGT_ID])
+        left += int((tested & (fates[part] <= Fate.heldout)).sum())
+    return left
+
+
+def _check_names(corpora: list[_Corpus]) -> None:
+    twice = [name for name, count in Counter(corpus.name for corpus in corpora).items() if count > 1]
+    if twice:
+        raise DataError(f"corpus {twice[0]!r} is named twice; give each corpus its own name")
+
+
+def _most_dropped(corpora: list[_Corpus]) -> str:
+    dropped = sum((corpus.counts.dropped for corpus in corpora), Counter[str]())
+    name, count = max(dropped.items(), key=lambda item: item[1], default=("", 0))
+    return f"most were dropped as {name!r} ({count})" if count else "the files hold no pair"
+
+
+def _manifest(
+    config: PrepareConfig, corpora: list[_Corpus], tests: list[TestFile], exclusion: Exclusion, left: int,
+    shards: list[Input],
+) -> PreparedManifest:  # fmt: skip
+    return PreparedManifest(
+        src=config.src,
+        tgt=config.tgt,
+        settings=config,
+        inputs={corpus.name: corpus.inputs for corpus in corpora},
+        test_files=tests,
+        test_sentences=len(exclusion),
+        test_sentences_left=left,
+        corpora=[corpus.counts for corpus in corpora],
+        problems=[problem for corpus in corpora for problem in corpus.problems],
+        shards=shards,
+        versions=versions(),
+    )

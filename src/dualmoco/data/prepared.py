@@ -1,0 +1,107 @@
+"""Prepared pairs for training, mapped from disk: opening takes no time and no memory, any row is at hand at once.
+
+Parquet is for exchange; the first training on a folder unpacks it into plain Arrow buffers beside it, in `mapped/`.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from tqdm import tqdm
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.storage import new_folder
+from dualmoco.core.vectors import Ids
+from dualmoco.data.bitext import Pairs
+from dualmoco.data.block import sentence_ids
+from dualmoco.data.manifest import read_prepared_manifest
+from dualmoco.data.shards import HELDOUT, TRAIN
+
+BATCH_ROWS = 100_000
+MAPPED = "mapped"
+
+
+def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
+    """Opens a prepared folder.
+
+    Args:
+        folder: Made by `dualmoco prepare`.
+
+    Returns:
+        The pairs for training, and those held out.
+
+    Raises:
+        DataError: A folder of another kind, or a shard that is missing or not the one the manifest tells of.
+    """
+    manifest = read_prepared_manifest(folder)
+    mapped = folder / MAPPED
+    shards = json.dumps(manifest["shards"])
+    if not (mapped / "shards.json").is_file() or (mapped / "shards.json").read_text() != shards:
+        _check_shards(folder, manifest["shards"])
+        with new_folder(mapped) as new:
+            for split in (TRAIN, HELDOUT):
+                names = [shard["path"] for shard in manifest["shards"] if shard["path"].startswith(split)]
+                _unpack([folder / name for name in names], new, split)
+            (new / "shards.json").write_text(shards)
+    return _map(mapped, TRAIN), _map(mapped, HELDOUT)
+
+
+def _check_shards(folder: Path, shards: list[dict[str, object]]) -> None:
+    for shard in shards:
+        path = folder / str(shard["path"])
+        if not path.is_file() or path.stat().st_size != shard["bytes"]:
+            raise DataError(f"{path}: missing or not as the manifest says; prepare the pairs again")
+
+
+def _unpack(paths: list[Path], folder: Path, split: str) -> None:
+    """Writes, for each side, one file of UTF-8, one of the places where sentences end, and one of ids."""
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    bar = tqdm(total=rows, desc=f"unpacking {split} pairs", unit=" pairs", unit_scale=True, delay=2)
+    streams = {f"{side}.{kind}": (folder / f"{split}.{side}.{kind}").open("wb") for side in SIDES for kind in KINDS}
+    position = dict.fromkeys(SIDES, 0)
+    try:
+        for side in SIDES:
+            streams[f"{side}.offsets"].write(bytes(8))
+        for path in paths:
+            for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=list(SIDES)):
+                for side in SIDES:
+                    texts = batch.column(side).to_pylist()
+                    encoded = [text.encode() for text in texts]
+                    ends = position[side] + np.cumsum([len(text) for text in encoded], dtype="<i8")
+                    position[side] = int(ends[-1])
+                    streams[f"{side}.text"].write(b"".join(encoded))
+                    streams[f"{side}.offsets"].write(ends.tobytes())
+                    streams[f"{side}.ids"].write(sentence_ids(texts).astype("<i8").tobytes())
+                bar.update(len(batch))
+    finally:
+        bar.close()
+        for stream in streams.values():
+            stream.close()
+
+
+SIDES, KINDS = ("src", "tgt"), ("text", "offsets", "ids")
+
+
+def _map(folder: Path, split: str) -> Pairs:
+    texts, ids = [], []
+    for side in SIDES:
+        count = (folder / f"{split}.{side}.ids").stat().st_size // 8
+        offsets, text = (_buffer(folder / f"{split}.{side}.{kind}") for kind in ("offsets", "text"))
+        texts.append(pa.LargeStringArray.from_buffers(count, offsets, text))
+        ids.append(_map_ids(folder / f"{split}.{side}.ids", count))
+    return Pairs(*texts, *ids)
+
+
+def _buffer(path: Path) -> pa.Buffer:
+    if not path.stat().st_size:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
+def _map_ids(path: Path, count: int) -> Ids:
+    return np.memmap(path, dtype="<i8", mode="r", shape=(count,)) if count else np.empty(0, dtype="<i8")

@@ -1,0 +1,90 @@
+"""Readers of columnar files and of Hugging Face datasets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.readers.raw import ROWS, Raw, Row, in_blocks, pick_pair
+from dualmoco.data.readers.source import Report, Source
+
+TRANSLATION = "translation"  # the column in which datasets keep all languages of a sentence
+
+
+def read_parquet(source: Source, report: Report) -> Iterator[Raw]:
+    """A Parquet file, a row group at a time."""
+    try:
+        with pq.ParquetFile(source.path, memory_map=True) as file:
+            names = file.schema_arrow.names
+            batches = file.iter_batches(ROWS, columns=_wanted(source, names))
+            yield from in_blocks(_rows(batches, source, names))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{source.path}: no Parquet file or damaged ({_short(error)})") from None
+
+
+def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
+    """An Arrow IPC file or stream, memory-mapped."""
+    try:
+        with pa.memory_map(str(source.path)) as file:
+            try:
+                reader = pa.ipc.open_file(file)
+                batches: Iterable[pa.RecordBatch] = map(reader.get_batch, range(reader.num_record_batches))
+            except pa.ArrowInvalid:
+                file.seek(0)
+                batches = reader = pa.ipc.open_stream(file)
+            names = reader.schema.names
+            _wanted(source, names)
+            yield from in_blocks(_rows(batches, source, names))
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{source.path}: no Arrow file or damaged ({_short(error)})") from None
+
+
+def read_dataset(source: Source, report: Report) -> Iterator[Raw]:
+    """A folder made by `save_to_disk`, or a dataset of the hub as NAME or NAME:CONFIGURATION, its training split."""
+    try:
+        import datasets
+    except ImportError:
+        raise DataError(f"{source.path}: needs the package datasets; pip install 'dualmoco[datasets]'") from None
+    name, _, configuration = str(source.path).partition(":")
+    try:
+        if source.path.is_dir():
+            dataset: Any = datasets.load_from_disk(str(source.path))
+            dataset = dataset["train"] if isinstance(dataset, datasets.DatasetDict) else dataset
+        else:
+            dataset = datasets.load_dataset(name, configuration or None, split="train", streaming=True)
+    except Exception as error:  # the hub's errors have no common class
+        raise DataError(f"{source.path}: cannot be opened as a dataset ({_short(error)})") from None
+    names = list(dataset.column_names or [])
+    keys = _keys(source, names)
+    rows = (Row(*pick_pair(record, keys), number) for number, record in enumerate(dataset, start=1))
+    yield from in_blocks(rows)
+
+
+def _rows(batches: Iterable[pa.RecordBatch], source: Source, names: list[str]) -> Iterator[Row]:
+    keys, number = _keys(source, names), 0
+    for batch in batches:
+        for record in batch.select(_wanted(source, names)).to_pylist():
+            number += 1
+            try:
+                yield Row(*pick_pair(record, keys), number)
+            except ValueError as error:
+                raise DataError(f"{source.path}, row {number}: {error}") from None
+
+
+def _keys(source: Source, names: list[str]) -> tuple[str, str]:
+    if names == [TRANSLATION] or (TRANSLATION in names and source.columns is None):
+        return source.columns or (source.src, source.tgt)
+    return source.choose_names(names)
+
+
+def _wanted(source: Source, names: list[str]) -> list[str]:
+    keys = _keys(source, names)
+    return list(keys) if set(keys) <= set(names) else [TRANSLATION]
+
+
+def _short(error: Exception) -> str:
+    return " ".join(str(error).split())[:200]

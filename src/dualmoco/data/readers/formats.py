@@ -1,0 +1,93 @@
+"""Which reader takes which file."""
+
+from __future__ import annotations
+
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.readers import columnar, gettext, lines, tmx
+from dualmoco.data.readers.raw import Raw
+from dualmoco.data.readers.source import Report, Source, plain_suffix
+
+Reader = Callable[[Source, Report], Iterator[Raw]]
+READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # by name, and the extensions each stands for
+    "tsv": (lines.read_tsv, (".tsv", ".tab", ".txt")),
+    "csv": (lines.read_csv, (".csv",)),
+    "jsonl": (lines.read_jsonl, (".jsonl", ".ndjson", ".json")),
+    "aligned": (lines.read_aligned, ()),
+    "moses": (lines.read_moses, (".zip",)),
+    "tmx": (tmx.read_tmx, (".tmx",)),
+    "parquet": (columnar.read_parquet, (".parquet",)),
+    "arrow": (columnar.read_arrow, (".arrow", ".feather")),
+    "dataset": (columnar.read_dataset, ()),
+    "gettext": (gettext.read_gettext, (".po", ".mo")),
+}
+
+
+def read(source: Source, form: str, report: Report) -> Iterator[Raw]:
+    """Reads a file.
+
+    Args:
+        source: The file.
+        form: Name of a reader, or `auto` to go by the extension.
+        report: Is told of lines that cannot be read.
+
+    Yields:
+        Parts of the file.
+
+    Raises:
+        DataError: A file that cannot be read on.
+    """
+    reader, _ = READERS[form if form != "auto" else guess_format(source)]
+    line = 0
+    try:
+        for raw in reader(source, report):
+            line = raw.last
+            yield raw
+    except (OSError, EOFError, lzma.LZMAError, zlib.error, pa.ArrowException) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"{source.path}: cannot be read after line {line}: {reason}") from None
+
+
+def guess_format(source: Source) -> str:
+    """The name of the reader for a file.
+
+    Args:
+        source: The file.
+
+    Returns:
+        A key of READERS.
+
+    Raises:
+        DataError: An extension that says nothing.
+    """
+    if source.tgt_path is not None:
+        return "aligned"
+    if source.path.is_dir():
+        return "dataset"
+    suffix = plain_suffix(source.path)
+    for name, (_, suffixes) in READERS.items():
+        if suffix in suffixes:
+            return name
+    known = " ".join(suffix for _, suffixes in READERS.values() for suffix in suffixes)
+    raise DataError(
+        f"{source.path}: unknown kind of file; expected {known}, or --format one of {', '.join(READERS)}; "
+        "two aligned files are given with tgt_files"
+    )
+
+
+def check_format(name: str) -> None:
+    """Refuses the name of a reader that does not exist.
+
+    Args:
+        name: From a recipe.
+
+    Raises:
+        DataError: Says which there are.
+    """
+    if name != "auto" and name not in READERS:
+        raise DataError(f"format {name!r}; expected auto or one of {', '.join(READERS)}")

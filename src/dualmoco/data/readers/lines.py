@@ -1,0 +1,189 @@
+"""Readers of files made of lines: tab- and comma-separated, JSON lines, two aligned files, Moses archives."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
+from typing import IO, Any
+
+import numpy as np
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.languages import base_language
+from dualmoco.data.readers.raw import (
+    NEWLINE,
+    AlignedLines,
+    JsonLines,
+    Raw,
+    RawLines,
+    Row,
+    TabbedLines,
+    in_blocks,
+    is_unicode,
+)  # fmt: skip
+from dualmoco.data.readers.source import Report, Source
+from dualmoco.data.text import BYTE_ORDER_MARK
+
+BLOCK_BYTES = 2 << 20
+MAX_LINE_BYTES = 8 << 20
+MARK = BYTE_ORDER_MARK.encode()
+
+
+def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
+    """Tab-separated columns; a header is one if its names are asked for, or name both languages."""
+    with source.open() as stream:
+        columns, expected = (0, 1), 0
+        for lines in cut_lines(stream, report):
+            if not expected:
+                head, _, rest = lines.data.partition(b"\n")
+                while not head.strip() and rest:
+                    head, _, rest = rest.partition(b"\n")
+                if not head.strip():
+                    continue
+                cells = head.decode("utf-8", "replace").rstrip("\r").split("\t")
+                columns, is_header = source.find_columns(cells)
+                expected = len(cells)
+                if is_header:
+                    lines = RawLines(rest, lines.first + 1)
+            if lines.data:
+                yield TabbedLines(lines, columns, expected)
+
+
+def read_csv(source: Source, report: Report) -> Iterator[Raw]:
+    """Comma-separated columns, quoted as spreadsheets do."""
+    with source.open() as stream:
+        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
+        yield from in_blocks(_csv_rows(csv.reader(text, strict=True), source, report))
+
+
+def _csv_rows(reader: Any, source: Source, report: Report) -> Iterator[Row]:
+    columns, expected = (0, 1), 0
+    for line, cells in _csv_lines(reader, report):
+        if not expected:
+            columns, is_header = source.find_columns(cells)
+            expected = len(cells)
+            if is_header:
+                continue
+        src, tgt = (cells[column] if column < len(cells) else "" for column in columns)
+        if cells and len(cells) != expected:
+            report(line, f"{len(cells)} comma-separated column(s); expected {expected} as in the first line")
+        elif not (is_unicode(src) and is_unicode(tgt)):
+            report(line, "not UTF-8; convert the file, for example with iconv")
+        elif cells:
+            yield Row(src, tgt, line)
+
+
+def _csv_lines(reader: Any, report: Report) -> Iterator[tuple[int, list[str]]]:
+    """Rows that can be parsed, and the number of the line on which each ends."""
+    while True:
+        try:
+            cells = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            report(reader.line_num, f"no CSV ({error})")
+        else:
+            yield reader.line_num, cells
+
+
+def read_jsonl(source: Source, report: Report) -> Iterator[Raw]:
+    """One JSON object a line, the languages being its keys unless columns are named."""
+    keys = source.columns or (source.src, source.tgt)
+    with source.open() as stream:
+        for lines in cut_lines(stream, report):
+            yield JsonLines(lines, keys)
+
+
+def read_aligned(source: Source, report: Report) -> Iterator[Raw]:
+    """Two files whose lines belong together."""
+    with source.open() as src, source.open_tgt() as tgt:
+        yield from _align(src, tgt, (str(source.path), str(source.tgt_path)), report)
+
+
+def read_moses(source: Source, report: Report) -> Iterator[Raw]:
+    """A zip archive with two aligned files, each named by its language after the last dot."""
+    try:
+        with zipfile.ZipFile(source.path) as archive:
+            names = [_member(archive, lang, source.path) for lang in (source.src, source.tgt)]
+            with archive.open(names[0]) as src, archive.open(names[1]) as tgt:
+                yield from _align(src, tgt, (names[0], names[1]), report)
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:  # damaged, encrypted, unknown packing
+        raise DataError(f"{source.path}: no zip archive or damaged ({error})") from None
+
+
+def _member(archive: zipfile.ZipFile, lang: str, path: Path) -> str:
+    names = [name for name in archive.namelist() if PurePath(name).suffix]
+    exact = [name for name in names if PurePath(name).suffix[1:] == lang]
+    loose = [name for name in names if base_language(PurePath(name).suffix[1:]) == base_language(lang)]
+    if not (exact or loose):
+        raise DataError(f"{path}: holds {', '.join(archive.namelist())}; expected a file that ends in .{lang}")
+    return (exact or loose)[0]
+
+
+def _align(src: IO[bytes], tgt: IO[bytes], names: Sequence[str], report: Report) -> Iterator[Raw]:
+    tgt_lines = _Lender(tgt, report)
+    for lines in cut_lines(src, report):
+        data = lines.data if lines.data.endswith(b"\n") else lines.data + b"\n"
+        count = data.count(b"\n")
+        other = tgt_lines.take(count)
+        missing = count - other.count(b"\n")
+        if missing:
+            raise DataError(
+                f"{names[1]} ends after line {lines.first + count - missing - 1} but {names[0]} goes on; "
+                "expected as many lines in both"
+            )
+        yield AlignedLines(RawLines(data, lines.first), RawLines(other, lines.first))
+    if tgt_lines.take(1):
+        raise DataError(f"{names[0]} ends before {names[1]} does; expected as many lines in both")
+
+
+class _Lender:
+    """Hands out a file in any numbers of lines."""
+
+    def __init__(self, stream: IO[bytes], report: Report) -> None:
+        self.blocks, self.buffer = cut_lines(stream, report), b""
+
+    def take(self, count: int) -> bytes:
+        parts, needed = [], count
+        while needed > 0:
+            if not self.buffer:
+                block = next(self.blocks, None)
+                if block is None:
+                    break
+                self.buffer = block.data if block.data.endswith(b"\n") else block.data + b"\n"
+            ends = np.flatnonzero(np.frombuffer(self.buffer, dtype=np.uint8) == NEWLINE)
+            cut = int(ends[min(needed, len(ends)) - 1]) + 1
+            parts.append(self.buffer[:cut])
+            self.buffer = self.buffer[cut:]
+            needed -= min(needed, len(ends))
+        return b"".join(parts)
+
+
+def cut_lines(stream: IO[bytes], report: Report) -> Iterator[RawLines]:
+    """Cuts a stream into blocks of whole lines, without a byte order mark; lines that are too long become empty."""
+    rest, number, is_first = b"", 1, True
+    for chunk in iter(lambda: stream.read(BLOCK_BYTES), b""):
+        if is_first:
+            chunk, is_first = chunk.removeprefix(MARK), False
+        head, newline, tail = chunk.rpartition(b"\n")
+        if newline:
+            data = rest + head + newline
+            if len(rest) > MAX_LINE_BYTES:
+                report(number, _too_long())
+                data = b"\n" + data.split(b"\n", 1)[1]
+            yield RawLines(data, number)
+            number, rest = number + data.count(b"\n"), tail
+        elif len(rest) <= MAX_LINE_BYTES:
+            rest += tail
+    if len(rest) > MAX_LINE_BYTES:
+        report(number, _too_long())
+        rest = b""
+    if rest:
+        yield RawLines(rest, number)
+
+
+def _too_long() -> str:
+    return f"longer than {MAX_LINE_BYTES >> 20} MiB; expected sentences"

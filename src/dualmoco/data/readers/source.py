@@ -1,0 +1,143 @@
+"""Where pairs are read from: a file, its format, its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.languages import base_language
+from dualmoco.data.text import open_binary
+
+Report = Callable[[int, str], None]  # takes the number of a line and what is wrong with it
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst", ".lzma")
+USUAL_NAMES = (("src", "tgt"), ("source", "target"), ("sentence1", "sentence2"), ("text1", "text2"))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file, or a pair of aligned ones, and what to read from it."""
+
+    path: Path
+    src: str  # language codes
+    tgt: str
+    columns: tuple[str, str] | None = None  # names, or numbers from 0
+    tgt_path: Path | None = None
+    tell: Callable[[int], None] | None = None  # is told how many bytes of the file were read
+
+    def open(self) -> IO[bytes]:
+        """Opens the file for reading bytes, unpacked according to its extension.
+
+        Returns:
+            A stream.
+
+        Raises:
+            DataError: A file that is not there or may not be read.
+        """
+        return _open(self.path, self.tell)
+
+    def open_tgt(self) -> IO[bytes]:
+        """Opens the other one of two aligned files.
+
+        Returns:
+            A stream.
+
+        Raises:
+            DataError: There is none, or it may not be read.
+        """
+        if self.tgt_path is None:
+            raise DataError(f"{self.path}: one side of two aligned files; expected the other one too (set tgt_files)")
+        return _open(self.tgt_path, None)
+
+    def find_columns(self, cells: Sequence[str]) -> tuple[tuple[int, int], bool]:
+        """Which columns of a table hold the pairs.
+
+        Args:
+            cells: Of the first row.
+
+        Returns:
+            Places of the source and of the target column, and whether the first row is a header.
+
+        Raises:
+            DataError: A column that is not there, or whose name is there twice.
+        """
+        names = [cell.strip() for cell in cells]
+        if self.columns is None:
+            found = self.guess_names(names)
+            if found:
+                return (names.index(found[0]), names.index(found[1])), True
+            return self._numbers((0, 1), cells), False
+        if all(column.isdecimal() for column in self.columns):
+            first, second = map(int, self.columns)
+            return self._numbers((first, second), cells), False
+        self.check_names(self.columns, names)
+        return (names.index(self.columns[0]), names.index(self.columns[1])), True
+
+    def guess_names(self, names: Sequence[str]) -> tuple[str, str] | None:
+        """The two column names that say which language they hold, if there are such."""
+        langs = tuple(
+            next((name for name in names if base_language(name) == base_language(lang)), "")
+            for lang in (self.src, self.tgt)
+        )
+        if all(langs):
+            return langs[0], langs[1]
+        lowered = {name.lower(): name for name in names}
+        return next(((lowered[a], lowered[b]) for a, b in USUAL_NAMES if a in lowered and b in lowered), None)
+
+    def check_names(self, wanted: Sequence[str], names: Sequence[str]) -> None:
+        """Refuses columns that are absent or ambiguous.
+
+        Args:
+            wanted: Names of columns to read.
+            names: Names of all columns.
+
+        Raises:
+            DataError: Says which columns there are.
+        """
+        for name in wanted:
+            if names.count(name) != 1:
+                times = "twice or more" if name in names else "not"
+                raise DataError(f"{self.path}: column {name!r} is {times} among {', '.join(names)}; set columns")
+
+    def choose_names(self, names: Sequence[str]) -> tuple[str, str]:
+        """The two columns of a table whose columns have names.
+
+        Args:
+            names: Names of all columns.
+
+        Returns:
+            Names of the source and of the target column.
+
+        Raises:
+            DataError: No column named for a language, or a name that is absent or ambiguous.
+        """
+        chosen = self.columns or self.guess_names(names)
+        if chosen is None:
+            raise DataError(f"{self.path}: columns {', '.join(names)}; expected {self.src} and {self.tgt}; set columns")
+        self.check_names(chosen, names)
+        return chosen
+
+    def _numbers(self, columns: tuple[int, int], cells: Sequence[str]) -> tuple[int, int]:
+        if max(columns) >= len(cells):
+            raise DataError(
+                f"{self.path}:1: {len(cells)} column(s); expected at least {max(columns) + 1} "
+                f"(source in {columns[0]}, target in {columns[1]}; set columns)"
+            )
+        return columns
+
+
+def plain_suffix(path: Path) -> str:
+    """The extension of a file without that of its compression."""
+    name = path.name.lower()
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return Path(name).suffix
+
+
+def _open(path: Path, tell: Callable[[int], None] | None) -> IO[bytes]:
+    try:
+        return open_binary(path, tell)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from None

@@ -1,0 +1,96 @@
+"""Reader of TMX, the exchange format of translation memories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from xml.parsers import expat
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.languages import base_language
+from dualmoco.data.readers.raw import Raw, Row, in_blocks
+from dualmoco.data.readers.source import Report, Source
+
+CHUNK_BYTES = 1 << 18
+CODES = {"bpt", "ept", "it", "ph", "ut"}  # inline elements whose content is formatting, not text
+
+
+def read_tmx(source: Source, report: Report) -> Iterator[Raw]:
+    """Translation units that have both languages, in any of their variants."""
+    yield from in_blocks(_units(source))
+
+
+def _units(source: Source) -> Iterator[Row]:
+    units = _Units(base_language(source.src), base_language(source.tgt))
+    parser = units.parser
+    with source.open() as stream:
+        try:
+            while chunk := stream.read(CHUNK_BYTES):
+                parser.Parse(chunk, False)
+                yield from units.pop()
+            parser.Parse(b"", True)
+            yield from units.pop()
+        except expat.ExpatError as error:
+            reason = expat.errors.messages[error.code]
+            raise DataError(f"{source.path}:{error.lineno}: malformed XML ({reason})") from None
+        except (LookupError, ValueError) as error:
+            raise DataError(f"{source.path}: encoding that cannot be read ({error})") from None
+        except _EntityError:
+            raise DataError(
+                f"{source.path}:{parser.CurrentLineNumber}: declares an XML entity; refused, as entities can blow up"
+            ) from None
+    for lang in (source.src, source.tgt):
+        if units.seen and base_language(lang) not in units.seen:
+            raise DataError(f"{source.path}: no {lang} segment; it holds {', '.join(sorted(units.seen))}")
+
+
+class _EntityError(Exception):
+    """A document that defines entities."""
+
+
+class _Units:
+    """Collects the segments of each unit while expat reads."""
+
+    def __init__(self, src: str, tgt: str) -> None:
+        self.langs, self.seen = (src, tgt), set[str]()
+        self.rows: list[Row] = []
+        self.unit: dict[str, str] = {}
+        self.lang, self.line, self.depth_of_codes = "", 0, 0
+        self.text: list[str] | None = None
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.characters
+        self.parser.EntityDeclHandler = self.refuse
+
+    def pop(self) -> list[Row]:
+        rows, self.rows = self.rows, []
+        return rows
+
+    def start(self, name: str, attributes: dict[str, str]) -> None:
+        if name == "tu":
+            self.unit, self.line = {}, self.parser.CurrentLineNumber
+        elif name == "tuv":
+            self.lang = base_language(attributes.get("xml:lang", attributes.get("lang", "")))
+            self.seen.add(self.lang)
+        elif name == "seg":
+            self.text = []
+        elif name in CODES:
+            self.depth_of_codes += 1
+
+    def end(self, name: str) -> None:
+        if name == "seg" and self.text is not None:
+            self.unit.setdefault(self.lang, "".join(self.text))
+            self.text = None
+        elif name in CODES:
+            self.depth_of_codes -= 1
+        elif name == "tu" and self.unit.keys() & set(self.langs):
+            src, tgt = (self.unit.get(lang, "") for lang in self.langs)
+            self.rows.append(Row(src, tgt, self.line))
+
+    def characters(self, text: str) -> None:
+        if self.text is not None and not self.depth_of_codes:
+            self.text.append(text)
+
+    def refuse(self, *_: object) -> None:
+        raise _EntityError

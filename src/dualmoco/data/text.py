@@ -1,0 +1,115 @@
+"""Text files, plain or compressed: which there are, their bytes and their lines."""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import io
+import lzma
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import pyarrow as pa
+
+from dualmoco.core.errors import DataError
+
+OPENERS: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".xz": lzma.open,
+    ".lzma": lzma.open,
+    ".bz2": bz2.open,
+    ".zst": lambda file, mode: pa.CompressedInputStream(pa.PythonFile(file, mode), "zstd"),
+}
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def find_files(patterns: Iterable[str], root: str | Path, *, folders: bool = False) -> list[Path]:
+    """The files that names and globs stand for.
+
+    Args:
+        patterns: Names or globs, relative to `root` or absolute.
+        root: Folder that relative ones start from.
+        folders: Whether a name may also stand for a folder.
+
+    Returns:
+        Existing files; those of one glob in alphabetical order.
+
+    Raises:
+        DataError: A name or glob that stands for no file.
+    """
+    files: list[Path] = []
+    for pattern in patterns:
+        path = Path(root) / pattern
+        if folders and path.is_dir():
+            files.append(path)
+            continue
+        found = [path] if path.is_file() else [Path(root) / name for name in _matches(pattern, root)]
+        found = [file for file in found if file.is_file()]
+        if not found:
+            raise DataError(f"{path}: no such file; expected a file or a glob (relative paths start from {root})")
+        files += found
+    return files
+
+
+def _matches(pattern: str, root: str | Path) -> list[str]:
+    return sorted(glob.glob(pattern, root_dir=root, recursive=True))
+
+
+def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
+    """Yields the lines of a UTF-8 file without their line ends, a byte order mark or a carriage return.
+
+    Args:
+        path: A text file; .gz, .xz, .bz2 and .zst are unpacked on the way.
+        errors: `replace` puts a mark in the place of bytes that are not UTF-8.
+
+    Yields:
+        One line.
+
+    Raises:
+        DataError: An unreadable or damaged file or invalid UTF-8, with the number of the line.
+    """
+    number = 0
+    try:
+        with open_binary(path) as stream:
+            for raw in stream:
+                line = raw.decode("utf-8", errors)
+                number += 1
+                yield (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        reason = f"not UTF-8 ({error.reason}); convert the file, for example with iconv"
+        raise DataError(f"{path}:{number + 1}: {reason}") from None
+    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise DataError(f"{path}: cannot be read after line {number}: {reason}") from None
+
+
+def open_binary(path: Path, tell: Callable[[int], None] | None = None) -> IO[bytes]:
+    """Opens a file for reading bytes, unpacked according to its extension.
+
+    Args:
+        path: The file.
+        tell: Is told how many bytes of the file, packed as it is, were read.
+
+    Returns:
+        A stream.
+    """
+    file = io.BufferedReader(_Metered(path, tell), 1 << 20)
+    opener = OPENERS.get(path.suffix)
+    return io.BufferedReader(opener(file, "rb"), 1 << 20) if opener else file
+
+
+class _Metered(io.FileIO):
+    """A file that tells how far it is read."""
+
+    def __init__(self, path: Path, tell: Callable[[int], None] | None) -> None:
+        super().__init__(path)
+        self.tell_bytes = tell
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        if self.tell_bytes and count:
+            self.tell_bytes(count)
+        return count

@@ -1,0 +1,1 @@
+"""Text files and a model in, vectors on disk with a manifest out, resumable."""

@@ -1,0 +1,106 @@
+"""Vectors in `.npy` shards: single or half precision or bytes, read by rows as unit vectors of single precision.
+
+Shapes: n rows, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import Vectors, unit_vectors
+
+LARGEST_BYTE = 127
+
+
+class VectorPrecision(StrEnum):
+    """How a stored vector's numbers are kept."""
+
+    fp32 = "fp32"
+    fp16 = "fp16"
+    int8 = "int8"
+    """Each vector scaled to its largest number; its length, one, needs no keeping."""
+
+
+DTYPES = {VectorPrecision.fp32: np.float32, VectorPrecision.fp16: np.float16, VectorPrecision.int8: np.int8}
+
+
+def pack(vectors: Vectors, precision: VectorPrecision) -> np.ndarray:
+    """Unit vectors (n, D) as they are stored."""
+    if precision != VectorPrecision.int8:
+        return vectors.astype(DTYPES[precision])
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    scaled = np.divide(LARGEST_BYTE * vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
+    packed: np.ndarray = np.rint(scaled).astype(np.int8)
+    return packed
+
+
+def unpack(stored: np.ndarray) -> Vectors:
+    """Stored vectors (n, D) as unit vectors in single precision."""
+    if stored.dtype == np.float32:
+        return np.ascontiguousarray(stored)
+    return unit_vectors(stored.astype(np.float32))
+
+
+class ShardedVectors:
+    """Vectors of several memory-mapped `.npy` files, one after the other."""
+
+    def __init__(self, paths: Sequence[Path], width: int) -> None:
+        self.paths = list(paths)
+        self.parts = [_map(path, width) for path in self.paths]
+        self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # row where each part begins, and the end
+        self.width = width
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """N and D."""
+        return len(self), self.width
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    def __getitem__(self, rows: Any) -> Vectors:
+        """Unit vectors of a slice, or of an array of row numbers of any shape."""
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            if step != 1:
+                return self[np.arange(start, stop, step)]
+            return unpack(self._run(start, max(start, stop)))
+        ids = np.asarray(rows)
+        flat = ids.ravel()
+        return unpack(self._take(flat)).reshape(*ids.shape, self.width)
+
+    def _take(self, rows: np.ndarray) -> np.ndarray:
+        if len(self.parts) == 1:
+            return self.parts[0].take(rows, axis=0)
+        owners = np.searchsorted(self.ends, rows, side="right") - 1
+        found = np.empty((len(rows), self.width), dtype=self.parts[0].dtype if self.parts else np.float32)
+        for owner in np.unique(owners).tolist():
+            mine = owners == owner
+            found[mine] = self.parts[owner].take(rows[mine] - self.ends[owner], axis=0)
+        return found
+
+    def _run(self, start: int, stop: int) -> np.ndarray:
+        pieces = [
+            part[max(0, start - first) : max(0, stop - first)]
+            for part, first in zip(self.parts, self.ends[:-1].tolist(), strict=True)
+            if first < stop and first + len(part) > start
+        ]
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate(pieces) if pieces else np.empty((0, self.width), dtype=np.float32)
+
+
+def _map(path: Path, width: int) -> np.ndarray:
+    try:
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read as vectors: {error}; encode again") from None
+    if array.ndim != 2 or array.shape[1] != width:
+        raise DataError(f"{path}: an array of shape {array.shape}; expected (n, {width})")
+    return np.asarray(array)

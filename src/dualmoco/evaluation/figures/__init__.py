@@ -1,0 +1,1 @@
+"""Scores, pairs and similarities in, figures out: PNG, SVG or HTML, Chinese glyphs included."""

@@ -1,0 +1,1 @@
+"""An evaluation in, tables for people out: text, Markdown, one HTML page."""

@@ -1,1 +1,0 @@
-"""Figures of what a model does: parallel sentences, mined pairs, similarities, STS scores."""

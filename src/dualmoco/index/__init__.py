@@ -1,1 +1,0 @@
-"""Sentences of several languages that can be searched by meaning: folders of texts, vectors and inverted lists."""

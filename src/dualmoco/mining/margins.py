@@ -1,0 +1,180 @@
+"""Parallel sentences from nearest neighbours: margin scores, one-to-one selection, thresholds (section 3.2).
+
+Takes `Neighbors` of both directions, gives `ScoredPairs`. Follows Artetxe and Schwenk (2019): a pair's cosine is set
+against the average cosine of both sentences' neighbours. Shapes: n sources, m targets, k neighbours, p pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from dualmoco.core.vectors import Floats, Ids
+from dualmoco.search.neighbors import PLACES, Neighbors
+
+
+class Margin(StrEnum):
+    """How a cosine a is set against the neighbours' mean b."""
+
+    distance = "distance"
+    """a - b, the paper's choice."""
+    ratio = "ratio"
+    """a / b, as in LASER."""
+    absolute = "absolute"
+    """a alone."""
+
+
+class Retrieval(StrEnum):
+    """Which candidates become pairs."""
+
+    forward = "forward"
+    """The best target of every source."""
+    backward = "backward"
+    """The best source of every target."""
+    intersection = "intersection"
+    """Pairs that are each other's best."""
+    max = "max"
+    """Both directions together, one to one, the higher score first."""
+
+
+@dataclass(frozen=True)
+class ScoredPairs:
+    """Pairs by falling score; of equal scores the lower source, then the lower target comes first."""
+
+    src: Ids  # (p,) rows of the source side
+    tgt: Ids  # (p,)
+    scores: Floats  # (p,) margins, rounded to PLACES
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def above(self, threshold: float) -> ScoredPairs:
+        """The pairs that score at least so much."""
+        return self.take(self.scores >= threshold)
+
+    def take(self, chosen: np.ndarray) -> ScoredPairs:
+        """The pairs at some places, or those a mask names."""
+        return ScoredPairs(self.src[chosen], self.tgt[chosen], self.scores[chosen])
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A lowest score, and how well the pairs from it on agree with the gold it was chosen by."""
+
+    value: float
+    precision: float
+    recall: float
+    f1: float
+
+
+def margin_scores(cosines: Floats, src_means: Floats, tgt_means: Floats, margin: Margin) -> Floats:
+    """Scores of pairs.
+
+    Args:
+        cosines: Of any shape.
+        src_means: Mean cosine of each pair's source with its neighbours, shaped like `cosines` or broadcast to it.
+        tgt_means: The same for the targets.
+        margin: How they are compared.
+
+    Returns:
+        Scores shaped like `cosines`, rounded; a ratio to a mean that is not positive is minus infinity.
+    """
+    means = np.broadcast_to((src_means + tgt_means) / 2, cosines.shape)
+    if margin == Margin.absolute:
+        scores = cosines
+    elif margin == Margin.distance:
+        scores = cosines - means
+    else:
+        scores = np.divide(cosines, means, out=np.full(cosines.shape, -np.inf), where=means > 0)
+    rounded: Floats = np.round(scores, PLACES)
+    return rounded
+
+
+def best_candidates(near: Neighbors, means: Floats, margin: Margin) -> tuple[Ids, Floats]:
+    """The neighbour of each row with the highest margin.
+
+    Args:
+        near: Neighbours of n rows.
+        means: Of the other side's rows, shape (m,).
+        margin: How pairs are scored.
+
+    Returns:
+        Its row number and its score, shapes (n,); of equal scores the lower row number.
+    """
+    scores = margin_scores(near.scores, near.mean[:, None], means[near.ids], margin)  # (n, k)
+    best = np.lexsort((near.ids, -scores), axis=1)[:, :1]  # (n, 1)
+    return np.take_along_axis(near.ids, best, axis=1)[:, 0], np.take_along_axis(scores, best, axis=1)[:, 0]
+
+
+def select_pairs(
+    forward: Neighbors, backward: Neighbors, margin: Margin = Margin.distance, retrieval: Retrieval = Retrieval.max
+) -> ScoredPairs:
+    """The pairs that two sides' neighbours suggest.
+
+    Args:
+        forward: Neighbours of the n sources.
+        backward: Neighbours of the m targets.
+        margin: How pairs are scored.
+        retrieval: Which candidates become pairs.
+
+    Returns:
+        Pairs by falling score.
+    """
+    tgt_best, forward_scores = best_candidates(forward, backward.mean, margin)  # (n,)
+    src_best, backward_scores = best_candidates(backward, forward.mean, margin)  # (m,)
+    sources, targets = np.arange(len(tgt_best)), np.arange(len(src_best))
+    found = {
+        Retrieval.forward: (sources, tgt_best, forward_scores),
+        Retrieval.backward: (src_best, targets, backward_scores),
+        Retrieval.max: (
+            np.concatenate([sources, src_best]),
+            np.concatenate([tgt_best, targets]),
+            np.concatenate([forward_scores, backward_scores]),
+        ),
+    }
+    if retrieval == Retrieval.intersection:
+        mutual = src_best[tgt_best] == sources
+        return _ordered(sources[mutual], tgt_best[mutual], forward_scores[mutual])
+    pairs = _ordered(*found[retrieval])
+    return one_to_one(pairs) if retrieval == Retrieval.max else pairs
+
+
+def one_to_one(pairs: ScoredPairs) -> ScoredPairs:
+    """The pairs left when, in their order, each takes its source and its target for itself."""
+    taken_src, taken_tgt = set[int](), set[int]()
+    kept = []
+    for place, (src, tgt) in enumerate(zip(pairs.src.tolist(), pairs.tgt.tolist(), strict=True)):
+        if src not in taken_src and tgt not in taken_tgt:
+            taken_src.add(src)
+            taken_tgt.add(tgt)
+            kept.append(place)
+    return pairs.take(np.array(kept, dtype=np.int64))
+
+
+def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
+    """The lowest score to accept so that F1 against gold pairs is highest.
+
+    Args:
+        scores: Of the pairs, falling, shape (p,).
+        correct: Whether each is a gold pair, shape (p,).
+        gold: How many gold pairs there are, found or not.
+
+    Returns:
+        A threshold halfway between two scores; infinity, with F1 0, if no pair is right.
+    """
+    hits = np.cumsum(correct)  # (p,)
+    last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # equal scores are accepted together
+    f1 = np.where(last, 2 * hits / (np.arange(1, len(hits) + 1) + gold), 0.0)
+    if not len(f1) or f1.max() == 0:
+        return Threshold(np.inf, 0.0, 0.0, 0.0)
+    place = int(f1.argmax())
+    following = scores[place + 1] if place + 1 < len(scores) else scores[place]
+    value = float(scores[place] + following) / 2 if np.isfinite(following) else float(scores[place])
+    return Threshold(value, float(hits[place] / (place + 1)), float(hits[place] / gold), float(f1[place]))
+
+
+def _ordered(src: Ids, tgt: Ids, scores: Floats) -> ScoredPairs:
+    order = np.lexsort((tgt, src, -scores))
+    return ScoredPairs(src[order], tgt[order], scores[order])

@@ -1,0 +1,207 @@
+"""Two text files to the parallel sentences in them: `dualmoco mine`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.storage import write_text
+from dualmoco.core.version import VERSION
+from dualmoco.data.text import read_lines
+from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
+from dualmoco.embeddings.encode import EncodeSettings, encode_file
+from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.store import SHARD_ROWS, Store
+from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, select_pairs
+from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.mining.scanning import GIBIBYTE, probe_stores, scan_stores
+from dualmoco.mining.thresholds import Calibration, calibrate
+from dualmoco.search.neighbors import Neighbors, nearest
+
+logger = logging.getLogger(__name__)
+
+PROBES = 14
+SAMPLE = 1000  # rows on which recall is measured
+
+
+@dataclass(frozen=True)
+class Side:
+    """A text file in one language."""
+
+    path: Path
+    lang: str
+
+
+@dataclass(frozen=True)
+class MineSettings:
+    """How two files are mined."""
+
+    model: str
+    backend: str = "auto"
+    precision: VectorPrecision = VectorPrecision.fp32
+    margin: Margin = Margin.distance
+    k: int = 3
+    retrieval: Retrieval = Retrieval.max
+    threshold: float | None = None
+    """Lowest score to accept; all pairs if None and nothing calibrates it."""
+    approximate: bool = False
+    probes: int = PROBES
+    memory: int = GIBIBYTE
+    shard_rows: int = SHARD_ROWS
+
+    def encoding(self, lang: str) -> EncodeSettings:
+        """How a side is encoded."""
+        return EncodeSettings(self.model, lang, self.backend, self.precision, self.shard_rows)
+
+
+@dataclass(frozen=True)
+class Known:
+    """Pairs that are translations: lines from 1 in the two files, or sentences to be planted among them."""
+
+    gold: Sequence[tuple[int, int]] = ()
+    planted: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True)
+class Mined:
+    """What was found."""
+
+    pairs: ScoredPairs
+    """Rows of the stores, above the threshold."""
+    candidates: int
+    threshold: float | None
+    calibration: Calibration | None
+    recall: float | None
+    """Of approximate neighbours, measured on a sample."""
+
+
+def mine_files(
+    src: Side, tgt: Side, settings: MineSettings, out: Path, work: Path, engine: Engine, known: Known | None = None
+) -> Mined:
+    """Mines two files and writes the pairs.
+
+    Args:
+        src: The source text.
+        tgt: The target text.
+        settings: Model, margin and the rest.
+        out: The file of pairs.
+        work: Folder for vectors and neighbours; a run that was interrupted goes on from there.
+        engine: Where it runs.
+        known: Pairs that choose the threshold.
+
+    Returns:
+        The pairs.
+
+    Raises:
+        DataError: Text that cannot be read or mined, or a work folder of something else.
+        ModelError: A model that cannot be used.
+    """
+    known = known or Known()
+    texts = _plant(src, tgt, known, work)
+    stores = [
+        encode_file(text, work / name, settings.encoding(side.lang), engine)
+        for name, text, side in zip(("src", "tgt"), texts, (src, tgt), strict=True)
+    ]
+    forward, backward, recall = find_neighbors(stores, settings, work, engine)
+    pairs = select_pairs(forward, backward, settings.margin, settings.retrieval)
+    rows = _known_rows(stores, known)
+    calibration = calibrate(pairs, rows) if rows else None
+    threshold = settings.threshold if calibration is None else calibration.threshold.value
+    kept = pairs if threshold is None else pairs.above(threshold)
+    if known.planted:
+        kept = _without_planted(kept, stores, len(known.planted))
+    table = PairTable(
+        kept.scores, forward.mean[kept.src].round(6), backward.mean[kept.tgt].round(6),
+        stores[0].first_lines()[kept.src] + 1, stores[1].first_lines()[kept.tgt] + 1,
+    )  # fmt: skip
+    origin = _origin(stores, settings, threshold, calibration, recall, len(kept))
+    write_pairs(out, table, (texts[0], texts[1]), (src.lang, tgt.lang), origin)
+    return Mined(kept, len(pairs), threshold, calibration, recall)
+
+
+def find_neighbors(
+    stores: Sequence[Store], settings: MineSettings, work: Path, engine: Engine
+) -> tuple[Neighbors, Neighbors, float | None]:
+    """Neighbours of two stores both ways, and their recall where they are approximate.
+
+    Args:
+        stores: Of the sources and the targets.
+        settings: Exact or approximate, k, memory.
+        work: Folder for finished blocks.
+        engine: Where it runs.
+
+    Returns:
+        Neighbours of the sources, of the targets, and the recall.
+    """
+    src, tgt = stores[0].vectors(), stores[1].vectors()
+    keys = [f"{store.key.model_sha256[:16]}-{store.key.text_sha256[:16]}-{store.key.precision}" for store in stores]
+    name = f"{'-'.join(keys)}-{settings.k}-{settings.memory}"
+    if not settings.approximate:
+        return *scan_stores(src, tgt, settings.k, work / f"scan-{name}", engine, memory=settings.memory), None
+    folder = work / f"probe-{name}-{settings.probes}"
+    forward, backward = probe_stores(src, tgt, settings.k, settings.probes, folder, engine, memory=settings.memory)
+    recall = measured_recall(forward, src, tgt)
+    logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
+    return forward, backward, recall
+
+
+def measured_recall(found: Neighbors, queries: ShardedVectors, keys: ShardedVectors, seed: int = 0) -> float:
+    """Share of the true nearest, by exact search of a sample of queries, that are among those found."""
+    rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:SAMPLE])
+    exact = nearest(queries[rows], keys, found.ids.shape[1])
+    hits = [len(set(a) & set(b)) for a, b in zip(exact.ids.tolist(), found.ids[rows].tolist(), strict=True)]
+    return sum(hits) / exact.ids.size
+
+
+def _plant(src: Side, tgt: Side, known: Known, work: Path) -> list[Path]:
+    """The files themselves, or copies with the planted sentences at their ends."""
+    if not known.planted:
+        return [src.path, tgt.path]
+    paths = []
+    for place, side in enumerate((src, tgt)):
+        lines = list(read_lines(side.path))
+        path = work / f"planted.{place}.txt"
+        write_text(path, "".join(f"{line}\n" for line in [*lines, *(pair[place] for pair in known.planted)]))
+        paths.append(path)
+    return paths
+
+
+def _known_rows(stores: Sequence[Store], known: Known) -> dict[int, int]:
+    """Source and target rows of the known pairs; those whose sentence stands elsewhere too are left out."""
+    src, tgt = stores[0].lines, stores[1].lines
+    lines = [(a - 1, b - 1) for a, b in known.gold]
+    for a, b in known.gold:
+        if not (1 <= a <= len(src) and 1 <= b <= len(tgt)):
+            raise DataError(f"gold pair {a}, {b}; expected lines from 1 to {len(src):,} and from 1 to {len(tgt):,}")
+    count = len(known.planted)
+    lines += [(len(src) - count + number, len(tgt) - count + number) for number in range(count)]
+    counts = [np.bincount(side[side >= 0]) for side in (src, tgt)]
+    rows = [(int(src[a]), int(tgt[b])) for a, b in lines if src[a] >= 0 and tgt[b] >= 0]
+    return {a: b for a, b in rows if counts[0][a] == 1 and counts[1][b] == 1}
+
+
+def _without_planted(pairs: ScoredPairs, stores: Sequence[Store], count: int) -> ScoredPairs:
+    first = [store.first_lines() for store in stores]
+    real = [lines < len(store.lines) - count for lines, store in zip(first, stores, strict=True)]
+    return pairs.take(real[0][pairs.src] & real[1][pairs.tgt])
+
+
+def _origin(
+    stores: Sequence[Store], settings: MineSettings, threshold: float | None, calibration: Calibration | None,
+    recall: float | None, pairs: int,
+) -> Mapping[str, object]:  # fmt: skip
+    src, tgt = stores
+    return {
+        "tool": "dualmoco mine", "version": VERSION, "pairs": pairs, "model": settings.model,
+        "model_sha256": src.key.model_sha256, "backend": src.key.backend, "precision": src.key.precision,
+        "src_lang": src.key.lang, "tgt_lang": tgt.key.lang, "src_text_sha256": src.key.text_sha256,
+        "tgt_text_sha256": tgt.key.text_sha256, "src_sentences": src.count, "tgt_sentences": tgt.count,
+        "margin": settings.margin.value, "k": settings.k, "retrieval": settings.retrieval.value,
+        "threshold": threshold, "calibration": calibration.to_json() if calibration else None,
+        "approximate_recall": recall,
+    }  # fmt: skip

@@ -1,0 +1,119 @@
+"""Pairs that were mined or scored, as TSV, Parquet or TMX, with where they come from."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import escape, quoteattr
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dualmoco.core.errors import ConfigError
+from dualmoco.core.storage import write_bytes, write_json
+from dualmoco.core.vectors import Floats, Ids
+from dualmoco.embeddings.lines import lines_at
+
+COLUMNS = ("score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line")
+ENDINGS = (".tsv", ".parquet", ".tmx")
+
+
+@dataclass(frozen=True)
+class PairTable:
+    """p pairs with their scores, both sentences' mean cosine to their neighbours, and their lines, from 1."""
+
+    scores: Floats
+    src_means: Floats
+    tgt_means: Floats
+    src_lines: Ids
+    tgt_lines: Ids
+
+
+def check_pairs_path(path: Path) -> None:
+    """Refuses an output file of an unknown kind.
+
+    Args:
+        path: The file to be written.
+
+    Raises:
+        ConfigError: A folder, or another ending than .tsv, .parquet or .tmx.
+    """
+    if path.is_dir():
+        raise ConfigError(f"{path}: a folder; expected the name of a file to write")
+    if path.suffix not in ENDINGS:
+        raise ConfigError(f"{path}: ends with {path.suffix or 'nothing'}; expected one of {', '.join(ENDINGS)}")
+
+
+def write_pairs(
+    path: Path, table: PairTable, texts: tuple[Path, Path], langs: tuple[str, str], origin: Mapping[str, object]
+) -> None:
+    """Writes the pairs with their sentences, and `PATH.json` with where they come from.
+
+    Args:
+        path: Ends with .tsv, .parquet or .tmx.
+        table: The pairs, in the order to be written.
+        texts: The two files that the line numbers are of.
+        langs: Their languages.
+        origin: Model and text checksums and every setting.
+    """
+    sides = [_sentences(text, lines) for text, lines in zip(texts, (table.src_lines, table.tgt_lines), strict=True)]
+    writers = {".tsv": _tsv, ".parquet": _parquet, ".tmx": _tmx}
+    write_bytes(path, writers[path.suffix](table, sides, langs, {name: str(value) for name, value in origin.items()}))
+    write_json(path.with_name(f"{path.name}.json"), dict(origin))
+
+
+def _sentences(path: Path, lines: Ids) -> list[str]:
+    """The sentences of some lines, from 1, in the order of the lines given."""
+    wanted, places = np.unique(lines - 1, return_inverse=True)
+    found = list(lines_at(path, wanted.tolist()))
+    return [found[place] for place in places.tolist()]
+
+
+def _rows(table: PairTable) -> Iterator[tuple[float, float, float, int, int]]:
+    columns = (table.scores, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
+    return zip(*(column.tolist() for column in columns), strict=True)
+
+
+def _tsv(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+    stream = io.StringIO()
+    stream.write("\t".join(COLUMNS) + "\n")
+    for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
+        texts = "\t".join(" ".join(text.split("\t")) for text in (src, tgt))
+        stream.write(f"{score:.6f}\t{texts}\t{a:.6f}\t{b:.6f}\t{i}\t{j}\n")
+    return stream.getvalue().encode()
+
+
+def _parquet(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+    values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
+    arrow = pa.table(dict(zip(COLUMNS, values, strict=True))).replace_schema_metadata(dict(origin))
+    stream = io.BytesIO()
+    pq.write_table(arrow, stream, compression="zstd")
+    return stream.getvalue()
+
+
+def _tmx(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+    stream = io.StringIO()
+    stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n')
+    stream.write(
+        f'<header creationtool="dualmoco" creationtoolversion={quoteattr(origin.get("version", ""))} o-tmf="tsv" '
+        f'segtype="sentence" adminlang="en" srclang={quoteattr(langs[0])} datatype="plaintext">\n'
+    )
+    for name, value in origin.items():
+        stream.write(f"<prop type={quoteattr(name)}>{escape(value)}</prop>\n")
+    stream.write("</header>\n<body>\n")
+    for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
+        props = {"score": f"{score:.6f}", "src_mean": f"{a:.6f}", "tgt_mean": f"{b:.6f}", "src_line": i, "tgt_line": j}
+        stream.write("<tu>" + "".join(f'<prop type="{name}">{value}</prop>' for name, value in props.items()))
+        for lang, text in zip(langs, (src, tgt), strict=True):
+            stream.write(f"<tuv xml:lang={quoteattr(lang)}><seg>{escape(_printable(text))}</seg></tuv>")
+        stream.write("</tu>\n")
+    stream.write("</body>\n</tmx>\n")
+    return stream.getvalue().encode()
+
+
+def _printable(text: str) -> str:
+    """Without the characters that XML cannot hold."""
+    return "".join(character for character in text if character >= " " or character == "\t")

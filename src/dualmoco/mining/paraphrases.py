@@ -1,0 +1,72 @@
+"""Paraphrases within one file: mining of a text against itself: `dualmoco paraphrases`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.version import VERSION
+from dualmoco.embeddings.encode import encode_file
+from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.mining.margins import ScoredPairs, margin_scores
+from dualmoco.mining.mine import MineSettings, Side, find_neighbors
+from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.search.neighbors import PLACES, Neighbors
+
+
+def mine_paraphrases(side: Side, settings: MineSettings, out: Path, work: Path, engine: Engine) -> ScoredPairs:
+    """Finds the sentences of a file that say the same, and writes them as pairs, the earlier line first.
+
+    Args:
+        side: The text; equal lines are one sentence.
+        settings: Model, margin, k; `threshold` is the lowest score to keep.
+        out: The file of pairs.
+        work: Folder for vectors and neighbours.
+        engine: Where it runs.
+
+    Returns:
+        The pairs by falling score.
+
+    Raises:
+        DataError: Fewer than two different sentences.
+    """
+    store = encode_file(side.path, work / "src", settings.encoding(side.lang), engine)
+    if store.count < 2:
+        raise DataError(f"{side.path}: {store.count} sentence; expected at least two that differ")
+    wider = replace(settings, k=settings.k + 1)
+    found, _, recall = find_neighbors([store, store], wider, work, engine)
+    near = without_self(found, settings.k)
+    pairs = paraphrase_pairs(near, settings)
+    means, lines = near.mean.round(PLACES), store.first_lines() + 1
+    table = PairTable(pairs.scores, means[pairs.src], means[pairs.tgt], lines[pairs.src], lines[pairs.tgt])
+    origin = {
+        "tool": "dualmoco paraphrases", "version": VERSION, "pairs": len(pairs), "model": settings.model,
+        "model_sha256": store.key.model_sha256, "backend": store.key.backend, "lang": side.lang,
+        "text_sha256": store.key.text_sha256, "margin": settings.margin.value, "k": settings.k,
+        "threshold": settings.threshold, "approximate_recall": recall,
+    }  # fmt: skip
+    write_pairs(out, table, (side.path, side.path), (side.lang, side.lang), origin)
+    return pairs
+
+
+def without_self(near: Neighbors, k: int) -> Neighbors:
+    """The k nearest other rows, of k + 1 nearest rows that include, but for ties, the row itself."""
+    own = np.arange(len(near.ids))[:, None]
+    others = np.argsort(near.ids == own, axis=1, kind="stable")[:, : min(k, near.ids.shape[1] - 1)]  # itself last
+    return Neighbors(np.take_along_axis(near.ids, others, axis=1), np.take_along_axis(near.scores, others, axis=1))
+
+
+def paraphrase_pairs(near: Neighbors, settings: MineSettings) -> ScoredPairs:
+    """Every neighbour of every row as a pair, once, by falling score."""
+    src = np.repeat(np.arange(len(near.ids)), near.ids.shape[1])
+    tgt, cosines = near.ids.ravel(), near.scores.ravel()
+    scores = margin_scores(cosines, near.mean[src], near.mean[tgt], settings.margin)
+    low, high = np.minimum(src, tgt), np.maximum(src, tgt)
+    _, first = np.unique(low * len(near.ids) + high, return_index=True)
+    low, high, scores = low[first], high[first], scores[first]
+    order = np.lexsort((high, low, -scores))
+    pairs = ScoredPairs(low[order], high[order], scores[order])
+    return pairs if settings.threshold is None else pairs.above(settings.threshold)

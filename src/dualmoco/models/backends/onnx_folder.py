@@ -1,0 +1,120 @@
+"""A folder of `dualmoco export --to onnx`: model.onnx, tokenizer.json, and config.json that says what they are.
+
+The folder needs no dualmoco: `tokenizers` and `onnxruntime` can use it as it is. Its files are held to the checksums in
+config.json, for the graph was compared with the model only when it was made.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from dualmoco.core.errors import ModelError
+from dualmoco.core.storage import file_sha256, write_bytes, write_json
+from dualmoco.core.version import VERSION
+from dualmoco.models.backends.onnx_runtime import OnnxBackend
+from dualmoco.models.backends.tokens import Padding, TokenSource
+
+GRAPH, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
+FORMAT = "dualmoco-onnx-1"
+LIBRARIES = ("onnx", "onnxruntime", "tokenizers", "torch")
+USE = (
+    "batch = tokenizers.Tokenizer.from_file('tokenizer.json').encode_batch(sentences); give input_ids (ids), "
+    "attention_mask and, if listed, token_type_ids (type_ids) as int64 arrays to onnxruntime; put the prompt before "
+    "every sentence; sentence_embedding holds unit vectors"
+)
+
+
+@dataclass(frozen=True)
+class OnnxConfig:
+    """What a folder holds, but for its tokenizer."""
+
+    backend: str
+    lang: str
+    any_language: bool
+    """Whether the model takes text of every language, not only of `lang`."""
+    model: str
+    sha256: str
+    """Of the model it was made from."""
+    pooling: str
+    width: int
+    max_tokens: int | None
+    inputs: tuple[str, ...]
+    padding: Padding
+    prompt: str
+    lowest_cosine: float
+    """With the model itself, on the sentences that back-ends are checked with."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The checksum of each."""
+
+
+def write_onnx_folder(folder: Path, graph: bytes, source: TokenSource, config: OnnxConfig) -> None:
+    """Fills a folder.
+
+    Args:
+        folder: Where to.
+        graph: The network.
+        source: Its tokens.
+        config: What they are; the checksums of files are added.
+    """
+    write_bytes(folder / GRAPH, graph)
+    tokenizer: Tokenizer = Tokenizer.from_str(source.tokenizer.to_str())
+    token = tokenizer.id_to_token(source.padding.token_id) or "[PAD]"
+    tokenizer.enable_padding(
+        direction="left" if source.padding.left else "right",
+        pad_id=source.padding.token_id, pad_type_id=source.padding.type_id, pad_token=token,
+    )  # fmt: skip
+    write_bytes(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode("utf-8"))
+    content = asdict(config) | {
+        "files": {name: file_sha256(folder / name) for name in (GRAPH, TOKENIZER)},
+        "versions": {"dualmoco": VERSION, **{name: version(name) for name in LIBRARIES}},
+        "use": USE,
+    }  # fmt: skip
+    write_json(folder / CONFIG, {"format": FORMAT, **content})
+
+
+def is_onnx_folder(folder: Path) -> bool:
+    """Whether a folder was made by `write_onnx_folder`, as far as its config.json says."""
+    if not (folder / GRAPH).is_file():
+        return False
+    try:
+        return bool(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["format"] == FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def open_onnx_folder(folder: Path, lang: str, threads: int | None = None) -> OnnxBackend:
+    """Opens an exported model.
+
+    Args:
+        folder: Of `write_onnx_folder`.
+        lang: The language that will be encoded.
+        threads: Of onnxruntime.
+
+    Returns:
+        The back-end.
+
+    Raises:
+        ModelError: Another language, or files that are not those that were exported.
+    """
+    content: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    names = OnnxConfig.__dataclass_fields__
+    try:
+        content |= {"padding": Padding(**content["padding"]), "inputs": tuple(content["inputs"])}
+        config = OnnxConfig(**{name: value for name, value in content.items() if name in names})
+        damaged = [name for name, known in config.files.items() if file_sha256(folder / name) != known]
+    except (OSError, TypeError, KeyError) as error:
+        raise ModelError(f"{folder}: an export that is not whole ({error}); export the model again") from None
+    if damaged or set(config.files) != {GRAPH, TOKENIZER}:
+        raise ModelError(f"{folder}: {', '.join(damaged) or CONFIG} changed since the export; export the model again")
+    if lang != config.lang and not config.any_language:
+        raise ModelError(f"{folder}: has no language {lang!r}; expected {config.lang}: export the model for {lang} too")
+    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.no_padding()
+    source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt)
+    return OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, config.sha256, threads)

@@ -1,0 +1,1 @@
+"""Encoders made by others: averaged word vectors, vectors made elsewhere, installed packages."""

@@ -1,0 +1,175 @@
+"""Word vectors as files: GloVe's and word2vec's text, fastText's `.vec`, packed or not, or an array beside its words.
+
+Gives `wordvectors.py` a table: the words, each with the number of its row, and the rows (V, D).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import Vectors, check_vectors
+from dualmoco.data.text import read_lines
+from dualmoco.models.baselines.arrayfile import map_array
+
+BLOCK_LINES = 4096
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WordTable:
+    """Words and their vectors."""
+
+    rows: dict[str, int]
+    """The row of each word."""
+    vectors: Vectors
+    """Shape (V, D)."""
+    files: tuple[Path, ...]
+    """What they were read from."""
+
+
+def read_word_table(path: Path) -> WordTable:
+    """Reads word vectors.
+
+    Args:
+        path: A text file with a word and its numbers on each line, packed or not, with or without a first line that
+            gives count and width; or a `.npy` file with its words in a `.txt` or `.parquet` file of the same stem.
+
+    Returns:
+        The table; of a word that comes twice the first vector counts.
+
+    Raises:
+        DataError: A file that is missing, empty or damaged, another width than that of the first line, or a value that
+            is no finite number, with the number of the line.
+    """
+    if path.suffix == ".npy":
+        beside = [path.with_suffix(ending) for ending in (".txt", ".parquet")]
+        found = [file for file in beside if file.is_file()]
+        if not found:
+            raise DataError(f"{path}: no words beside it; expected {beside[0].name}, one a line, or {beside[1].name}")
+        return read_array(path, found[0])
+    return _read_text(path)
+
+
+def read_array(vectors: Path, words: Path) -> WordTable:
+    """Reads word vectors kept as an array.
+
+    Args:
+        vectors: A `.npy` file of shape (V, D).
+        words: A text file with one word a line, or a `.parquet` file with the words in its first column.
+
+    Returns:
+        The table.
+
+    Raises:
+        DataError: A file that is missing or damaged, or another number of words than of vectors.
+    """
+    rows: dict[str, int] = {}
+    count = 0
+    for count, word in enumerate(_read_column(words) if words.suffix == ".parquet" else read_lines(words), start=1):
+        rows.setdefault(word, count - 1)
+    table = map_array(vectors)
+    if len(table) != count or not count:
+        raise DataError(f"{vectors}: {len(table):,} vectors for the {count:,} words of {words.name}; expected as many")
+    return WordTable(rows, check_vectors(table, count, str(vectors)), (vectors, words))
+
+
+def _read_column(path: Path) -> list[str]:
+    try:
+        file = pq.ParquetFile(path)
+        return [str(word) for word in file.read(columns=file.schema_arrow.names[:1]).column(0).to_pylist()]
+    except (OSError, pa.ArrowInvalid, IndexError) as error:
+        raise DataError(f"{path}: cannot be read as Parquet: {error}; expected words in the first column") from None
+
+
+def _read_text(path: Path) -> WordTable:
+    lines = enumerate(read_lines(path), start=1)
+    number, first = next(lines, (0, ""))
+    fields = first.rstrip(" ").split(" ")
+    promised = int(fields[0]) if len(fields) == 2 and all(field.isdecimal() for field in fields) else None
+    width = len(fields) - 1 if promised is None else int(fields[1])
+    if width < 1:
+        raise DataError(f"{path}: no word vectors on the first line; expected a word and its numbers on every line")
+    words: dict[str, int] = {}
+    table: Vectors = np.empty((0, width), dtype=np.float32)
+    count = 0
+    for block in _blocks(lines if promised is not None else chain([(number, first)], lines)):
+        names, numbers = zip(*(_cut(path, at, line, width) for at, line in block), strict=True)
+        _put(table, count, _parse(path, [at for at, _ in block], numbers, width))
+        for name in names:
+            words.setdefault(name, count)
+            count += 1
+    if not count:
+        raise DataError(f"{path}: holds no word; expected a word and its numbers on every line")
+    if promised is not None and promised != count:
+        logger.warning("%s: its first line promises %s words, %s were read", path, f"{promised:,}", f"{count:,}")
+    table.resize((count, width), refcheck=False)
+    return WordTable(words, table, (path,))
+
+
+def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
+    """Some thousand numbered lines at a time, without empty ones."""
+    block = []
+    for number, line in lines:
+        if line := line.rstrip(" "):
+            block.append((number, line))
+        if len(block) == BLOCK_LINES:
+            yield block
+            block = []
+    if block:
+        yield block
+
+
+def _cut(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
+    """A line's word, which may hold spaces, and its numbers, still as one text."""
+    if line.count(" ") == width:
+        word, _, numbers = line.partition(" ")
+        return word, numbers
+    word, *fields = line.rsplit(" ", width)
+    if len(fields) < width or _is_number(word.rpartition(" ")[2]):
+        found = len(line.split(" ")) - 1
+        raise DataError(f"{path}:{number}: {found} numbers; expected a word and {width}, as on the first line")
+    return word, " ".join(fields)
+
+
+def _parse(path: Path, places: list[int], numbers: tuple[str, ...], width: int) -> Vectors:
+    """The vectors (n, D) of a block of lines."""
+    try:
+        values = pc.split_pattern(pa.array(numbers), " ").flatten().cast(pa.float32()).to_numpy()
+    except pa.ArrowInvalid:
+        place, field = next(
+            (at, field) for at, text in zip(places, numbers, strict=True) for field in text.split(" ")
+            if not _is_number(field)
+        )  # fmt: skip
+        raise DataError(f"{path}:{place}: {field!r} is not a number; expected a word and {width} numbers") from None
+    vectors: Vectors = values.reshape(len(places), width)
+    bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
+    if len(bad):
+        raise DataError(f"{path}:{places[bad[0]]}: holds NaN or infinity; expected finite numbers")
+    return vectors
+
+
+def _is_number(field: str) -> bool:
+    """Whether the reader of `_parse` takes a field."""
+    try:
+        pa.scalar(field).cast(pa.float32())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _put(table: Vectors, start: int, block: Vectors) -> None:
+    """Writes a block's rows, for which the table grows in place, a quarter at a time, if it has to."""
+    end = start + len(block)
+    if end > len(table):
+        table.resize((max(end, len(table) * 5 // 4), table.shape[1]), refcheck=False)
+    table[start:end] = block

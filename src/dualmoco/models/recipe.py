@@ -1,0 +1,41 @@
+"""How a recipe describes the encoder of one language."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Where an encoder comes from."""
+
+    pretrained = "pretrained"  # a Hugging Face or sentence-transformers folder or hub name
+    bert = "bert"  # a small BERT from scratch, its tokenizer trained on the corpus
+    static = "static"  # an average of token embeddings, its tokenizer trained on the corpus
+    shared = "shared"  # target side only: the source encoder serves both languages
+
+
+class PoolingMode(StrEnum):
+    """How token vectors become one sentence vector."""
+
+    mean = "mean"
+    max = "max"
+    cls = "cls"
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """One language's encoder."""
+
+    lang: str = ""  # the name of the language in the saved model, such as en
+    kind: Kind = Kind.pretrained
+    name: str = ""  # pretrained: folder or hub name
+    pooling: PoolingMode = PoolingMode.mean
+    projection: int = 0  # width of a linear layer after pooling; 0: none, so both encoders must have one width
+    dropout: float = 0.1  # of every dropout layer; static: of the averaged vector
+    max_tokens: int = 128  # longer sentences are cut
+    width: int = 256  # bert, static: width of a token vector
+    layers: int = 4  # bert
+    heads: int = 4  # bert
+    vocab_size: int = 16_000  # bert, static: entries of the trained tokenizer
+    max_piece_length: int = 16  # bert, static: characters in one entry; 4 suits Chinese

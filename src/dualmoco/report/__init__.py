@@ -1,1 +1,0 @@
-"""An evaluation for people: tables, Markdown, one HTML page."""

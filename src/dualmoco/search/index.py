@@ -1,0 +1,181 @@
+"""An index in use: sentences of any of the model's languages in, the nearest sentences of the index out.
+
+Shapes: q queries, n rows, D width, k neighbours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.core.errors import ConfigError, DataError, ModelError
+from dualmoco.core.vectors import Ids, Vectors, check_vectors
+from dualmoco.data.characters import normalize
+from dualmoco.models.backend import Backend, open_backend
+from dualmoco.search.build import check_model, map_vectors
+from dualmoco.search.inverted import InvertedLists
+from dualmoco.search.manifest import IndexManifest, part_folder, read_index_manifest
+from dualmoco.search.neighbors import Neighbors, nearest
+from dualmoco.search.part import IndexPart, check_file
+
+logger = logging.getLogger(__name__)
+
+QUERIES_AT_ONCE = 64
+EQUAL_ONES = 5  # sentences equal to the query that are reckoned with at first
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A sentence that was found."""
+
+    score: float
+    """Cosine with the query."""
+    text: str
+    lang: str
+    part: str
+    """Name of the file it came from."""
+    line: int
+    """Where it first stands in that file, from 1."""
+
+
+class Index:
+    """A folder of `dualmoco search build`, opened."""
+
+    def __init__(self, folder: Path, manifest: IndexManifest, model: str) -> None:
+        self.folder, self.manifest, self.model = folder, manifest, model
+        self.parts = [IndexPart(part_folder(folder, number), record) for number, record in enumerate(manifest.parts)]
+        self.starts = np.cumsum([0, *(record.rows for record in manifest.parts)])  # first row of each part, and the end
+        self.vectors = map_vectors(self.parts)
+        lists = manifest.lists
+        self.lists = InvertedLists.load(folder / lists.file, self.vectors) if lists else None
+        self.backends: dict[str, Backend] = {}
+
+    @classmethod
+    def open(cls, folder: str | Path, model: str | None = None, *, check: bool = True) -> Index:
+        """Opens an index.
+
+        Args:
+            folder: Of `dualmoco search build`.
+            model: Where its model is now, if it was moved.
+            check: Whether to compare every file with its checksum, which reads all of them once.
+
+        Returns:
+            The index.
+
+        Raises:
+            ConfigError: It needs FAISS, which is not installed.
+            DataError: Not an index, or a damaged one.
+        """
+        path = Path(folder)
+        manifest = read_index_manifest(path)
+        index = cls(path, manifest, model or manifest.model)
+        if check:
+            for part in index.parts:
+                part.check()
+            if manifest.lists:
+                check_file(path / manifest.lists.file, manifest.lists.sha256)
+        return index
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    def search(
+        self, texts: str | Sequence[str], *, lang: str, k: int = 5, within: str | None = None,
+        exact_match: bool = True, probes: int | None = None,
+    ) -> list[list[Hit]]:  # fmt: skip
+        """Finds the sentences nearest to some others.
+
+        Args:
+            texts: One sentence or several.
+            lang: Their language, one of the model's.
+            k: How many are wanted; fewer are found only if the index has fewer.
+            within: Search only sentences of this language.
+            exact_match: Whether a sentence equal to the query, but for case, width, marks and spaces, may be found.
+            probes: Inverted lists looked at; as measured when the index was built if None.
+
+        Returns:
+            For each query its hits, the nearest first.
+
+        Raises:
+            ConfigError: No text in a query, or a number below 1.
+            DataError: No sentences in the language searched.
+            ModelError: The model lacks the language of the queries, is not there, or is another than the index's.
+        """
+        queries = [texts] if isinstance(texts, str) else list(texts)
+        self._check(queries, k, within, probes)
+        found: list[list[Hit]] = []
+        for start in range(0, len(queries), QUERIES_AT_ONCE):
+            block = queries[start : start + QUERIES_AT_ONCE]
+            found += self._search_block(block, self._encode(block, lang), k, within, exact_match, probes)
+        return found
+
+    def _check(self, queries: Sequence[str], k: int, within: str | None, probes: int | None) -> None:
+        for name, number in (("k", k), ("nprobe", 1 if probes is None else probes)):
+            if number < 1:
+                raise ConfigError(f"{name} {number}; expected at least 1")
+        if not all(query.strip() for query in queries):
+            raise ConfigError("a query without text; expected a sentence")
+        if within is not None and within not in self.manifest.languages:
+            known = ", ".join(self.manifest.languages)
+            raise DataError(f"{self.folder}: holds no sentences in {within!r}; expected one of {known}")
+        if probes is not None and self.lists is None:
+            raise ConfigError("nprobe is for inverted lists, this index is exact; leave it out")
+
+    def _search_block(
+        self, queries: Sequence[str], vectors: Vectors, k: int, within: str | None, exact_match: bool,
+        probes: int | None,
+    ) -> list[list[Hit]]:  # fmt: skip
+        """Hits of a few queries; asks for more where too many are equal to their query."""
+        possible = sum(part.record.rows for part in self._chosen(within))
+        found: list[list[Hit]] = [[] for _ in queries]
+        left, wanted = np.arange(len(queries)), min(k if exact_match else k + EQUAL_ONES, possible)
+        while len(left):
+            near = self._nearest(vectors[left], wanted, within, probes)
+            for place, ids, scores in zip(left.tolist(), near.ids.tolist(), near.scores.tolist(), strict=True):
+                hits = map(self._hit, ids, scores)
+                found[place] = [hit for hit in hits if exact_match or not _equal(hit.text, queries[place])][:k]
+            short = [place for place in left.tolist() if len(found[place]) < k] if wanted < possible else []
+            left, wanted = np.array(short, dtype=np.int64), min(4 * wanted, possible)
+        return found
+
+    def _nearest(self, queries: Vectors, k: int, within: str | None, probes: int | None) -> Neighbors:
+        """Neighbours (q, k) by their rows in the whole index."""
+        parts = self._chosen(within)
+        if self.lists and self.manifest.lists:
+            allowed = None
+            if len(parts) < len(self.parts):
+                flags = [part in parts for part in self.parts]
+                allowed = np.repeat(flags, [part.record.rows for part in self.parts])
+            return self.lists.search(queries, k, probes or self.manifest.lists.probes, allowed)
+        if len(parts) == len(self.parts):
+            return nearest(queries, self.vectors, k)
+        near = nearest(queries, map_vectors(parts), k)
+        ends = np.cumsum([0, *(part.record.rows for part in parts)])
+        owners = np.searchsorted(ends, near.ids, side="right") - 1
+        firsts: Ids = np.array([self.starts[self.parts.index(part)] for part in parts])
+        return Neighbors(near.ids - ends[owners] + firsts[owners], near.scores)
+
+    def _chosen(self, within: str | None) -> list[IndexPart]:
+        return [part for part in self.parts if within in (None, part.record.lang)]
+
+    def _hit(self, row: int, score: float) -> Hit:
+        number = int(np.searchsorted(self.starts, row, side="right")) - 1
+        part, place = self.parts[number], row - int(self.starts[number])
+        return Hit(score, part.text(place), part.record.lang, part.record.name, int(part.lines[place]) + 1)
+
+    def _encode(self, texts: Sequence[str], lang: str) -> Vectors:
+        if lang not in self.backends:
+            if Path(self.model).is_absolute() and not Path(self.model).exists():
+                raise ModelError(f"{self.model}: the model of {self.folder} is not there; give its folder with --model")
+            backend = open_backend(self.model, lang, self.manifest.backend)
+            check_model(self.model, backend.sha256, self.manifest)
+            self.backends[lang] = backend
+        return check_vectors(self.backends[lang].encode(list(texts)), len(texts), "queries", self.vectors.width)
+
+
+def _equal(text: str, query: str) -> bool:
+    return normalize(text) == normalize(query)

@@ -1,0 +1,226 @@
+"""Exact nearest neighbours among unit vectors, in both directions from one pass over similarity tiles.
+
+Takes two arrays, gives `Neighbors` to `mining.py` and `evaluation/`. Tiles are scored in single precision and keep a
+few candidates more than asked for; those are scored again in double precision, so that results do not depend on the
+size of the tiles. Shapes: n sources, m targets, D width, k neighbours, c = k + SPARE candidates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
+
+SPARE = 2
+TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
+PLACES = 6  # decimal places of a similarity; beyond them the lower row number comes first
+RESCORED_ROWS = 1024
+KEYS_AT_ONCE = 16_384
+UNSURE_ROWS = 256
+PAIRS_AT_ONCE = 32_768
+UNSEEN = -2.0  # below every cosine
+Tell = Callable[[int], object]
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """The k nearest rows of the other side for every row of this one, the nearest first."""
+
+    ids: Ids  # (n, k)
+    scores: Floats  # (n, k) cosines, rounded to PLACES
+
+    @property
+    def mean(self) -> Floats:
+        """The average cosine of a row's neighbours, shape (n,)."""
+        means: Floats = self.scores.mean(axis=1)
+        return means
+
+
+class Candidates:
+    """The c best rows of the other side seen so far for each of n rows, in no guaranteed order among equals."""
+
+    def __init__(self, scores: Tensor, ids: Tensor) -> None:
+        self.scores, self.ids = scores, ids  # (n, c), scores falling
+
+    @classmethod
+    def empty(cls, rows: int, kept: int) -> Candidates:
+        """None seen yet."""
+        return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
+
+    def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
+        """Takes a tile of similarities of some rows with some of the others.
+
+        Most rows find nothing better in a tile than they have: only those that do are sorted.
+
+        Args:
+            rows: Which rows the tile is of, shape (r,).
+            scores: The tile, (r, o) or (o, r).
+            ids: Numbers of the others, shape (o,).
+            axis: Of the tile, along which the rows lie.
+        """
+        across = 1 - axis
+        improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
+        if len(improved):
+            kept = min(self.scores.shape[1], len(ids))
+            best, places = scores.index_select(axis, improved).topk(kept, dim=across)
+            if axis:
+                best, places = best.T, places.T
+            self._keep(rows[improved], best, ids[places])
+
+    def merge(self, other: Candidates) -> None:
+        """Takes the candidates of the same rows among other rows of the other side."""
+        self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
+
+    def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
+        scores = torch.cat([self.scores.index_select(0, rows), scores], dim=1)
+        ids = torch.cat([self.ids.index_select(0, rows), ids], dim=1)
+        best, order = scores.topk(self.scores.shape[1], dim=1)
+        self.scores.index_copy_(0, rows, best)
+        self.ids.index_copy_(0, rows, ids.gather(1, order))
+
+
+def nearest_both_ways(
+    src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+) -> tuple[Neighbors, Neighbors]:
+    """Neighbours of every source among the targets and of every target among the sources.
+
+    Args:
+        src: Unit vectors (n, D), in memory or on disk.
+        tgt: Unit vectors (m, D).
+        k: How many neighbours; fewer where the other side has fewer rows.
+        tile: Rows and columns scored at once; changes speed, never the result.
+        tell: Is told how many sources are done, after each block of them.
+
+    Returns:
+        Neighbours of the sources, (n, k), and of the targets, (m, k).
+    """
+    forward, backward = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, tell=tell)
+    return rerank(forward, src, tgt, k), rerank(backward, tgt, src, k)
+
+
+def nearest(
+    queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+) -> Neighbors:
+    """Neighbours of every query among the keys; arguments as in `nearest_both_ways`."""
+    best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
+    everything = slice(0, len(queries)), slice(0, len(keys))
+    for rows, columns, scores in _tiles(queries, keys, *everything, tile, tell):
+        best.offer(rows, scores, columns)
+    return rerank(best, queries, keys, k)
+
+
+def scan(
+    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, *, tile: tuple[int, int] = TILE,
+    tell: Tell | None = None,
+) -> tuple[Candidates, Candidates]:  # fmt: skip
+    """Candidates from one block of sources against one of targets; blocks can be scanned anywhere and merged.
+
+    Args:
+        src: Unit vectors (n, D).
+        tgt: Unit vectors (m, D).
+        rows: The block of sources.
+        columns: The block of targets.
+        k: How many neighbours are wanted in the end.
+        tile: Rows and columns scored at once.
+        tell: Is told how many sources are done.
+
+    Returns:
+        Candidates of the block's sources among its targets, and of its targets among its sources.
+    """
+    forward = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
+    backward = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
+    for above, across, scores in _tiles(src, tgt, rows, columns, tile, tell):
+        forward.offer(above - rows.start, scores, across)
+        backward.offer(across - columns.start, scores, above, axis=1)
+    return forward, backward
+
+
+def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int, *, exact: bool = True) -> Neighbors:
+    """Scores candidates in double precision and orders them by score, then by number.
+
+    Args:
+        candidates: Of every query, among all keys.
+        queries: Unit vectors (n, D).
+        keys: Unit vectors (m, D).
+        k: How many neighbours to keep.
+        exact: Whether to search a row anew where the last candidate kept is so close that another might be among the k.
+
+    Returns:
+        The k nearest keys of every query.
+    """
+    k = min(k, len(keys))
+    ids, rough = candidates.ids.numpy(), candidates.scores.numpy()
+    scores = np.empty(ids.shape, dtype=np.float64)
+    for start in range(0, len(ids), RESCORED_ROWS):
+        rows = slice(start, start + RESCORED_ROWS)
+        scores[rows] = np.einsum("nd,ncd->nc", queries[rows], keys[ids[rows]], dtype=np.float64)
+    scores = np.where(rough > UNSEEN, scores.round(PLACES), -np.inf)
+    order = np.lexsort((ids, -scores), axis=1)[:, :k]
+    found = Neighbors(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
+    if exact and ids.shape[1] < len(keys):
+        floor = found.scores[:, -1] - _tolerance(queries.shape[1])
+        unsure = np.flatnonzero(rough[:, -1] >= floor)
+        for start in range(0, len(unsure), UNSURE_ROWS):
+            rows_again = unsure[start : start + UNSURE_ROWS]
+            found.ids[rows_again], found.scores[rows_again] = _search_exactly(
+                queries[rows_again], keys, k, floor[rows_again]
+            )
+    return found
+
+
+def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -> tuple[Ids, Floats]:
+    """Neighbours of a few queries (q, D) among all keys that may score above each one's floor."""
+    rows, ids, scores = [], [], []
+    for start in range(0, len(keys), KEYS_AT_ONCE):
+        block = keys[start : start + KEYS_AT_ONCE]
+        rough = torch.mm(as_tensor(queries), as_tensor(block).T).numpy()  # (q, block)
+        row, key = np.nonzero(rough >= floor[:, None])
+        rows.append(row)
+        ids.append(key + start)
+        scores.append(_rescored(queries, block, row, key))
+    row, key, score = np.concatenate(rows), np.concatenate(ids), np.concatenate(scores)
+    order = np.lexsort((key, -score, row))
+    first = np.searchsorted(row[order], np.arange(len(queries)))  # where each query's candidates begin
+    best = order[first[:, None] + np.arange(k)]  # (q, k)
+    return key[best], score[best]
+
+
+def _rescored(queries: Vectors, keys: Vectors, row: Ids, key: Ids) -> Floats:
+    """Cosines of pairs of rows in double precision, rounded."""
+    scores = np.empty(len(row), dtype=np.float64)
+    for start in range(0, len(row), PAIRS_AT_ONCE):
+        part = slice(start, start + PAIRS_AT_ONCE)
+        scores[part] = np.einsum("pd,pd->p", queries[row[part]], keys[key[part]], dtype=np.float64)
+    return scores.round(PLACES)
+
+
+def _tiles(
+    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], tell: Tell | None
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yields numbers of rows and columns, and their similarities (rows, columns), which overwrite those before."""
+    room = torch.empty(tile[0] * tile[1])
+    for top in range(rows.start, rows.stop, tile[0]):
+        queries = as_tensor(src[top : min(top + tile[0], rows.stop)])
+        above = torch.arange(top, top + len(queries))
+        for left in range(columns.start, columns.stop, tile[1]):
+            keys = as_tensor(tgt[left : min(left + tile[1], columns.stop)])
+            scores = room[: len(queries) * len(keys)].view(len(queries), len(keys))
+            torch.mm(queries, keys.T, out=scores)
+            yield above, torch.arange(left, left + len(keys)), scores
+        if tell:
+            tell(len(queries))
+
+
+def _tolerance(width: int) -> float:
+    """More than rounding can change a cosine: of single-precision sums of D products, and to PLACES."""
+    return 2 * width * 2.0**-24 + 10.0**-PLACES
+
+
+def as_tensor(array: Vectors) -> Tensor:
+    """Vectors in single precision as a tensor, without a copy where that is possible."""
+    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))

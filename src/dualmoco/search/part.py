@@ -1,0 +1,133 @@
+"""One text file of an index: its distinct sentences, where they stood, their vectors.
+
+The sentences are copied and encoded from the copy, so nothing depends on the file later. Shapes: n sentences, D width.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.storage import file_sha256, new_file, write_bytes, write_json
+from dualmoco.core.vectors import Ids
+from dualmoco.embeddings.encode import EncodeSettings, encode_file
+from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.lines import lines_at, survey
+from dualmoco.embeddings.store import open_store
+from dualmoco.search.manifest import PartRecord
+
+TEXTS, OFFSETS, LINES, VECTORS, RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """A file to be searched: one sentence a line, and their language."""
+
+    path: Path
+    lang: str
+
+
+class IndexPart:
+    """A part of an index in use, mapped from disk."""
+
+    def __init__(self, folder: Path, record: PartRecord) -> None:
+        self.folder, self.record = folder, record
+        self.store = open_store(folder / VECTORS)
+        try:
+            self.offsets: Ids = np.load(folder / OFFSETS, mmap_mode="r", allow_pickle=False)  # (n + 1,)
+            self.lines: Ids = np.load(folder / LINES, mmap_mode="r", allow_pickle=False)  # (n,)
+            self.bytes = np.memmap(folder / TEXTS, dtype=np.uint8, mode="r")
+        except (OSError, ValueError) as error:
+            raise DataError(f"{folder}: cannot be read ({error}); build the index again") from None
+        if len(self.offsets) != record.rows + 1 or self.store.count != record.rows:
+            raise DataError(f"{folder}: {self.store.count:,} vectors; expected {record.rows:,}: build the index again")
+
+    def text(self, row: int) -> str:
+        """A sentence."""
+        start, stop = self.offsets[row : row + 2].tolist()
+        return self.bytes[start : stop - 1].tobytes().decode("utf-8")
+
+    def check(self) -> None:
+        """Compares every file with its checksum; DataError for the first that differs."""
+        known = {self.folder / name: sha256 for name, sha256 in self.record.files.items()}
+        known |= {self.store.folder / shard.file: shard.sha256 for shard in self.store.shards.values()}
+        for path, sha256 in known.items():
+            check_file(path, sha256)
+
+
+def check_file(path: Path, sha256: str) -> None:
+    """Compares a file with its checksum.
+
+    Args:
+        path: A file of an index.
+        sha256: What its manifest says.
+
+    Raises:
+        DataError: It is gone or damaged.
+    """
+    if not path.is_file():
+        raise DataError(f"{path}: is missing; build the index again")
+    if file_sha256(path) != sha256:
+        raise DataError(f"{path}: is damaged, its checksum is not the manifest's; build the index again")
+
+
+def copy_texts(file: TextFile, folder: Path, settings: EncodeSettings, model_sha256: str) -> PartRecord:
+    """Begins a part: copies the distinct sentences of a file.
+
+    Args:
+        file: What is added.
+        folder: Of the part; an interrupted part of the same file and settings is gone on with, another removed.
+        settings: How it will be encoded.
+        model_sha256: Checksum of the model.
+
+    Returns:
+        What the part is.
+
+    Raises:
+        DataError: A text without sentences or with invalid UTF-8.
+        RunError: The disk is full or not writable.
+    """
+    lines = survey(file.path)
+    made_of = {"text": lines.sha256, "lang": file.lang, "model": model_sha256,
+               "backend": settings.backend, "precision": settings.precision.value}  # fmt: skip
+    if record := _begun(folder, made_of):
+        return record
+    shutil.rmtree(folder, ignore_errors=True)
+    offsets = np.zeros(len(lines.first) + 1, dtype=np.int64)
+    with new_file(folder / TEXTS) as stream:
+        for row, text in enumerate(lines_at(file.path, lines.first.tolist())):
+            offsets[row + 1] = offsets[row] + stream.write(text.encode() + b"\n")
+    if not offsets[-1]:
+        raise DataError(f"{file.path}: changed while it was read; run the command again")
+    _write_array(folder / OFFSETS, offsets)
+    _write_array(folder / LINES, lines.first)
+    files = {name: file_sha256(folder / name) for name in (TEXTS, OFFSETS, LINES)}
+    record = PartRecord(file.path.name, file.lang, lines.sha256, len(lines.first), files)
+    write_json(folder / RECORD, {"made_of": made_of, "record": asdict(record)})
+    return record
+
+
+def encode_part(folder: Path, settings: EncodeSettings) -> None:
+    """Encodes the copied sentences, or those of them that have no vectors yet."""
+    encode_file(folder / TEXTS, folder / VECTORS, settings, LocalEngine())
+
+
+def _begun(folder: Path, made_of: dict[str, str]) -> PartRecord | None:
+    """The record of a part whose sentences were copied already."""
+    try:
+        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        return PartRecord(**content["record"]) if content["made_of"] == made_of else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _write_array(path: Path, array: Ids) -> None:
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    write_bytes(path, stream.getvalue())

@@ -1,0 +1,159 @@
+"""Checkpoints: everything a run needs to go on as if it had never stopped, as safetensors and JSON.
+
+Takes the state of `training.py`, gives it back bit for bit: encoders, momentum encoders, queues, heads, optimiser,
+random number generators of every process, and the progress, of which the data order is a function.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from dualmoco.core.errors import RunError
+from dualmoco.core.storage import new_folder, write_json
+from dualmoco.training.contrast import gather_rows
+
+PREFIX = "step-"
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0  # optimiser steps done
+    seconds: float = 0.0  # spent training, over all sittings
+    best: float = -1.0  # held-out score
+    best_step: int = 0
+    stale: int = 0  # evaluations since then
+
+
+def save_checkpoint(
+    folder: Path, progress: Progress, objective: nn.Module, optimizer: Any, scaler: Any, *, keep: int, signature: str
+) -> None:
+    """Writes a checkpoint and removes the oldest; every process calls it, the first writes.
+
+    Args:
+        folder: Where the run keeps its checkpoints.
+        progress: How far the run has come.
+        objective: The module that holds encoders, momentum encoders and queues.
+        optimizer: Its optimiser.
+        scaler: The gradient scaler of fp16, or None.
+        keep: How many checkpoints stay.
+        signature: Of the settings and the data, compared on resuming.
+
+    Raises:
+        RunError: The disk is full or not writable; older checkpoints are kept.
+    """
+    generators = _gather_generators()
+    if not _is_first_process():
+        return
+    state = optimizer.state_dict()
+    moments = {
+        f"{index}.{name}": torch.as_tensor(value)
+        for index, values in state["state"].items()
+        for name, value in values.items()
+    }
+    with new_folder(folder / f"{PREFIX}{progress.step:08d}") as checkpoint:
+        _save_tensors(module_tensors(objective), checkpoint / "model.safetensors")
+        _save_tensors(moments, checkpoint / "optimizer.safetensors")
+        _save_tensors(generators, checkpoint / "generators.safetensors")
+        write_json(
+            checkpoint / "state.json",
+            {
+                "progress": asdict(progress),
+                "signature": signature,
+                "param_groups": state["param_groups"],
+                "scaler": scaler.state_dict() if scaler else None,
+            },
+        )
+    for old in list_checkpoints(folder)[:-keep]:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def load_checkpoint(
+    checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, rank: int, signature: str
+) -> Progress:
+    """Brings a freshly built run to where a checkpoint was written.
+
+    Args:
+        checkpoint: One of `list_checkpoints`.
+        objective: As in `save_checkpoint`.
+        optimizer: As in `save_checkpoint`.
+        scaler: As in `save_checkpoint`.
+        rank: Of this process.
+        signature: Of this run's settings and data.
+
+    Returns:
+        How far the run had come.
+
+    Raises:
+        RunError: A damaged checkpoint, or one of other settings or data.
+    """
+    try:
+        state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
+        weights, moments, generators = (
+            load_file(checkpoint / f"{name}.safetensors") for name in ("model", "optimizer", "generators")
+        )
+    except (OSError, ValueError, SafetensorError) as error:
+        raise RunError(f"{checkpoint}: damaged ({error}); remove it to go on from the one before") from None
+    if state["signature"] != signature:
+        raise RunError(
+            f"{checkpoint}: written with other settings or training data ({state['signature']}, now {signature}); "
+            "resume with the same ones, or start another run with out=FOLDER"
+        )
+    own = module_tensors(objective)
+    with torch.no_grad():
+        for name, tensor in own.items():
+            tensor.copy_(weights[name])
+    restored: dict[int, dict[str, Tensor]] = {}
+    for key, value in moments.items():
+        index, name = key.split(".", 1)
+        restored.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({"state": restored, "param_groups": state["param_groups"]})
+    if scaler and state["scaler"]:
+        scaler.load_state_dict(state["scaler"])
+    _restore_generators(generators, rank)
+    return Progress(**state["progress"])
+
+
+def list_checkpoints(folder: Path) -> list[Path]:
+    """The complete checkpoints of a run, oldest first."""
+    return sorted(path for path in folder.glob(f"{PREFIX}*") if (path / "state.json").is_file())
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers by name, those shared between two names only once."""
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+
+
+def _gather_generators() -> dict[str, Tensor]:
+    """The states of every process's random number generators: rows by rank."""
+    device = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state()
+    return {name: gather_rows(state[None].to(device)).cpu() for name, state in states.items()}
+
+
+def _restore_generators(states: dict[str, Tensor], rank: int) -> None:
+    """Sets this process's generators; a process the checkpoint does not know keeps its own."""
+    if rank < len(states["cpu"]):
+        torch.set_rng_state(states["cpu"][rank])
+        if "cuda" in states and torch.cuda.is_available():
+            torch.cuda.set_rng_state(states["cuda"][rank])
+
+
+def _is_first_process() -> bool:
+    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0

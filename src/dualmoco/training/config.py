@@ -1,0 +1,224 @@
+"""The settings of a training run: frozen dataclasses, filled from a YAML recipe and `key=value` overrides.
+
+Defaults are the paper's (appendix A and B) where it gives a value. Unknown keys and wrong types are errors.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, cast
+
+from dualmoco.core.errors import ConfigError
+from dualmoco.core.recipes import read_recipe
+from dualmoco.data.recipe import DataConfig
+from dualmoco.models.recipe import EncoderConfig, Kind
+
+
+class ObjectiveName(StrEnum):
+    """What is minimised."""
+
+    dual_moco = "dual-moco"
+    in_batch = "in-batch"
+    distill = "distill"
+    nli = "nli"
+    simcse = "simcse"
+
+
+class MixedPrecision(StrEnum):
+    """Arithmetic of the forward pass; bf16 and fp16 are meant for GPUs."""
+
+    fp32 = "fp32"
+    bf16 = "bf16"
+    fp16 = "fp16"
+
+
+class NliFeatures(StrEnum):
+    """What the NLI classifier sees of two sentence vectors u and v."""
+
+    concat = "concat"  # u, v
+    sbert = "sbert"  # u, v, |u-v|
+    infersent = "infersent"  # u, v, |u-v|, u*v
+
+
+@dataclass(frozen=True)
+class ContrastConfig:
+    """The paper's section 2."""
+
+    queue_size: int = 409_600
+    temperature: float = 0.04
+    learn_temperature: bool = False
+    momentum: float = 0.999  # 0 shares the parameters: the paper's "w/o momentum"
+    momentum_start: float = -1.0  # ramp linearly from here ...
+    momentum_ramp: int = 0  # ... over this many steps; 0: no ramp
+    batch_keys: bool = False  # score against the current batch's keys as well
+    key_dropout: bool = False  # dropout in the momentum encoders
+    margin: float = 0.0  # in-batch only: LaBSE's additive margin
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """AdamW with warm-up and cosine decay."""
+
+    lr: float = 4e-5  # peak
+    warmup_steps: int = 400
+    weight_decay: float = 1e-4
+    clip: float = 10.0  # largest norm of the gradient
+    batch_size: int = 1024  # pairs in one step, over all processes
+    accumulate: int = 1  # parts a process's share of the batch is computed in
+    gradient_checkpointing: bool = False
+    precision: MixedPrecision = MixedPrecision.fp32
+    compile: bool = False  # torch.compile the encoders
+
+
+@dataclass(frozen=True)
+class ScheduleConfig:
+    """How long to train (exactly one of epochs, steps, minutes) and what to do on the way, in steps."""
+
+    epochs: float = 0.0
+    steps: int = 0
+    minutes: float = 0.0
+    evaluate_every: int = 500
+    checkpoint_every: int = 500
+    log_every: int = 10
+    patience: int = 0  # stop after this many evaluations without a better score; 0: never
+    keep: int = 2  # checkpoints
+    tensorboard: bool = False
+
+
+@dataclass(frozen=True)
+class NliConfig:
+    """Natural language inference beside the contrast (appendix B), or alone."""
+
+    train: list[str] = field(default_factory=list)  # SNLI/MNLI jsonl or premise, hypothesis, label TSV; empty: no NLI
+    heldout: int = 2000
+    side: str = "src"  # whose encoder reads it: src or tgt
+    features: NliFeatures = NliFeatures.infersent
+    hidden: int = 256
+    dropout: float = 0.1
+    batch_size: int = 128
+    weight: float = 0.1  # alpha
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """Everything `dualmoco train` needs to know."""
+
+    out: str = ""  # the run folder
+    seed: int = 0
+    objective: ObjectiveName = ObjectiveName.dual_moco
+    teacher: str = ""  # distill: folder or hub name of the model to copy, which reads the source language
+    src: EncoderConfig = field(default_factory=EncoderConfig)
+    tgt: EncoderConfig = field(default_factory=EncoderConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    contrast: ContrastConfig = field(default_factory=ContrastConfig)
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    nli: NliConfig = field(default_factory=NliConfig)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as plain JSON types."""
+        return cast("dict[str, Any]", json.loads(json.dumps(asdict(self))))
+
+    def fingerprint(self) -> str:
+        """A short hash of every setting but the places of the run and of the data."""
+        settings = self.to_dict() | {"out": ""}
+        settings["data"]["root"] = ""
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def load_config(recipe: str | Path, overrides: list[str] | None = None) -> TrainConfig:
+    """Reads a recipe.
+
+    Args:
+        recipe: A YAML file.
+        overrides: Settings such as `contrast.queue_size=8192`, stronger than the recipe.
+
+    Returns:
+        The settings, checked.
+
+    Raises:
+        ConfigError: An unreadable file, an unknown key, a wrong type or a value that makes no sense.
+    """
+    settings = read_recipe(TrainConfig, recipe, overrides)
+    check_config(settings)
+    return settings
+
+
+def check_config(config: TrainConfig) -> None:
+    """Refuses settings that no run can use.
+
+    Args:
+        config: The settings to check.
+
+    Raises:
+        ConfigError: Names the key, its value and what it must be.
+    """
+    contrast, optimizer, schedule, data = config.contrast, config.optimizer, config.schedule, config.data
+    ramped = contrast.momentum_ramp > 0
+    limits = [limit for limit in (schedule.epochs, schedule.steps, schedule.minutes) if limit > 0]
+    rules: list[tuple[str, Any, bool, str]] = [
+        ("out", config.out, bool(config.out), "a folder for the run"),
+        ("src.lang", config.src.lang, bool(config.src.lang), "a language name such as en"),
+        ("tgt.lang", config.tgt.lang, bool(config.tgt.lang), "a language name such as zh"),
+        ("tgt.lang", config.tgt.lang, config.tgt.lang != config.src.lang, "another language than src.lang"),
+        ("src.kind", config.src.kind, config.src.kind != Kind.shared, "pretrained, bert or static"),
+        ("seed", config.seed, config.seed >= 0, "at least 0"),
+        ("contrast.queue_size", contrast.queue_size, contrast.queue_size > 0, "at least 1"),
+        ("contrast.temperature", contrast.temperature, 0 < contrast.temperature < math.inf,
+         "above 0, for example 0.04"),
+        ("contrast.momentum", contrast.momentum, 0 <= contrast.momentum < 1, "from 0 to below 1, for example 0.999"),
+        ("contrast.momentum_start", contrast.momentum_start, not ramped or 0 <= contrast.momentum_start < 1,
+         "from 0 to below 1 when momentum_ramp is set"),
+        ("optimizer.lr", optimizer.lr, optimizer.lr > 0, "above 0"),
+        ("optimizer.warmup_steps", optimizer.warmup_steps, optimizer.warmup_steps >= 0, "at least 0"),
+        ("optimizer.weight_decay", optimizer.weight_decay, optimizer.weight_decay >= 0, "at least 0"),
+        ("optimizer.batch_size", optimizer.batch_size, optimizer.batch_size > 1, "at least 2"),
+        ("optimizer.accumulate", optimizer.accumulate, optimizer.accumulate > 0, "at least 1"),
+        ("optimizer.clip", optimizer.clip, optimizer.clip > 0, "above 0"),
+        ("schedule", limits, len(limits) == 1, "exactly one of epochs, steps and minutes above 0"),
+        ("schedule.evaluate_every", schedule.evaluate_every, schedule.evaluate_every > 0, "at least 1"),
+        ("schedule.checkpoint_every", schedule.checkpoint_every, schedule.checkpoint_every > 0, "at least 1"),
+        ("schedule.log_every", schedule.log_every, schedule.log_every > 0, "at least 1"),
+        ("schedule.keep", schedule.keep, schedule.keep > 0, "at least 1"),
+        ("data.train", data.train, bool(data.train) + bool(data.src_files) + bool(data.prepared) == 1,
+         "TSV files, or src_files and tgt_files, or prepared, and only one of them"),
+        ("data.tgt_files", data.tgt_files, len(data.src_files) == len(data.tgt_files), "as many files as src_files"),
+        ("data.columns", data.columns, len(data.columns) == 2 and min(data.columns) >= 0, "two column numbers from 0"),
+        ("data.heldout", data.heldout, data.heldout > 1, "at least 2"),
+        ("data.bucket", data.bucket, data.bucket > 0, "at least 1"),
+        ("data.max_pairs", data.max_pairs, data.max_pairs >= 0, "at least 0"),
+        ("nli.heldout", config.nli.heldout, config.nli.heldout > 0, "at least 1"),
+        ("nli.batch_size", config.nli.batch_size, config.nli.batch_size > 0, "at least 1"),
+        ("nli.dropout", config.nli.dropout, 0 <= config.nli.dropout < 1, "from 0 to below 1"),
+        ("nli.side", config.nli.side, config.nli.side in ("src", "tgt"), "src or tgt"),
+        ("nli.train", config.nli.train, config.objective != ObjectiveName.nli or bool(config.nli.train),
+         "NLI files when objective is nli"),
+        ("dropout", 0.0, config.objective != ObjectiveName.simcse or config.src.dropout * config.tgt.dropout > 0,
+         "src.dropout and tgt.dropout above 0 when objective is simcse"),
+        ("teacher", config.teacher, config.objective != ObjectiveName.distill or bool(config.teacher),
+         "a model folder or hub name when objective is distill"),
+    ]  # fmt: skip
+    for side, encoder in (("src", config.src), ("tgt", config.tgt)):
+        named = encoder.kind != Kind.pretrained or bool(encoder.name)
+        bert = encoder.kind == Kind.bert
+        rules += [
+            (f"{side}.lang", encoder.lang, encoder.lang not in ("True", "False"), 'a language name; quote it as "no"'),
+            (f"{side}.projection", encoder.projection, encoder.projection >= 0, "at least 0"),
+            (f"{side}.layers", encoder.layers, encoder.layers > 0, "at least 1"),
+            (f"{side}.heads", encoder.heads, not bert or (encoder.heads > 0 and encoder.width % encoder.heads == 0),
+             f"a divisor of {side}.width={encoder.width}"),
+            (f"{side}.max_piece_length", encoder.max_piece_length, encoder.max_piece_length > 1, "at least 2"),
+            (f"{side}.name", encoder.name, named, "a model folder or hub name such as bert-base-uncased"),
+            (f"{side}.dropout", encoder.dropout, 0 <= encoder.dropout < 1, "from 0 to below 1"),
+            (f"{side}.max_tokens", encoder.max_tokens, encoder.max_tokens > 2, "at least 3"),
+            (f"{side}.width", encoder.width, encoder.width > 0, "at least 1"),
+            (f"{side}.vocab_size", encoder.vocab_size, encoder.vocab_size > 10, "at least 11"),
+        ]  # fmt: skip
+    for key, value, holds, expected in rules:
+        if not holds:
+            raise ConfigError(f"{key} is {value!r}; expected {expected}")

@@ -1,0 +1,189 @@
+"""What a training step minimises: dual momentum contrast, and the systems the paper compares it with.
+
+Takes batches from `batching.py`, gives figures (among them the loss) to `training.py`. Every objective has the same
+three calls a step: `begin_step`, `forward` for each piece of the batch, `end_step` after the optimiser.
+
+Shapes: N pairs in a piece of a batch, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as dist_nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from dualmoco.core.errors import ConfigError
+from dualmoco.models.encoder import Encoder
+from dualmoco.training.batching import PairBatch
+from dualmoco.training.config import ContrastConfig
+from dualmoco.training.contrast import DualMomentumContrast, Keys, gather_rows, is_false_negative
+
+Figures = dict[str, Tensor]
+
+
+class Objective(nn.Module):
+    """One way of training two encoders."""
+
+    def begin_step(self, pieces: Sequence[Any]) -> list[Any]:
+        """Prepares a step; what it returns for each piece is handed to `forward`."""
+        return [None] * len(pieces)
+
+    def end_step(self, prepared: Sequence[Any], momentum: float) -> None:
+        """Finishes a step, after the optimiser's."""
+
+    def health(self, batch_size: int) -> dict[str, float]:
+        """Figures of the state between steps of `batch_size` pairs, for the log."""
+        return {}
+
+
+class DualMoco(Objective):
+    """The paper's method: see `contrast.py`."""
+
+    def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
+        super().__init__()
+        self.batch_keys = config.batch_keys
+        self.contrast = DualMomentumContrast(
+            src, tgt, width=src.width, queue_size=config.queue_size, temperature=config.temperature,
+            learn_temperature=config.learn_temperature, key_dropout=config.key_dropout,
+        )  # fmt: skip
+
+    def begin_step(self, pieces: Sequence[PairBatch]) -> list[Keys]:
+        """Encodes the keys of the whole step: they carry no gradient, so pieces see the same as one batch would."""
+        keys = [self.contrast.encode_keys(piece.src, piece.tgt, piece.src_ids, piece.tgt_ids) for piece in pieces]
+        if self.batch_keys:
+            self._enqueue(keys)
+        return keys
+
+    def forward(self, batch: PairBatch, keys: Keys) -> Figures:
+        """Both directions of equation 2 for one piece."""
+        return dict(vars(self.contrast(batch.src, batch.tgt, keys)))
+
+    def end_step(self, prepared: Sequence[Keys], momentum: float) -> None:
+        """Enqueues the keys unless they were before, and moves the momentum encoders."""
+        if not self.batch_keys:
+            self._enqueue(prepared)
+        self.contrast.update_momentum(momentum)
+
+    def health(self, batch_size: int) -> dict[str, float]:
+        """How full the queues are and how many steps ago their oldest row came."""
+        filled = len(self.contrast.src_queue)
+        return {
+            "queue_fill": filled / len(self.contrast.src_queue.vectors),
+            "queue_age": filled / batch_size,
+            "temperature": float(self.contrast.log_temperature.exp()),
+        }
+
+    def _enqueue(self, keys: Sequence[Keys]) -> None:
+        joined = (torch.cat([getattr(piece, name) for piece in keys]) for name in ("src", "tgt", "ids"))
+        self.contrast.enqueue(Keys(*joined))
+
+
+class InBatch(Objective):
+    """Translation ranking against the other pairs of the batch, both ways, with LaBSE's additive margin."""
+
+    def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
+        super().__init__()
+        self.src_encoder, self.tgt_encoder = src, tgt
+        self.temperature, self.margin = config.temperature, config.margin
+
+    def forward(self, batch: PairBatch, prepared: None) -> Figures:
+        """Cross-entropy over the pairs of one piece, on all processes together."""
+        src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
+        src_ids, tgt_ids = batch.src_ids, batch.tgt_ids
+        forward = rank_translations(src, tgt, src_ids, tgt_ids, temperature=self.temperature, margin=self.margin)
+        backward = rank_translations(tgt, src, tgt_ids, src_ids, temperature=self.temperature, margin=self.margin)
+        return {"loss": forward[0] + backward[0], "accuracy": (forward[1] + backward[1]) / 2}
+
+
+def rank_translations(
+    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, *, temperature: float, margin: float = 0.0
+) -> tuple[Tensor, Tensor]:
+    """In-batch InfoNCE with gradients on both sides; keys of all processes are candidates.
+
+    Args:
+        query: Unit vectors of shape (N, D).
+        key: Unit vectors of shape (N, D), row i being the translation of query i.
+        query_ids: Text ids of the queries, shape (N,).
+        key_ids: Text ids of the keys, shape (N,).
+        temperature: Positive.
+        margin: Taken off the positives' scores.
+
+    Returns:
+        The mean loss and the share of queries whose translation is nearest, scalars.
+    """
+    first = _rank() * len(query)
+    ids = torch.stack([query_ids, key_ids], dim=1)  # (N, 2)
+    scores = query @ _gather_with_gradient(key).T  # (N, world * N)
+    labels = torch.arange(first, first + len(query), device=query.device)
+    positive = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, labels[:, None], True)
+    scores = scores - margin * positive
+    false = is_false_negative(ids, gather_rows(ids.flip(1))) & ~positive
+    logits = (scores / temperature).masked_fill(false, float("-inf"))
+    return cross_entropy(logits, labels), (logits.argmax(dim=1) == labels).float().mean()
+
+
+class Distill(Objective):
+    """SBERT-p (Reimers and Gurevych, 2020): both encoders copy a teacher's vectors of the source sentences."""
+
+    def __init__(self, src: Encoder, tgt: Encoder, teacher: Encoder) -> None:
+        super().__init__()
+        if teacher.width != src.width:
+            raise ConfigError(
+                f"the teacher's vectors have width {teacher.width}, the encoders' {src.width}; expected one width: "
+                f"set src.projection={teacher.width} and tgt.projection={teacher.width}"
+            )
+        self.src_encoder, self.tgt_encoder = src, tgt
+        self.teacher = teacher.requires_grad_(False).eval()
+
+    def train(self, mode: bool = True) -> Distill:
+        """Sets training mode; the teacher never trains."""
+        super().train(mode)
+        self.teacher.eval()
+        return self
+
+    def forward(self, batch: PairBatch, prepared: None) -> Figures:
+        """Squared distance of both students' unit vectors from the teacher's, summed over D."""
+        src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
+        with torch.no_grad():
+            features = self.teacher.tokenize(batch.src_texts)
+            goal = self.teacher({name: value.to(src.device) for name, value in features.items()})  # (N, D)
+        loss = (mse_loss(src, goal) + mse_loss(tgt, goal)) * goal.shape[1]
+        labels = torch.arange(len(src), device=src.device)
+        return {"loss": loss, "accuracy": ((src @ tgt.T).argmax(dim=1) == labels).float().mean()}
+
+
+class SimCse(Objective):
+    """Unsupervised SimCSE (Gao et al., 2021) in each language: a sentence against itself under other dropout."""
+
+    def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
+        super().__init__()
+        self.src_encoder, self.tgt_encoder = src, tgt
+        self.temperature = config.temperature
+
+    def forward(self, batch: PairBatch, prepared: None) -> Figures:
+        """Cross-entropy over the sentences of one piece, in both languages."""
+        losses, accuracies = zip(
+            self._views(self.src_encoder, batch.src, batch.src_ids),
+            self._views(self.tgt_encoder, batch.tgt, batch.tgt_ids),
+            strict=True,
+        )
+        return {"loss": torch.stack(losses).sum(), "accuracy": torch.stack(accuracies).mean()}
+
+    def _views(self, encoder: Encoder, features: dict[str, Tensor], ids: Tensor) -> tuple[Tensor, Tensor]:
+        return rank_translations(encoder(features), encoder(features), ids, ids, temperature=self.temperature)
+
+
+def _rank() -> int:
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def _gather_with_gradient(rows: Tensor) -> Tensor:
+    """The rows of every process in the order of their ranks; gradients flow back to the process that made them."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return rows
+    return torch.cat(dist_nn.all_gather(rows))
