@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from dualmoco.models.saved import load_encoders
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
 from benchmarks.tatoeba import tatoeba_accuracy
 from dualmoco.data.pairs import load_pairs
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import Kind
-from dualmoco.models.saved import load_encoders, save_encoders
 from dualmoco.training.batching import PairLoader, Share, order_pairs, prefetch
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.heldout import Heldout

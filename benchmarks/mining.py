@@ -18,16 +18,16 @@ from typing import Any
 import faiss
 import numpy as np
 import torch
+from dualmoco.models.backend import open_backend
 
 from benchmarks.measure import peak_memory, print_machine, print_table, timed
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.pairs import load_pairs
 from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.engines.engine import LocalEngine
 from dualmoco.mining.margins import Margin, best_threshold, margin_scores, select_pairs
 from dualmoco.mining.scanning import probe_stores
-from dualmoco.models.backend import open_backend
 from dualmoco.search.neighbors import Neighbors, nearest, nearest_both_ways
 from dualmoco.training.config import load_config
 

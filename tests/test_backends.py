@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dualmoco.models.backend import open_backend, open_network_backend
+from dualmoco.models.saved import load_encoders
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from sentence_transformers import SentenceTransformer
@@ -18,19 +20,18 @@ from tokenizers import Tokenizer, normalizers, pre_tokenizers
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backend import open_backend, open_network_backend
 from dualmoco.models.backends import static, tokens, wordcache
 from dualmoco.models.backends.agreement import LOWEST_COSINE, SENTENCES, check_agreement
-from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.backends.pytorch import TorchBackend, token_source
 from dualmoco.models.backends.quantization import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
 from dualmoco.models.backends.static import StaticBackend
-from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length, token_source
+from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length
 from dualmoco.models.backends.wordcache import WordCache, splits_at_spaces
 from dualmoco.models.building import build_encoders
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.network import save_encoders
 from dualmoco.models.opening import open_encoder
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import load_encoders, save_encoders
 from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(200, seed=3)

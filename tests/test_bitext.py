@@ -20,12 +20,11 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.data.readers.sentences import read_sentence_pairs
 from dualmoco.data.readers.source import Source
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.engine import Block, Scanning
-from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.engines.engine import LocalEngine
+from dualmoco.mining.blocks import Block, Scanning, make_plan
 from dualmoco.mining.margins import ScoredPairs
 from dualmoco.mining.mine import MineSettings, Side, mine_files
 from dualmoco.mining.paraphrases import without_self
-from dualmoco.mining.plan import make_plan
 from dualmoco.mining.scanning import scan_stores
 from dualmoco.mining.thresholds import calibrate
 from dualmoco.models.model import Model

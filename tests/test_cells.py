@@ -11,7 +11,7 @@ import torch
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.engines.engine import LocalEngine
 from dualmoco.mining.scanning import probe_stores
 from dualmoco.search.cells import Cells, default_cells, scan_cells, turned, union
 from dualmoco.search.neighbors import UNSEEN, Candidates, Neighbors, nearest_both_ways

@@ -16,23 +16,23 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from dualmoco.embeddings.engines.worker import EncodingSetup
+from dualmoco.models.backend import open_backend
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
-from dualmoco.embeddings.encode import EncodeSettings, encode_file
+from dualmoco.embeddings.encode import EncodeSettings, Encoding, encode_file
 from dualmoco.embeddings.engines.cluster import RayEngine
-from dualmoco.embeddings.engines.engine import Block, Encoding, Engine, Scanning
-from dualmoco.embeddings.engines.local import LocalEngine
-from dualmoco.embeddings.engines.pool import FAILURES, IN_HAND, Pool
-from dualmoco.embeddings.engines.worker import EncodingSetup, Worker
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine
+from dualmoco.embeddings.engines.pool import FAILURES, IN_HAND, Pool, Worker
 from dualmoco.embeddings.store import Store
+from dualmoco.mining.blocks import Block, Scanning
 from dualmoco.mining.margins import Retrieval
 from dualmoco.mining.mine import MineSettings, Side, mine_files
-from dualmoco.models.backend import open_backend
 from dualmoco.models.building import build_encoders
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
 from dualmoco.search.neighbors import Candidates, Tell
 
 ray: Any = pytest.importorskip("ray")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dualmoco.models.backend import open_backend
 
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError, ModelError
@@ -18,10 +19,9 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision, pack, unpack
 from dualmoco.embeddings.encode import EncodeSettings, encode_file
-from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.engines.engine import LocalEngine
 from dualmoco.embeddings.lines import lines_at, survey
 from dualmoco.embeddings.store import open_store
-from dualmoco.models.backend import open_backend
 
 
 def random_units(count: int, width: int = 16, seed: int = 0) -> Vectors:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from dualmoco.models.saved import load_encoders
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
@@ -26,8 +27,8 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.models.building import build_encoder, build_encoders, load_teacher
 from dualmoco.models.encoder import Encoder, encode_texts
 from dualmoco.models.folder import check_folder
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
-from dualmoco.models.saved import load_encoders, save_encoders
 from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(300, seed=1)

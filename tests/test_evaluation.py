@@ -24,7 +24,7 @@ from dualmoco.evaluation.task import Task
 from dualmoco.evaluation.tasks import TASKS, TaskSettings, build_tasks
 from dualmoco.evaluation.tatoeba import Tatoeba
 from dualmoco.mining.margins import Margin
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest_both_ways
 from testsets import TrigramEncoder, mirrored, sentences, write_all, write_bucc, write_lines, write_sts, write_tatoeba
 

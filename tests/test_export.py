@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from dualmoco.models.backend import open_backend
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
@@ -16,11 +17,10 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backend import open_backend
 from dualmoco.models.building import build_encoders
 from dualmoco.models.export import export_model, is_export
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))
 TEXTS = [*EN[:20], "a", " ".join(EN[:30])]

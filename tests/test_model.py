@@ -14,8 +14,8 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.models.building import build_encoders
 from dualmoco.models.encoder import Encoder, encode_texts
 from dualmoco.models.model import Model
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(200, seed=2), strict=True))
 

@@ -24,10 +24,9 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.models.baselines.packages import open_package
 from dualmoco.models.building import build_encoders
 from dualmoco.models.folder import folder_sha256
-from dualmoco.models.network import NetworkEncoder
-from dualmoco.models.opening import open_encoder
+from dualmoco.models.network import NetworkEncoder, save_encoders
+from dualmoco.models.opening import open_encoder, open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import open_model, save_encoders
 from dualmoco.models.tokenizer import train_tokenizer
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))

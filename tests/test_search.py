@@ -18,12 +18,13 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.storage import locked
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.embeddings.arrays import VectorPrecision
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.model import Model
 from dualmoco.search import build
 from dualmoco.search.build import BuildSettings, add_to_index, build_index
 from dualmoco.search.index import Hit, Index
 from dualmoco.search.manifest import IndexKind, read_index_manifest
-from dualmoco.search.part import TextFile, encode_part
+from dualmoco.search.part import encode_part
 
 PAIRS = list(generate_pairs(300, seed=5))
 ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))

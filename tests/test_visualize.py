@@ -16,8 +16,8 @@ from dualmoco.data.prepare import prepare
 from dualmoco.data.readers.source import Source
 from dualmoco.data.recipe import CorpusConfig, PrepareConfig
 from dualmoco.models.building import build_encoders
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
 
 
 @pytest.fixture(scope="module")

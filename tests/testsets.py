@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
+from dualmoco.models.identity import check_language
 
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.evaluation.sts import SICK_FILES, YEARS
-from dualmoco.models.identity import Identity, check_language
+from dualmoco.models.model import Identity
 
 WIDTH = 64
 

@@ -14,18 +14,23 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "load"]
 
 
-def load(path: str | Path) -> Model:
-    """Opens a trained model.
+def load(name: str | Path, backend: str = "auto", *, pooling: str = "auto", prompt: str = "") -> Model:
+    """Opens a model.
 
     Args:
-        path: A model folder, such as `runs/demo/model`.
+        name: A model or run folder such as `runs/static-cpu`, a hub name, a folder of `dualmoco export`,
+            `package:NAME`, `words:FILE` or `embeddings:FOLDER`.
+        backend: What runs it: auto, torch, static, onnx or onnx-int8.
+        pooling: auto for the model's own; mean, max, cls or first-last to overrule it.
+        prompt: Put before every sentence; empty for the one that the model names, if any.
 
     Returns:
         The model, ready to encode.
 
     Raises:
-        ModelError: Not a model folder, or one with pickled weights or code in it.
+        ConfigError: An unknown back-end or pooling.
+        ModelError: A name that stands for no model, or a model that cannot be loaded safely.
     """
-    from dualmoco.models.model import Model
+    from dualmoco.models.opening import open_model
 
-    return Model.load(path)
+    return open_model(name, backend, pooling=pooling, prompt=prompt)

@@ -12,13 +12,12 @@ import numpy as np
 from dualmoco.core.errors import RunError
 from dualmoco.core.storage import write_text
 from dualmoco.data.pairs import load_pairs
-from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.report.page import as_page
 from dualmoco.evaluation.tasks import TaskSettings, build_tasks
-from dualmoco.mining.mine import Known, MineSettings, Side, mine_files
-from dualmoco.models.model import Model
-from dualmoco.models.opening import open_encoder
+from dualmoco.mining.mine import Known, MineSettings, mine_files
+from dualmoco.models.opening import open_model
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.loop import train
 
@@ -59,7 +58,7 @@ def _search(folder: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_
     """Shows the nearest sentences of some that the model never saw."""
     src, tgt = langs
     _say(f"2. Opening {folder}: nearest of {len(tgt_texts):,} held-out {tgt} sentences for some {src} ones")
-    model = Model.load(folder)
+    model = open_model(folder)
     scores = model.similarity(model.encode(src_texts[:QUERIES], lang=src), model.encode(tgt_texts, lang=tgt))
     for row, query in enumerate(src_texts[:QUERIES]):
         _say(f"\n   {query}")
@@ -71,13 +70,14 @@ def _mine(out: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_texts
     """Hides a third of the held-out pairs among sentences without translation, and mines them back."""
     third = len(src_texts) // 3
     sides = (src_texts[: 2 * third], [*tgt_texts[:third], *tgt_texts[2 * third :]][::-1])
-    files = [Side(out / "texts" / f"{lang}.txt", lang) for lang in langs]
+    files = [TextFile(out / "texts" / f"{lang}.txt", lang) for lang in langs]
     for file, texts in zip(files, sides, strict=True):
         write_text(file.path, "".join(f"{text}\n" for text in texts))
     gold = [(line + 1, len(sides[1]) - line) for line in range(third)]
     _say(f"\n3. Mining {third:,} pairs hidden in {files[0].path} and {files[1].path}, {len(sides[0]):,} lines each")
-    settings = MineSettings(str(out))
-    mined = mine_files(files[0], files[1], settings, out / "pairs.tsv", out / "work", LocalEngine(), Known(gold=gold))
+    mined = mine_files(
+        files[0], files[1], open_model(out), MineSettings(), out / "pairs.tsv", out / "work", known=Known(gold=gold)
+    )
     shutil.rmtree(out / "work")
     rows = [line.split("\t") for line in (out / "pairs.tsv").read_text(encoding="utf-8").splitlines()[1:]]
     found = len({(int(row[5]), int(row[6])) for row in rows} & set(gold))
@@ -99,7 +99,7 @@ def _report(out: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_tex
     gold = [f"{tgt}-{number}\t{src}-{number}\n" for number in range(third)]
     write_text(folder / "bucc2018" / f"{pair}.dev.gold", "".join(gold))
     tasks = build_tasks(["tatoeba", "bucc"], TaskSettings(folder, (pair,)))
-    write_text(out / "report.html", as_page(evaluate(open_encoder(str(out)), tasks)))
+    write_text(out / "report.html", as_page(evaluate(open_model(out), tasks)))
     _say(f"\n4. A report with plots, on held-out sentences of the same generator: {out}/report.html")
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_encoding, check_counts, check_model, open_engine
+from dualmoco.cli.options import add_encoding, check_counts, named_model, open_engine, open_named_model
 from dualmoco.cli.verb import add_verb, print_json
 
 
@@ -31,27 +31,32 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.core.errors import ConfigError
     from dualmoco.embeddings.arrays import VectorPrecision
 
-    model = check_model(parsed)
+    named_model(parsed)
     if parsed.precision not in [choice.value for choice in VectorPrecision]:
         raise ConfigError(f"--precision {parsed.precision}; expected fp32, fp16 or int8")
     check_counts(parsed, "shard_rows")
     engine = open_engine(parsed)
 
     from dualmoco.core.storage import locked
-    from dualmoco.embeddings.encode import EncodeSettings, encode_file
+    from dualmoco.embeddings.encode import StoreForm, encode_file
+    from dualmoco.embeddings.lines import TextFile
 
-    settings = EncodeSettings(model, parsed.lang, parsed.backend, VectorPrecision(parsed.precision), parsed.shard_rows)
+    model = open_named_model(parsed)
+    text, form = (
+        TextFile(Path(parsed.file), parsed.lang),
+        StoreForm(VectorPrecision(parsed.precision), parsed.shard_rows),
+    )
     with locked(Path(parsed.out)):
-        store = encode_file(Path(parsed.file), Path(parsed.out), settings, engine)
+        store = encode_file(text, Path(parsed.out), model, form, engine)
     result = {
-        "out": parsed.out, "lines": len(store.lines), "sentences": store.count, "width": store.width,
+        "out": parsed.out, "lines": len(store.lines), "sentences": store.count, "width": store.dimension,
         "precision": store.key.precision, "shards": len(store.shards), "backend": store.key.backend,
     }  # fmt: skip
     if parsed.json:
         print_json(result)
     else:
         sys.stdout.write(
-            f"{result['sentences']:,} distinct sentences of {result['lines']:,} lines, width {store.width}, "
+            f"{result['sentences']:,} distinct sentences of {result['lines']:,} lines, dimension {store.dimension}, "
             f"{store.key.precision}, in {len(store.shards)} shards: {parsed.out}\n"
         )
     return 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from dualmoco.evaluation.evaluate import Evaluation
     from dualmoco.evaluation.task import Task
-    from dualmoco.models.identity import SentenceEncoder
+    from dualmoco.models.model import Model
 
 STANDARD_OUTPUT = "-"
 
@@ -79,9 +79,9 @@ def run(parsed: argparse.Namespace) -> int:
         write_texts(tasks, Path(parsed.texts))
         return 0
 
-    from dualmoco.models.opening import open_encoder
+    from dualmoco.models.opening import open_model
 
-    evaluation = evaluate_model(parsed, open_encoder(parsed.model, parsed.pooling, prompt=parsed.prompt), tasks)
+    evaluation = evaluate_model(parsed, open_model(parsed.model, pooling=parsed.pooling, prompt=parsed.prompt), tasks)
     show(parsed, evaluation)
     return 0
 
@@ -139,8 +139,8 @@ def write_texts(tasks: list[Task], folder: Path) -> None:
         sys.stdout.write(f"{folder / f'{lang}.txt'}: {len(known):,} sentences; put their vectors into {lang}.npy\n")
 
 
-def evaluate_model(parsed: argparse.Namespace, encoder: SentenceEncoder, tasks: list[Task]) -> Evaluation:
-    """Scores an open encoder with the treatment that was asked for."""
+def evaluate_model(parsed: argparse.Namespace, model: Model, tasks: list[Task]) -> Evaluation:
+    """Scores an open model with the treatment that was asked for."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
@@ -151,7 +151,7 @@ def evaluate_model(parsed: argparse.Namespace, encoder: SentenceEncoder, tasks: 
     lang, equals, name = (parsed.fit or "").partition("=")
     if parsed.fit and (not equals or treatment is None):
         raise ConfigError(f"--fit {parsed.fit}; expected LANG=FILE together with --treatment")
-    return evaluate(encoder, tasks, treatment, Fitting(Path(name), lang) if parsed.fit else None)
+    return evaluate(model, tasks, treatment, Fitting(Path(name), lang) if parsed.fit else None)
 
 
 def show(parsed: argparse.Namespace, evaluation: Evaluation) -> None:

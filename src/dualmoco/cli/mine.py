@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_mining, mine_settings, open_engine, working_in
+from dualmoco.cli.options import add_mining, mine_settings, open_engine, open_named_model, working_in
 from dualmoco.cli.verb import add_verb, print_json
 
 if TYPE_CHECKING:
@@ -52,12 +52,13 @@ def run(parsed: argparse.Namespace) -> int:
     if settings.threshold is not None and (parsed.gold or parsed.planted):
         raise ConfigError("--threshold together with --gold or --planted; expected one of them")
 
-    from dualmoco.mining.mine import Side, mine_files
+    from dualmoco.embeddings.lines import TextFile
+    from dualmoco.mining.mine import mine_files
 
-    src, tgt = Side(Path(parsed.src_file), parsed.src), Side(Path(parsed.tgt_file), parsed.tgt)
-    engine = open_engine(parsed)
+    src, tgt = TextFile(Path(parsed.src_file), parsed.src), TextFile(Path(parsed.tgt_file), parsed.tgt)
+    model, engine = open_named_model(parsed), open_engine(parsed)
     with working_in(parsed, out) as work:
-        mined = mine_files(src, tgt, settings, out, work, engine, known)
+        mined = mine_files(src, tgt, model, settings, out, work, engine, known)
     if parsed.json:
         calibration = asdict(mined.calibration) if mined.calibration else None
         print_json({"out": parsed.out, "pairs": len(mined.pairs), "candidates": mined.candidates,

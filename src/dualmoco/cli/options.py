@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dualmoco.embeddings.engines.engine import Engine
     from dualmoco.mining.mine import MineSettings
+    from dualmoco.models.model import Model
 
 NO_MODEL = (
     "no model named; expected --model FOLDER: train one in minutes with "
@@ -48,7 +49,7 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def check_model(parsed: argparse.Namespace) -> str:
+def named_model(parsed: argparse.Namespace) -> str:
     """The model that was named.
 
     Args:
@@ -67,6 +68,26 @@ def check_model(parsed: argparse.Namespace) -> str:
     return str(parsed.model)
 
 
+def open_named_model(parsed: argparse.Namespace) -> Model:
+    """Opens the model that was named, with the back-end that was named.
+
+    Args:
+        parsed: The command line.
+
+    Returns:
+        The model.
+
+    Raises:
+        ConfigError: None was named, or an unknown back-end.
+        ModelError: A model that cannot be opened.
+    """
+    name = named_model(parsed)
+
+    from dualmoco.models.opening import open_model
+
+    return open_model(name, parsed.backend)
+
+
 def open_engine(parsed: argparse.Namespace) -> Engine:
     """The engine that was named.
 
@@ -82,7 +103,7 @@ def open_engine(parsed: argparse.Namespace) -> Engine:
     from dualmoco.core.errors import ConfigError
 
     if parsed.engine == "local":
-        from dualmoco.embeddings.engines.local import LocalEngine
+        from dualmoco.embeddings.engines.engine import LocalEngine
 
         return LocalEngine()
     if parsed.engine == "ray":
@@ -110,15 +131,15 @@ def mine_settings(parsed: argparse.Namespace) -> MineSettings:
     from dualmoco.mining.mine import MineSettings
     from dualmoco.search.cells import require_faiss
 
+    named_model(parsed)
     check_counts(parsed, "neighbors", "probes", "shard_rows")
     if parsed.approximate:
         require_faiss()
     retrieval = getattr(parsed, "retrieval", Retrieval.max.value)
     try:
         return MineSettings(
-            check_model(parsed), parsed.backend, VectorPrecision(parsed.precision), Margin(parsed.margin),
-            parsed.neighbors, Retrieval(retrieval), parsed.threshold, parsed.approximate, parsed.probes,
-            parse_size(parsed.memory), parsed.shard_rows,
+            VectorPrecision(parsed.precision), Margin(parsed.margin), parsed.neighbors, Retrieval(retrieval),
+            parsed.threshold, parsed.approximate, parsed.probes, parse_size(parsed.memory), parsed.shard_rows,
         )  # fmt: skip
     except ValueError as error:
         choices = {"Precision": VectorPrecision, "Margin": Margin, "Retrieval": Retrieval}

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, mine_settings, open_engine, working_in
+from dualmoco.cli.options import add_mining, mine_settings, open_engine, open_named_model, working_in
 from dualmoco.cli.verb import add_verb, print_json
 
 
@@ -27,15 +27,16 @@ def run(parsed: argparse.Namespace) -> int:
     """Mines one text against itself, and tells what was found."""
     from pathlib import Path
 
-    from dualmoco.mining.mine import Side
+    from dualmoco.embeddings.lines import TextFile
     from dualmoco.mining.output import check_pairs_path
     from dualmoco.mining.paraphrases import mine_paraphrases
 
     out = Path(parsed.out)
     check_pairs_path(out)
-    side, settings, engine = Side(Path(parsed.file), parsed.lang), mine_settings(parsed), open_engine(parsed)
+    settings, text = mine_settings(parsed), TextFile(Path(parsed.file), parsed.lang)
+    model, engine = open_named_model(parsed), open_engine(parsed)
     with working_in(parsed, out) as work:
-        pairs = mine_paraphrases(side, settings, out, work, engine)
+        pairs = mine_paraphrases(text, model, settings, out, work, engine)
     if parsed.json:
         print_json({"out": parsed.out, "pairs": len(pairs)})
     else:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, mine_settings, open_engine, working_in
+from dualmoco.cli.options import add_mining, mine_settings, open_engine, open_named_model, working_in
 from dualmoco.cli.verb import add_verb, print_json
 
 
@@ -47,9 +47,9 @@ def run(parsed: argparse.Namespace) -> int:
     tgt_path = Path(parsed.tgt_file) if parsed.tgt_file else None
     source = Source(Path(parsed.bitext), parsed.src, parsed.tgt, tgt_path=tgt_path)
     pairs = read_sentence_pairs(source, parsed.format)
-    engine = open_engine(parsed)
+    model, engine = open_named_model(parsed), open_engine(parsed)
     with working_in(parsed, out) as work:
-        scored = score_pairs(pairs, (parsed.src, parsed.tgt), settings, out, work, engine)
+        scored = score_pairs(pairs, (parsed.src, parsed.tgt), model, settings, out, work, engine)
     quantiles = np.quantile(scored.scores, [0.05, 0.25, 0.5, 0.75, 0.95]).round(4).tolist()
     if parsed.json:
         print_json({"out": parsed.out, "pairs": scored.pairs, "kept": scored.kept, "quantiles": quantiles})

@@ -8,13 +8,13 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import check_model
+from dualmoco.cli.options import named_model, open_named_model
 from dualmoco.cli.verb import Formatter, add_verb, print_json
 
 if TYPE_CHECKING:
+    from dualmoco.embeddings.lines import TextFile
     from dualmoco.search.index import Hit, Index
     from dualmoco.search.manifest import IndexManifest
-    from dualmoco.search.part import TextFile
 
 BATCH = 64
 READ_AT_ONCE = 65_536
@@ -73,7 +73,9 @@ def add_query(actions: Any) -> None:
     query.add_argument("-k", type=int, default=5, help="sentences found for each")
     query.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
     query.add_argument(
-        "--no-exact-match", action="store_true", help="leave out sentences equal to the query but for case and marks"
+        "--no-exact-match",
+        action="store_true",
+        help="leave out sentences equal to the query but for case and punctuation",
     )
     query.add_argument("--nprobe", type=int, metavar="N", help="inverted lists looked at; as measured if not given")
     query.add_argument("--model", metavar="MODEL", help="where the index's model is now, if it was moved")
@@ -88,18 +90,22 @@ def run_build(parsed: argparse.Namespace) -> int:
 
     from dualmoco.core.errors import ConfigError
 
-    model, files = check_model(parsed), parse_files(parsed.files)
+    named_model(parsed)
+    files = parse_files(parsed.files)
 
     from dualmoco.embeddings.arrays import VectorPrecision
-    from dualmoco.search.build import BuildSettings, build_index
+    from dualmoco.search.build import build_index
     from dualmoco.search.manifest import IndexKind
 
     for option, kind in (("precision", VectorPrecision), ("index", IndexKind)):
         known = [choice.value for choice in kind]
         if getattr(parsed, option) not in known:
             raise ConfigError(f"--{option} {getattr(parsed, option)}; expected one of {', '.join(known)}")
-    settings = BuildSettings(model, IndexKind(parsed.index), VectorPrecision(parsed.precision), parsed.backend)
-    tell(parsed, build_index(Path(parsed.folder), files, settings))
+    made = build_index(
+        Path(parsed.folder), files, open_named_model(parsed), kind=IndexKind(parsed.index),
+        precision=VectorPrecision(parsed.precision),
+    )  # fmt: skip
+    show_index(parsed, made)
     return 0
 
 
@@ -107,17 +113,21 @@ def run_add(parsed: argparse.Namespace) -> int:
     """Adds, and tells what is there now."""
     from pathlib import Path
 
+    from dualmoco.models.opening import open_model
     from dualmoco.search.build import add_to_index
 
-    tell(parsed, add_to_index(Path(parsed.folder), parse_files(parsed.files), parsed.model))
+    model = open_model(parsed.model) if parsed.model else None
+    show_index(parsed, add_to_index(Path(parsed.folder), parse_files(parsed.files), model))
     return 0
 
 
 def run_query(parsed: argparse.Namespace) -> int:
     """Answers queries from the command line, or from standard input as they come."""
+    from dualmoco.models.opening import open_model
     from dualmoco.search.index import Index
 
-    index = Index.open(parsed.folder, parsed.model, check=not parsed.no_check)
+    model = open_model(parsed.model) if parsed.model else None
+    index = Index.open(parsed.folder, model, check=not parsed.no_check)
     for texts in [parsed.texts] if parsed.texts else read_queries(sys.stdin.fileno()):
         answer(parsed, index, texts)
     return 0
@@ -138,7 +148,7 @@ def parse_files(words: list[str]) -> list[TextFile]:
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.search.part import TextFile
+    from dualmoco.embeddings.lines import TextFile
 
     files = []
     for word in words:
@@ -149,7 +159,7 @@ def parse_files(words: list[str]) -> list[TextFile]:
     return files
 
 
-def tell(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
+def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
     """Writes what an index holds."""
     lists = manifest.lists
     if parsed.json:

@@ -57,17 +57,14 @@ def run(parsed: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from dualmoco.core.vectors import check_vectors, unit_vectors
-    from dualmoco.models.identity import check_language
-    from dualmoco.models.opening import open_encoder
+    from dualmoco.models.opening import open_model
 
-    encoder = open_encoder(parsed.model, parsed.pooling)
+    model = open_model(parsed.model, pooling=parsed.pooling)
     src_texts, tgt_texts = ([pair[side] for pair in pairs] for side in (0, 1))
     for lang in (parsed.src, parsed.tgt):
-        check_language(encoder, lang)
+        model.backend(lang)
     src, tgt = (  # (n, D) each
-        unit_vectors(check_vectors(encoder.encode(texts, lang=lang), len(texts), f"{lang} vectors"))
-        for texts, lang in ((src_texts, parsed.src), (tgt_texts, parsed.tgt))
+        model.encode(texts, lang=lang) for texts, lang in ((src_texts, parsed.src), (tgt_texts, parsed.tgt))
     )
     figure = draw_parallel(src_texts, tgt_texts, src, tgt, languages=(parsed.src, parsed.tgt), seed=parsed.seed)
     save_figure(figure, out)

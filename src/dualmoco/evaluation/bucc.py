@@ -21,7 +21,7 @@ from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Mined, Result
 from dualmoco.mining.margins import Margin, best_threshold, select_pairs
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest_both_ways
 
 DEVELOPMENT = ("training", "dev", "sample")  # splits whose gold may choose the threshold, the largest first
@@ -92,8 +92,8 @@ class Bucc:
         """Mines one split; `threshold` is the one that is best by its own gold."""
         src, tgt = list(dict.fromkeys(split.src)), list(dict.fromkeys(split.tgt))
         vectors = sentences.vectors(src, self.langs[0]), sentences.vectors(tgt, self.langs[1])
-        with counting("mining", len(src)) as tell:
-            near = nearest_both_ways(*vectors, self.settings.k, tell=tell)
+        with counting("mining", len(src)) as progress:
+            near = nearest_both_ways(*vectors, self.settings.k, progress=progress)
         pairs = select_pairs(*near, self.settings.margin)
         src_ids, tgt_ids = _ids_of_single(split.src, split.src_ids), _ids_of_single(split.tgt, split.tgt_ids)
         names = [(src_ids.get(src[i]), tgt_ids.get(tgt[j])) for i, j in zip(pairs.src, pairs.tgt, strict=True)]

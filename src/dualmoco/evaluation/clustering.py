@@ -16,7 +16,7 @@ from dualmoco.data.testfiles import existing, read_table
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 
 RUNS = 10
 BENCHMARK = "STS-B sources"

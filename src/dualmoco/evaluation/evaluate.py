@@ -16,7 +16,7 @@ from dualmoco.evaluation.postprocessing import Treatment
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sentences import Sentences, Texts, distinct_sentences, encode_distinct
 from dualmoco.evaluation.task import Mined, Parallel, Task
-from dualmoco.models.identity import Identity, SentenceEncoder
+from dualmoco.models.model import Identity, Model
 
 logger = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ class Evaluation:
 
 
 def evaluate(
-    encoder: SentenceEncoder, tasks: Sequence[Task], treatment: Treatment | None = None, fitting: Fitting | None = None
+    model: Model, tasks: Sequence[Task], treatment: Treatment | None = None, fitting: Fitting | None = None
 ) -> Evaluation:
-    """Scores an encoder on some tasks.
+    """Scores a model on some tasks.
 
     Args:
-        encoder: Any encoder; it is only asked for vectors.
+        model: Any model; it is only asked for vectors.
         tasks: Test sets, already read.
         treatment: What is done to the vectors before they are compared.
         fitting: Text that the treatment is fitted to; if None, the test sentences, without their labels.
@@ -55,14 +55,14 @@ def evaluate(
         The scores, each signed, and what a report can draw.
 
     Raises:
-        ModelError: The encoder lacks a language.
+        ModelError: The model lacks a language.
         DataError: Vectors that cannot be compared.
     """
     fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if treatment and fitting else []
     wanted = distinct_sentences(task.texts() for task in tasks)
     rows = distinct_sentences([*({lang: list(known) for lang, known in wanted.items()},), *fitted])
-    arrays = encode_distinct(encoder, rows)
-    identity = encoder.identity
+    arrays = encode_distinct(model, rows)
+    identity = model.identity
     if treatment:
         name = _fit(treatment, arrays, fitting, fitted, rows)
         arrays = {lang: treatment.apply(array) for lang, array in arrays.items()}

@@ -16,7 +16,7 @@ from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
 from dualmoco.mining.margins import best_threshold
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest
 
 NEIGHBORS = 20
@@ -67,8 +67,8 @@ class Paraphrases:
         rows = {text: row for row, text in enumerate(texts)}
         gold = closure((rows[a], rows[b]) for label, a, b in self.test if label == 1)
         vectors = sentences.vectors(texts, self.lang)
-        with counting("paraphrases", len(texts)) as tell:
-            near = nearest(vectors, vectors, NEIGHBORS + 1, tell=tell)
+        with counting("paraphrases", len(texts)) as progress:
+            near = nearest(vectors, vectors, NEIGHBORS + 1, progress=progress)
         a, b = np.repeat(np.arange(len(texts)), near.ids.shape[1]), near.ids.ravel()
         low, high = np.minimum(a, b), np.maximum(a, b)
         keys, first = np.unique(low * len(texts) + high, return_index=True)

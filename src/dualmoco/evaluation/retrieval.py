@@ -18,7 +18,7 @@ from dualmoco.evaluation.sample import Hits, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest
 
 TASK = "mteb-bitext-retrieval"

@@ -11,7 +11,7 @@ from typing import Any
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.version import VERSION
 from dualmoco.evaluation.sample import Sample, sample_from_json
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 
 SHOWN = 12  # characters of a checksum in a signature
 

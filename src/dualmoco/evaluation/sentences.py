@@ -9,7 +9,7 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Floats, Vectors, check_vectors, unit_vectors
-from dualmoco.models.identity import SentenceEncoder, check_language
+from dualmoco.models.model import Model
 
 CHUNK = 2048
 Texts = Mapping[str, Iterable[str]]
@@ -48,22 +48,22 @@ def distinct_sentences(wanted: Iterable[Texts]) -> dict[str, dict[str, int]]:
     return rows
 
 
-def encode_distinct(encoder: SentenceEncoder, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
-    """Encodes every distinct sentence once, as the encoder gives it.
+def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
+    """Encodes every distinct sentence once, as the model gives it.
 
     Args:
-        encoder: Any encoder.
+        model: Any model.
         rows: Sentences of each language with their row numbers.
 
     Returns:
         Vectors (n, D) of each language.
 
     Raises:
-        ModelError: The encoder lacks a language.
-        DataError: Vectors with NaN, or of different widths.
+        ModelError: The model lacks a language.
+        DataError: Vectors with NaN, or of different dimensions.
     """
     for lang in rows:
-        check_language(encoder, lang)
+        model.backend(lang)
     total = sum(map(len, rows.values()))
     arrays: dict[str, Vectors] = {}
     width: int | None = None
@@ -74,8 +74,8 @@ def encode_distinct(encoder: SentenceEncoder, rows: Mapping[str, Mapping[str, in
             array: Vectors | None = None
             for start in range(0, len(order), CHUNK):
                 chosen = order[start : start + CHUNK]
-                given = encoder.encode([texts[row] for row in chosen], lang=lang)
-                part = check_vectors(given, len(chosen), f"{encoder.identity.name} ({lang})", width)
+                given = model.encode([texts[row] for row in chosen], lang=lang, normalize=False, progress=False)
+                part = check_vectors(given, len(chosen), f"{model.identity.name} ({lang})", width)
                 width = part.shape[1]
                 if array is None:
                     array = np.empty((len(texts), width), dtype=np.float32)
@@ -87,7 +87,7 @@ def encode_distinct(encoder: SentenceEncoder, rows: Mapping[str, Mapping[str, in
     return arrays
 
 
-def encode_sentences(encoder: SentenceEncoder, wanted: Iterable[Texts]) -> Sentences:
+def encode_sentences(model: Model, wanted: Iterable[Texts]) -> Sentences:
     """Encodes what some tasks ask for; see `encode_distinct`."""
     rows = distinct_sentences(wanted)
-    return Sentences(rows, {lang: unit_vectors(array) for lang, array in encode_distinct(encoder, rows).items()})
+    return Sentences(rows, {lang: unit_vectors(array) for lang, array in encode_distinct(model, rows).items()})

@@ -20,7 +20,7 @@ from dualmoco.evaluation.sample import Correlation, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 
 LANG = "en"
 YEARS: dict[str, tuple[str, ...]] = {

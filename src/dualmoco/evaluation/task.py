@@ -11,7 +11,7 @@ import numpy as np
 from dualmoco.core.vectors import Floats
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sentences import Sentences
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Parallel, Result
 from dualmoco.mining.margins import Margin, best_candidates
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest_both_ways
 
 XSIM_NEIGHBORS = 4

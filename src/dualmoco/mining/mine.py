@@ -14,13 +14,15 @@ from dualmoco.core.storage import write_text
 from dualmoco.core.version import VERSION
 from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
-from dualmoco.embeddings.encode import EncodeSettings, encode_file
-from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.encode import StoreForm, encode_file
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import SHARD_ROWS, Store
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, select_pairs
 from dualmoco.mining.output import PairTable, write_pairs
 from dualmoco.mining.scanning import GIBIBYTE, probe_stores, scan_stores
 from dualmoco.mining.thresholds import Calibration, calibrate
+from dualmoco.models.model import Model
 from dualmoco.search.neighbors import Neighbors, nearest
 
 logger = logging.getLogger(__name__)
@@ -30,19 +32,9 @@ SAMPLE = 1000  # rows on which recall is measured
 
 
 @dataclass(frozen=True)
-class Side:
-    """A text file in one language."""
-
-    path: Path
-    lang: str
-
-
-@dataclass(frozen=True)
 class MineSettings:
     """How two files are mined."""
 
-    model: str
-    backend: str = "auto"
     precision: VectorPrecision = VectorPrecision.fp32
     margin: Margin = Margin.distance
     k: int = 3
@@ -54,9 +46,10 @@ class MineSettings:
     memory: int = GIBIBYTE
     shard_rows: int = SHARD_ROWS
 
-    def encoding(self, lang: str) -> EncodeSettings:
-        """How a side is encoded."""
-        return EncodeSettings(self.model, lang, self.backend, self.precision, self.shard_rows)
+    @property
+    def form(self) -> StoreForm:
+        """How vectors are stored."""
+        return StoreForm(self.precision, self.shard_rows)
 
 
 @dataclass(frozen=True)
@@ -81,17 +74,19 @@ class Mined:
 
 
 def mine_files(
-    src: Side, tgt: Side, settings: MineSettings, out: Path, work: Path, engine: Engine, known: Known | None = None
-) -> Mined:
+    src: TextFile, tgt: TextFile, model: Model, settings: MineSettings, out: Path, work: Path,
+    engine: Engine | None = None, known: Known | None = None,
+) -> Mined:  # fmt: skip
     """Mines two files and writes the pairs.
 
     Args:
         src: The source text.
         tgt: The target text.
-        settings: Model, margin and the rest.
+        model: What encodes both.
+        settings: Margin, threshold and the rest.
         out: The file of pairs.
-        work: Folder for vectors and neighbours; a run that was interrupted goes on from there.
-        engine: Where it runs.
+        work: Folder for vectors and neighbours; a run that was interrupted is resumed from there.
+        engine: Where it runs; this process if None.
         known: Pairs that choose the threshold.
 
     Returns:
@@ -99,12 +94,12 @@ def mine_files(
 
     Raises:
         DataError: Text that cannot be read or mined, or a work folder of something else.
-        ModelError: A model that cannot be used.
+        ModelError: A model without one of the languages.
     """
-    known = known or Known()
+    known, engine = known or Known(), engine or LocalEngine()
     texts = _plant(src, tgt, known, work)
     stores = [
-        encode_file(text, work / name, settings.encoding(side.lang), engine)
+        encode_file(TextFile(text, side.lang), work / name, model, settings.form, engine)
         for name, text, side in zip(("src", "tgt"), texts, (src, tgt), strict=True)
     ]
     forward, backward, recall = find_neighbors(stores, settings, work, engine)
@@ -119,7 +114,7 @@ def mine_files(
         kept.scores, forward.mean[kept.src].round(6), backward.mean[kept.tgt].round(6),
         stores[0].first_lines()[kept.src] + 1, stores[1].first_lines()[kept.tgt] + 1,
     )  # fmt: skip
-    origin = _origin(stores, settings, threshold, calibration, recall, len(kept))
+    origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept))
     write_pairs(out, table, (texts[0], texts[1]), (src.lang, tgt.lang), origin)
     return Mined(kept, len(pairs), threshold, calibration, recall)
 
@@ -158,7 +153,7 @@ def measured_recall(found: Neighbors, queries: ShardedVectors, keys: ShardedVect
     return sum(hits) / exact.ids.size
 
 
-def _plant(src: Side, tgt: Side, known: Known, work: Path) -> list[Path]:
+def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[Path]:
     """The files themselves, or copies with the planted sentences at their ends."""
     if not known.planted:
         return [src.path, tgt.path]
@@ -192,12 +187,12 @@ def _without_planted(pairs: ScoredPairs, stores: Sequence[Store], count: int) ->
 
 
 def _origin(
-    stores: Sequence[Store], settings: MineSettings, threshold: float | None, calibration: Calibration | None,
-    recall: float | None, pairs: int,
+    stores: Sequence[Store], model: Model, settings: MineSettings, threshold: float | None,
+    calibration: Calibration | None, recall: float | None, pairs: int,
 ) -> Mapping[str, object]:  # fmt: skip
     src, tgt = stores
     return {
-        "tool": "dualmoco mine", "version": VERSION, "pairs": pairs, "model": settings.model,
+        "tool": "dualmoco mine", "version": VERSION, "pairs": pairs, "model": model.identity.name,
         "model_sha256": src.key.model_sha256, "backend": src.key.backend, "precision": src.key.precision,
         "src_lang": src.key.lang, "tgt_lang": tgt.key.lang, "src_text_sha256": src.key.text_sha256,
         "tgt_text_sha256": tgt.key.text_sha256, "src_sentences": src.count, "tgt_sentences": tgt.count,

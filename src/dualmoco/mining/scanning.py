@@ -20,8 +20,8 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.storage import write_bytes
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.engine import Engine, Scanning
-from dualmoco.mining.plan import Plan, make_plan
+from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.mining.blocks import Plan, Scanning, make_plan
 from dualmoco.search.cells import Cells, default_cells, turned, union
 from dualmoco.search.neighbors import UNSEEN, Candidates, Neighbors, nearest, rerank
 
@@ -112,9 +112,10 @@ def _scan(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> _Found:
         row, column = plan.place(block)
         if column not in found.src[row].done or (work.cells is None and row not in found.tgt[column].done):
             left.append(block)
-    with counting("scanning", sum(_length(block.rows) for block in left), " rows") as tell:
-        for block, forward, backward in engine.scan(work, left, tell):
-            row, column = plan.place(block)
+    pieces = {block.number: block for block in left}
+    with counting("scanning", sum(map(work.size, left)), " rows") as progress:
+        for number, (forward, backward) in engine.run(work, pieces.items(), progress):
+            row, column = plan.place(pieces[number])
             found.src[row].add(column, forward)
             if backward:
                 found.tgt[column].add(row, backward)
@@ -157,7 +158,7 @@ class _Run:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self), self.vectors.width
+        return len(self), self.vectors.dimension
 
     def __len__(self) -> int:
         return _length(self.run)
@@ -174,8 +175,8 @@ def _cells(src: ShardedVectors, tgt: ShardedVectors, probes: int, path: Path) ->
     try:
         Cells.load(path)
     except DataError:
-        with counting("finding cells", len(tgt), " rows") as tell:
-            Cells.make(src, tgt, probes, tell).save(path)
+        with counting("finding cells", len(tgt), " rows") as progress:
+            Cells.make(src, tgt, probes, progress).save(path)
     return path
 
 

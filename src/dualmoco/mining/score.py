@@ -13,11 +13,13 @@ from dualmoco.core.storage import write_text
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.core.version import VERSION
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import Store
 from dualmoco.mining.margins import margin_scores
 from dualmoco.mining.mine import MineSettings, find_neighbors
 from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.models.model import Model
 from dualmoco.search.neighbors import PLACES
 
 ROWS_AT_ONCE = 8192
@@ -33,18 +35,19 @@ class Scored:
 
 
 def score_pairs(
-    pairs: Iterable[tuple[str, str]], langs: tuple[str, str], settings: MineSettings, out: Path, work: Path,
-    engine: Engine,
+    pairs: Iterable[tuple[str, str]], langs: tuple[str, str], model: Model, settings: MineSettings, out: Path,
+    work: Path, engine: Engine | None = None,
 ) -> Scored:  # fmt: skip
     """Scores every pair of a bitext against the other sentences of its two sides, and writes those above a threshold.
 
     Args:
         pairs: Source and target sentences.
         langs: Their languages.
-        settings: Model, margin, k; `threshold` is the lowest score to keep.
+        model: What encodes both.
+        settings: Margin, k; `threshold` is the lowest score to keep.
         out: The file of pairs, in the order they came.
         work: Folder for vectors and neighbours.
-        engine: Where it runs.
+        engine: Where it runs; this process if None.
 
     Returns:
         Counts and all scores.
@@ -52,9 +55,10 @@ def score_pairs(
     Raises:
         DataError: No pair, or a pair with an empty side.
     """
+    engine = engine or LocalEngine()
     texts = _write_sides(pairs, work)
     stores = [
-        encode_file(text, work / name, settings.encoding(lang), engine)
+        encode_file(TextFile(text, lang), work / name, model, settings.form, engine)
         for name, text, lang in zip(("src", "tgt"), texts, langs, strict=True)
     ]
     forward, backward, recall = find_neighbors(stores, settings, work, engine)
@@ -66,7 +70,7 @@ def score_pairs(
     table = PairTable(scores[kept], means[0][kept].round(PLACES), means[1][kept].round(PLACES), kept + 1, kept + 1)
     origin = {
         "tool": "dualmoco score", "version": VERSION, "pairs": len(kept), "scored": len(scores),
-        "model": settings.model, "model_sha256": stores[0].key.model_sha256, "backend": stores[0].key.backend,
+        "model": model.identity.name, "model_sha256": stores[0].key.model_sha256, "backend": stores[0].key.backend,
         "src_lang": langs[0], "tgt_lang": langs[1], "src_text_sha256": stores[0].key.text_sha256,
         "tgt_text_sha256": stores[1].key.text_sha256, "margin": settings.margin.value, "k": settings.k,
         "threshold": settings.threshold, "approximate_recall": recall,

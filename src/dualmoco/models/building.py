@@ -14,8 +14,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import ModelError
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.folder import model_folder
+from dualmoco.models.network import open_modules, route_of
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import open_any, route_of
 from dualmoco.models.tokenizer import PAD, train_tokenizer
 
 STATIC_INIT_STD = 0.1
@@ -93,7 +94,7 @@ def load_teacher(name: str, config: EncoderConfig) -> Encoder:
     Raises:
         ModelError: A model that cannot be loaded safely.
     """
-    opened = open_any(name)
+    opened = open_modules(model_folder(name))
     if isinstance(opened, Transformer):
         return _finish(opened, replace(config, projection=0))
     layers = list(opened.children())
@@ -104,7 +105,7 @@ def load_teacher(name: str, config: EncoderConfig) -> Encoder:
 
 def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | StaticEmbedding:
     """The first module of a local or hub model: ours (then the language's route), sentence-transformers' or plain."""
-    opened = open_any(config.name)
+    opened = open_modules(model_folder(config.name))
     first: nn.Module = opened if isinstance(opened, Transformer) else next(opened.children())
     if isinstance(first, Router):
         first = next(route_of(first, config.lang, config.name).children())

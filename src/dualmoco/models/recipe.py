@@ -15,6 +15,10 @@ class Kind(StrEnum):
     shared = "shared"  # target side only: the source encoder serves both languages
 
 
+FIRST_LAST = "first-last"
+"""A pooling for baselines alone: the average of the first and the last layer."""
+
+
 class PoolingMode(StrEnum):
     """How token vectors become one sentence vector."""
 

@@ -1,18 +1,20 @@
-"""Builds an index folder and adds files to it; what is interrupted is gone on with, or leaves the index as it was."""
+"""Builds an index folder and adds files to it; what is interrupted is resumed, or leaves the index as it was."""
 
 from __future__ import annotations
 
 import logging
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from dualmoco.core.errors import DataError, ModelError, RunError
+from dualmoco.core.errors import DataError, RunError
 from dualmoco.core.storage import locked
-from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
-from dualmoco.embeddings.encode import EncodeSettings
-from dualmoco.models.backend import open_backend
+from dualmoco.embeddings.arrays import VectorPrecision
+from dualmoco.embeddings.encode import StoreForm
+from dualmoco.embeddings.lines import TextFile
+from dualmoco.models.model import AUTO, BACKENDS, Model
+from dualmoco.models.opening import open_model
 from dualmoco.search.cells import require_faiss
 from dualmoco.search.inverted import InvertedLists
 from dualmoco.search.manifest import (
@@ -26,30 +28,25 @@ from dualmoco.search.manifest import (
     read_index_manifest,
     write_index_manifest,
 )  # fmt: skip
-from dualmoco.search.part import IndexPart, TextFile, copy_texts, encode_part
+from dualmoco.search.part import IndexPart, check_index_model, copy_texts, encode_part, map_vectors
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class BuildSettings:
-    """How an index is made."""
-
-    model: str
-    kind: IndexKind = IndexKind.exact
-    precision: VectorPrecision = VectorPrecision.fp32
-    backend: str = "auto"
-
-
-def build_index(folder: Path, files: Sequence[TextFile], settings: BuildSettings) -> IndexManifest:
+def build_index(
+    folder: Path, files: Sequence[TextFile], model: Model, *, kind: IndexKind = IndexKind.exact,
+    precision: VectorPrecision = VectorPrecision.fp32,
+) -> IndexManifest:  # fmt: skip
     """Makes an index of some files.
 
-    It is built beside its place and renamed; a build that was interrupted goes on where it stopped.
+    It is built beside its place and renamed; a build that was interrupted is resumed.
 
     Args:
         folder: Where it shall be.
         files: What is searched later.
-        settings: Model and form.
+        model: What encodes them, and the queries later.
+        kind: How it is searched.
+        precision: Of the stored vectors.
 
     Returns:
         What was built.
@@ -57,20 +54,20 @@ def build_index(folder: Path, files: Sequence[TextFile], settings: BuildSettings
     Raises:
         ConfigError: FAISS is needed and not installed.
         DataError: The folder exists, or a file cannot be used.
-        ModelError: A model that cannot be used, or without one of the languages.
+        ModelError: A model without one of the languages.
         RunError: The disk is full or not writable.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder}: exists already; expected a new folder, or use dualmoco search add {folder}")
-    if settings.kind != IndexKind.exact:
+    if kind != IndexKind.exact:
         require_faiss()
     building = building_folder(folder)
     if building.exists():
-        logger.info("%s: going on with an interrupted build", folder)
-    path = Path(settings.model)
-    model = str(path.resolve()) if path.is_dir() else settings.model
-    sha256 = check_languages(model, files, settings.backend)
-    manifest = IndexManifest(model, sha256, settings.backend, settings.precision, settings.kind, ())
+        logger.info("%s: resuming an interrupted build", folder)
+    backend = _check_languages(model, files)
+    name = model.identity.name
+    name = str(Path(name).resolve()) if Path(name).is_dir() else name
+    manifest = IndexManifest(name, model.identity.sha256, backend, precision, kind, ())
     with locked(building):
         manifest = _with_files(building, manifest, files, model)
     try:
@@ -80,13 +77,13 @@ def build_index(folder: Path, files: Sequence[TextFile], settings: BuildSettings
     return manifest
 
 
-def add_to_index(folder: Path, files: Sequence[TextFile], model: str | None = None) -> IndexManifest:
+def add_to_index(folder: Path, files: Sequence[TextFile], model: Model | None = None) -> IndexManifest:
     """Adds files to an index, without encoding again what is there.
 
     Args:
         folder: The index.
         files: What is added.
-        model: Where the index's model is now, if it was moved.
+        model: The index's model, if it was moved or is open already.
 
     Returns:
         The index with the files.
@@ -99,57 +96,31 @@ def add_to_index(folder: Path, files: Sequence[TextFile], model: str | None = No
     read_index_manifest(folder)
     with locked(folder):
         manifest = read_index_manifest(folder)
-        found = model or manifest.model
-        sha256 = check_languages(found, files, manifest.backend)
-        check_model(found, sha256, manifest)
+        found = model or open_model(manifest.model, manifest.backend)
+        _check_languages(found, files)
+        check_index_model(found, manifest)
         return _with_files(folder, manifest, files, found)
 
 
-def check_languages(model: str, files: Sequence[TextFile], backend: str) -> str:
-    """Refuses languages that a model does not have before any work is done; gives the model's checksum."""
-    checksums = [open_backend(model, lang, backend).sha256 for lang in dict.fromkeys(file.lang for file in files)]
-    return str(checksums[0])
+def _check_languages(model: Model, files: Sequence[TextFile]) -> str:
+    """Refuses languages that a model does not have before any work is done; gives the back-end that runs them."""
+    names = [model.backend(lang).name for lang in dict.fromkeys(file.lang for file in files)]
+    return names[0] if len(set(names)) == 1 and names[0] in BACKENDS else AUTO
 
 
-def check_model(model: str, sha256: str, manifest: IndexManifest) -> None:
-    """Refuses a model that did not make an index's vectors.
-
-    Args:
-        model: Its name.
-        sha256: Its checksum.
-        manifest: Of the index.
-
-    Raises:
-        ModelError: Another checksum.
-    """
-    if sha256 != manifest.model_sha256:
-        given, expected = sha256[:12], manifest.model_sha256[:12]
-        raise ModelError(
-            f"{model}: checksum {given}; expected {expected}, the model that made the index ({manifest.model})"
-        )
-
-
-def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
-    """Vectors (n, D) of several parts, one after the other."""
-    shards = [store.folder / shard.file for store in (part.store for part in parts)
-              for _, shard in sorted(store.shards.items())]  # fmt: skip
-    for part in parts:
-        if part.store.missing():
-            raise DataError(f"{part.folder}: vectors are missing; build the index again")
-    return ShardedVectors(shards, parts[0].store.width)
-
-
-def _with_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: str) -> IndexManifest:
+def _with_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: Model) -> IndexManifest:
     """Makes parts of files, then the lists, then the manifest that makes them count."""
-    settings = [EncodeSettings(model, file.lang, manifest.backend, manifest.precision) for file in files]
+    made_with = {
+        "model": manifest.model_sha256, "backend": manifest.backend, "precision": manifest.precision.value
+    }  # fmt: skip
     places = [part_folder(folder, len(manifest.parts) + number) for number in range(len(files))]
     records = list(manifest.parts)
-    for file, place, setting in zip(files, places, settings, strict=True):
-        record = copy_texts(file, place, setting, manifest.model_sha256)
+    for file, place in zip(files, places, strict=True):
+        record = copy_texts(file, place, made_with)
         _check_new(record, file, records, place)
         records.append(record)
-    for place, setting in zip(places, settings, strict=True):
-        encode_part(place, setting)
+    for file, place in zip(files, places, strict=True):
+        encode_part(place, file.lang, model, StoreForm(manifest.precision))
     manifest = replace(manifest, parts=tuple(records))
     if manifest.kind != IndexKind.exact:
         manifest = replace(manifest, lists=_make_lists(folder, manifest))

@@ -2,7 +2,7 @@
 
 Space is cut into cells around centroids of the targets, and every target resides in one. A source visits the few cells
 it is nearest to; cell after cell, visitors are scored against residents as one product of matrices. Shapes: n sources,
-m targets, L cells, p probes (cells that a source visits on average), c candidates, D width.
+m targets, L cells, p probes (cells that a source visits on average), c candidates, D dimension.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from safetensors.numpy import save
 from torch import Tensor
 
 from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.progress import Progress
 from dualmoco.core.storage import write_bytes
 from dualmoco.core.vectors import Ids, VectorRows, Vectors
-from dualmoco.search.neighbors import SPARE, UNSEEN, Candidates, Tell, as_tensor
+from dualmoco.search.neighbors import SPARE, UNSEEN, Candidates, as_tensor
 
 TRAINED_PER_CELL = 40  # rows
 ROUNDS = 10  # of k-means
@@ -62,14 +63,14 @@ class Cells:
     """A cell is visited if its centroid's cosine, divided by that of the nearest centroid, is at least this."""
 
     @classmethod
-    def make(cls, src: VectorRows, tgt: VectorRows, probes: int, tell: Tell) -> Cells:
+    def make(cls, src: VectorRows, tgt: VectorRows, probes: int, progress: Progress) -> Cells:
         """Finds centroids by k-means on a sample, every target's cell, and the reach of the sources.
 
         Args:
             src: Unit vectors (n, D).
             tgt: Unit vectors (m, D).
             probes: How many cells a source shall visit on average: more find more and take longer.
-            tell: Is told how many targets have a cell.
+            progress: Is called with how many targets have a cell.
 
         Returns:
             The cells.
@@ -87,7 +88,7 @@ class Cells:
         for start in range(0, len(tgt), ROWS_AT_ONCE):
             rows = slice(start, min(start + ROWS_AT_ONCE, len(tgt)))
             homes[rows] = cells.search(tgt[rows], 1)[1][:, 0]
-            tell(rows.stop - rows.start)
+            progress(rows.stop - rows.start)
         if probes >= count:
             return cells
         visitors = src[np.sort(np.random.default_rng(0).permutation(len(src))[:REACH_ROWS])]
@@ -134,7 +135,7 @@ class Cells:
 
 def scan_cells(
     src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, cells: Cells, *,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> Candidates:  # fmt: skip
     """Candidates of a block of sources among a block of targets, each from the cells that it visits.
 
@@ -145,7 +146,7 @@ def scan_cells(
         columns: The block of targets.
         k: How many neighbours are wanted in the end.
         cells: Of the targets.
-        tell: Is told how many sources are done.
+        progress: Is called with how many sources are done.
 
     Returns:
         The candidates of the block's sources.
@@ -162,9 +163,9 @@ def scan_cells(
             if len(here) and len(guests):
                 ids, some = torch.from_numpy(here + columns.start), torch.from_numpy(guests)
                 _meet(found, vectors, some, start - rows.start, as_tensor(tgt[ids.numpy()]), ids)
-            if tell:
+            if progress:
                 reached = len(vectors) * cell // len(residents)
-                tell(reached - told)
+                progress(reached - told)
                 told = reached
     return found
 

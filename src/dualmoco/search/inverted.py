@@ -1,6 +1,6 @@
 """Inverted lists of FAISS over the vectors of an index: built, extended, searched; found rows are scored exactly.
 
-How many lists must be looked at is measured, not guessed. Shapes: q queries, n rows, D width, k neighbours, c
+How many lists must be looked at is measured, not guessed. Shapes: q queries, n rows, D dimension, k neighbours, c
 candidates.
 """
 
@@ -59,11 +59,11 @@ class InvertedLists:
             ConfigError: FAISS is not installed, or too few vectors for product codes.
         """
         faiss = require_faiss()
-        count, width = vectors.shape
+        count, dimension = vectors.shape
         if kind == IndexKind.ivfpq and count < CODES:
             raise ConfigError(f"ivfpq with {count:,} sentences; expected at least {CODES}: use exact")
         lists = max(1, min(default_lists(count), count // TRAINED_PER_LIST))
-        index = faiss.index_factory(width, f"IVF{lists},{_codes(kind, width)}", faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(dimension, f"IVF{lists},{_codes(kind, dimension)}", faiss.METRIC_INNER_PRODUCT)
         index.cp.min_points_per_centroid = 1
         wanted = max(TRAINED_PER_LIST * lists, TRAINED_PER_LIST * CODES)
         rows = np.setdiff1d(np.arange(count), held_out(count)) if count > 2 * SAMPLE else np.arange(count)
@@ -99,16 +99,16 @@ class InvertedLists:
         except RuntimeError:
             raise DataError(f"{path}: cannot be read as lists of FAISS; build the index again") from None
         if index.d != vectors.shape[1]:
-            raise DataError(f"{path}: lists of width {index.d}; expected {vectors.shape[1]}: build the index again")
+            raise DataError(f"{path}: lists of dimension {index.d}; expected {vectors.shape[1]}: build the index again")
         return cls(index, vectors)
 
     def extend(self) -> None:
         """Adds the vectors that are not in the lists yet."""
-        with counting("indexing", len(self.vectors) - self.index.ntotal, " rows") as tell:
+        with counting("indexing", len(self.vectors) - self.index.ntotal, " rows") as progress:
             for start in range(self.index.ntotal, len(self.vectors), ROWS_AT_ONCE):
                 block = self.vectors[start : start + ROWS_AT_ONCE]
                 self.index.add(block)
-                tell(len(block))
+                progress(len(block))
 
     def save(self, path: Path) -> ListsRecord:
         """Measures how many lists must be looked at, and writes the file; RunError if it cannot be written."""
@@ -196,10 +196,10 @@ def held_out(count: int) -> Ids:
     return np.sort(np.random.default_rng(0).choice(count, size=min(SAMPLE, count), replace=False))
 
 
-def _codes(kind: IndexKind, width: int) -> str:
+def _codes(kind: IndexKind, dimension: int) -> str:
     if kind == IndexKind.ivf:
         return "SQ8"
-    pieces = next(pieces for pieces in range(max(1, width // CODE_WIDTH), 0, -1) if width % pieces == 0)
+    pieces = next(pieces for pieces in range(max(1, dimension // CODE_WIDTH), 0, -1) if dimension % pieces == 0)
     return f"PQ{pieces}x8np"  # np: codes in no special order, which takes minutes to find and serves other searches
 
 

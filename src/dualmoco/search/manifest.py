@@ -22,7 +22,7 @@ class IndexKind(StrEnum):
     exact = "exact"
     """Every vector is compared."""
     ivf = "ivf"
-    """FAISS inverted lists of vectors in bytes."""
+    """FAISS inverted lists of int8 vectors."""
     ivfpq = "ivfpq"
     """FAISS inverted lists of product codes, smaller still."""
 

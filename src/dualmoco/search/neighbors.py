@@ -2,18 +2,19 @@
 
 Takes two arrays, gives `Neighbors` to `mining.py` and `evaluation/`. Tiles are scored in single precision and keep a
 few candidates more than asked for; those are scored again in double precision, so that results do not depend on the
-size of the tiles. Shapes: n sources, m targets, D width, k neighbours, c = k + SPARE candidates.
+size of the tiles. Shapes: n sources, m targets, D dimension, k neighbours, c = k + SPARE candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dualmoco.core.progress import Progress
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
 
 SPARE = 2
@@ -24,7 +25,6 @@ KEYS_AT_ONCE = 16_384
 UNSURE_ROWS = 256
 PAIRS_AT_ONCE = 32_768
 UNSEEN = -2.0  # below every cosine
-Tell = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Candidates:
 
 
 def nearest_both_ways(
-    src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+    src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
 ) -> tuple[Neighbors, Neighbors]:
     """Neighbours of every source among the targets and of every target among the sources.
 
@@ -94,29 +94,29 @@ def nearest_both_ways(
         tgt: Unit vectors (m, D).
         k: How many neighbours; fewer where the other side has fewer rows.
         tile: Rows and columns scored at once; changes speed, never the result.
-        tell: Is told how many sources are done, after each block of them.
+        progress: Is called with how many sources are done, after each block of them.
 
     Returns:
         Neighbours of the sources, (n, k), and of the targets, (m, k).
     """
-    forward, backward = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, tell=tell)
+    forward, backward = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, progress=progress)
     return rerank(forward, src, tgt, k), rerank(backward, tgt, src, k)
 
 
 def nearest(
-    queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+    queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
 ) -> Neighbors:
     """Neighbours of every query among the keys; arguments as in `nearest_both_ways`."""
     best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
     everything = slice(0, len(queries)), slice(0, len(keys))
-    for rows, columns, scores in _tiles(queries, keys, *everything, tile, tell):
+    for rows, columns, scores in _tiles(queries, keys, *everything, tile, progress):
         best.offer(rows, scores, columns)
     return rerank(best, queries, keys, k)
 
 
 def scan(
     src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, *, tile: tuple[int, int] = TILE,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Candidates, Candidates]:  # fmt: skip
     """Candidates from one block of sources against one of targets; blocks can be scanned anywhere and merged.
 
@@ -127,14 +127,14 @@ def scan(
         columns: The block of targets.
         k: How many neighbours are wanted in the end.
         tile: Rows and columns scored at once.
-        tell: Is told how many sources are done.
+        progress: Is called with how many sources are done.
 
     Returns:
         Candidates of the block's sources among its targets, and of its targets among its sources.
     """
     forward = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
     backward = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
-    for above, across, scores in _tiles(src, tgt, rows, columns, tile, tell):
+    for above, across, scores in _tiles(src, tgt, rows, columns, tile, progress):
         forward.offer(above - rows.start, scores, across)
         backward.offer(across - columns.start, scores, above, axis=1)
     return forward, backward
@@ -200,7 +200,7 @@ def _rescored(queries: Vectors, keys: Vectors, row: Ids, key: Ids) -> Floats:
 
 
 def _tiles(
-    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], tell: Tell | None
+    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], progress: Progress | None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yields numbers of rows and columns, and their similarities (rows, columns), which overwrite those before."""
     room = torch.empty(tile[0] * tile[1])
@@ -212,13 +212,13 @@ def _tiles(
             scores = room[: len(queries) * len(keys)].view(len(queries), len(keys))
             torch.mm(queries, keys.T, out=scores)
             yield above, torch.arange(left, left + len(keys)), scores
-        if tell:
-            tell(len(queries))
+        if progress:
+            progress(len(queries))
 
 
-def _tolerance(width: int) -> float:
+def _tolerance(dimension: int) -> float:
     """More than rounding can change a cosine: of single-precision sums of D products, and to PLACES."""
-    return 2 * width * 2.0**-24 + 10.0**-PLACES
+    return 2 * dimension * 2.0**-24 + 10.0**-PLACES
 
 
 def as_tensor(array: Vectors) -> Tensor:

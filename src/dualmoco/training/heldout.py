@@ -12,7 +12,8 @@ import torch
 
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
-from dualmoco.models.encoder import Encoder, encode_texts
+from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.encoder import Encoder
 from dualmoco.training.batching import make_nli_batch
 from dualmoco.training.metrics import retrieval_accuracy
 from dualmoco.training.nli import NliHead
@@ -46,8 +47,8 @@ class Heldout:
 
     def score(self) -> HeldoutScore:
         """Scores the encoders as they are now; they are left in evaluation mode."""
-        src = encode_texts(self.src, self.src_texts, BATCH_SENTENCES)
-        tgt = encode_texts(self.tgt, self.tgt_texts, BATCH_SENTENCES)
+        src = torch.from_numpy(TorchBackend(self.src).encode(self.src_texts))
+        tgt = torch.from_numpy(TorchBackend(self.tgt).encode(self.tgt_texts))
         accuracy = retrieval_accuracy(src, tgt)
         nli = self._nli_accuracy(self.head) if self.head else None
         score = nli if nli is not None and self.by_nli else accuracy.mean

@@ -26,7 +26,7 @@ from dualmoco.core.storage import new_folder, write_json
 from dualmoco.data.nli import NliExample, load_nli
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.models.encoder import Encoder
-from dualmoco.models.saved import save_encoders
+from dualmoco.models.network import save_encoders
 from dualmoco.training.batching import (
     BatchOrder,
     NliBatch,

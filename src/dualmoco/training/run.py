@@ -20,8 +20,8 @@ from dualmoco.core.storage import new_folder, restore_folder, write_json, write_
 from dualmoco.data.pairs import Split
 from dualmoco.models.building import build_encoders, load_teacher
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.recipe import Kind
-from dualmoco.models.saved import load_encoders, save_encoders
 from dualmoco.training.checkpoint import list_checkpoints
 from dualmoco.training.config import ObjectiveName, TrainConfig
 from dualmoco.training.nli import NliHead, WithNli
@@ -111,7 +111,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
     accelerator.wait_for_everyone()
-    encoders = load_encoders(initial)
+    encoders = open_routes(initial)
     for settings in (config.src, config.tgt):
         if settings.kind == Kind.shared:
             encoders[settings.lang] = encoders[config.src.lang]

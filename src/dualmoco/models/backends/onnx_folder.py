@@ -19,6 +19,7 @@ from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.version import VERSION
 from dualmoco.models.backends.onnx_runtime import OnnxBackend
 from dualmoco.models.backends.tokens import Padding, TokenSource
+from dualmoco.models.model import Identity, Model
 
 GRAPH, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 FORMAT = "dualmoco-onnx-1"
@@ -88,19 +89,19 @@ def is_onnx_folder(folder: Path) -> bool:
         return False
 
 
-def open_onnx_folder(folder: Path, lang: str, threads: int | None = None) -> OnnxBackend:
+def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Model:
     """Opens an exported model.
 
     Args:
         folder: Of `write_onnx_folder`.
-        lang: The language that will be encoded.
+        title: What to call it in results.
         threads: Of onnxruntime.
 
     Returns:
-        The back-end.
+        The model.
 
     Raises:
-        ModelError: Another language, or files that are not those that were exported.
+        ModelError: Files that are not those that were exported.
     """
     content: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     names = OnnxConfig.__dataclass_fields__
@@ -112,9 +113,10 @@ def open_onnx_folder(folder: Path, lang: str, threads: int | None = None) -> Onn
         raise ModelError(f"{folder}: an export that is not whole ({error}); export the model again") from None
     if damaged or set(config.files) != {GRAPH, TOKENIZER}:
         raise ModelError(f"{folder}: {', '.join(damaged) or CONFIG} changed since the export; export the model again")
-    if lang != config.lang and not config.any_language:
-        raise ModelError(f"{folder}: has no language {lang!r}; expected {config.lang}: export the model for {lang} too")
     tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
     source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt)
-    return OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, config.sha256, threads)
+    return Model(
+        Identity(title, config.sha256, config.pooling), None if config.any_language else [config.lang],
+        lambda lang: OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, threads),
+    )  # fmt: skip

@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dualmoco.core.errors import DataError
-from dualmoco.core.vectors import Vectors, check_vectors
+from dualmoco.core.vectors import Vectors, check_vectors, map_array
 from dualmoco.data.text import read_lines
-from dualmoco.models.baselines.arrayfile import map_array
 
 BLOCK_LINES = 4096
 logger = logging.getLogger(__name__)

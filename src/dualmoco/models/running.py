@@ -1,0 +1,72 @@
+"""The ways to run a network of ours or of sentence-transformers: PyTorch, a table of token vectors, ONNX.
+
+A way other than PyTorch is used only after it has agreed with the network itself on a fixed set of sentences.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from dualmoco.core.errors import ModelError
+from dualmoco.core.vectors import Vectors
+from dualmoco.models.backends.agreement import SENTENCES, check_agreement
+from dualmoco.models.backends.pytorch import TorchBackend, encode_by_itself, token_source
+from dualmoco.models.encoder import Encoder, static_table
+from dualmoco.models.model import AUTO, ONNX, ONNX_INT8, STATIC, Backend
+
+CHECK_BATCH = 8
+
+
+def run_network(encoder: Encoder, name: str = AUTO, *, prompt: str = "", threads: int | None = None) -> Backend:
+    """Makes what runs the network of one language.
+
+    Args:
+        encoder: The network.
+        name: One of BACKENDS.
+        prompt: Put before every sentence.
+        threads: Of onnxruntime.
+
+    Returns:
+        The back-end, checked.
+
+    Raises:
+        ModelError: A way that does not fit the network, or whose vectors are not the network's.
+    """
+    made = _static(encoder, name, prompt) if name in (AUTO, STATIC) else _onnx(encoder, name, prompt, threads)
+    if made is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        return TorchBackend(encoder.to(device), prompt)
+    check_agreement(made.name, made.encode, reference_vectors(encoder, prompt))
+    return made
+
+
+def reference_vectors(encoder: Encoder, prompt: str = "") -> Vectors:
+    """The vectors of the sentences that back-ends are checked with, as the network itself makes them."""
+    return encode_by_itself(encoder, [prompt + text for text in SENTENCES], CHECK_BATCH)
+
+
+def set_threads(threads: int | None) -> None:
+    """Sets the CPU threads of PyTorch in this process, if a number is given."""
+    if threads:
+        torch.set_num_threads(threads)
+
+
+def _static(encoder: Encoder, name: str, prompt: str) -> Backend | None:
+    from dualmoco.models.backends.static import StaticBackend, StaticTable
+
+    found = static_table(encoder)
+    if found is None and name == STATIC:
+        raise ModelError("back-end static: the model is no table of token vectors; expected one, or --backend torch")
+    return StaticBackend(StaticTable(found[0], found[1].numpy(), found[2]), prompt) if found else None
+
+
+def _onnx(encoder: Encoder, name: str, prompt: str, threads: int | None) -> Backend | None:
+    if name not in (ONNX, ONNX_INT8):
+        return None
+    from dualmoco.models.backends.onnx_graph import make_graph
+    from dualmoco.models.backends.onnx_runtime import OnnxBackend
+
+    source = token_source(encoder, prompt)
+    if source is None:
+        raise ModelError(f"back-end {name}: the model is no transformer of plain text; expected one, or use auto")
+    return OnnxBackend(name, make_graph(name, encoder, source), source, threads)
