@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 
 if TYPE_CHECKING:
     from dualmoco.evaluation.comparison import Compared

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.verb import add_verb
+from dualmoco.cli.options import add_verb
 
 
 def add(verbs: Any) -> None:

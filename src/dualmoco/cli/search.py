@@ -8,8 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import named_model, open_named_model
-from dualmoco.cli.verb import Formatter, add_verb, print_json
+from dualmoco.cli.options import Formatter, add_verb, named_model, open_named_model, print_json
 
 if TYPE_CHECKING:
     from dualmoco.embeddings.lines import TextFile

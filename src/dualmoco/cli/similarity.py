@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import named_model, open_named_model
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, named_model, open_named_model, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

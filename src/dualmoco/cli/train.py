@@ -9,7 +9,7 @@ import sys
 from dataclasses import asdict
 from typing import Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 
 
 def add(verbs: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.core.progress import counting
+from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 
 AUTO, TORCH, STATIC, ONNX, ONNX_INT8 = "auto", "torch", "static", "onnx", "onnx-int8"
@@ -118,7 +118,7 @@ class Model:
             if not isinstance(text, str):
                 raise DataError(f"sentence {place} is a {type(text).__name__}; expected a string")
         vectors: Vectors = np.empty((len(texts), backend.dimension), dtype=np.float32)
-        with counting(f"encoding {lang}", len(texts), enabled=progress) as advance:
+        with showing(progress), counting(f"encoding {lang}", len(texts)) as advance:
             for start in range(0, len(texts), CHUNK):
                 chunk = texts[start : start + CHUNK]
                 made = check_vectors(backend.encode(chunk), len(chunk), self.identity.name, backend.dimension)

@@ -15,7 +15,7 @@ from typing import Any
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.progress import Progress
-from dualmoco.embeddings.engines.engine import Work
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine, Work
 from dualmoco.embeddings.engines.pool import Pool
 
 REACH_SECONDS = 5.0
@@ -66,6 +66,26 @@ class RayEngine:
         for actor in self.spare:
             self.ray.kill(actor)
         self.spare = []
+
+
+def open_engine(engine: str | Engine, address: str | None = None) -> Engine:
+    """The engine that is named.
+
+    Args:
+        engine: `local`, `ray`, or one that is open.
+        address: Of a running Ray cluster; a new local one if None.
+
+    Returns:
+        The engine.
+
+    Raises:
+        ConfigError: An unknown engine, or one that is not installed or does not answer.
+    """
+    if not isinstance(engine, str):
+        return engine
+    if engine not in ("local", "ray"):
+        raise ConfigError(f"engine {engine}; expected local or ray")
+    return LocalEngine() if engine == "local" else RayEngine(address)
 
 
 def _join(address: str | None) -> Any:
