@@ -1,36 +1,48 @@
-"""dualmoco: two language-specific encoders in one embedding space, by dual momentum contrast."""
+"""dualmoco: two language-specific encoders in one embedding space, by dual momentum contrast, and what they find.
+
+    model = dualmoco.load("runs/static-cpu")
+    model.encode(["Hello."], lang="en")
+
+Every name below is imported from its room when it is first used, so importing the package takes no time.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from dualmoco.models.model import Model
+    from dualmoco.mining.api import mine, paraphrases, score
+    from dualmoco.models.opening import open_model as load
+    from dualmoco.search.build import build_index
+    from dualmoco.search.index import open_index
+    from dualmoco.training.loop import train
+
+__all__ = ["__version__", "build_index", "load", "mine", "open_index", "paraphrases", "score", "train"]
+
+HOMES = {
+    "load": ("models.opening", "open_model"),
+    "train": ("training.loop", "train"),
+    "mine": ("mining.api", "mine"),
+    "score": ("mining.api", "score"),
+    "paraphrases": ("mining.api", "paraphrases"),
+    "build_index": ("search.build", "build_index"),
+    "open_index": ("search.index", "open_index"),
+}
+"""For each public name the module that has it, and its name there."""
 
 
-__all__ = ["__version__", "load"]
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'dualmoco' has no attribute {name!r}")
+    module, attribute = HOMES[name]
+    found = getattr(import_module(f"dualmoco.{module}"), attribute)
+    globals()[name] = found
+    return found
 
 
-def load(name: str | Path, backend: str = "auto", *, pooling: str = "auto", prompt: str = "") -> Model:
-    """Opens a model.
-
-    Args:
-        name: A model or run folder such as `runs/static-cpu`, a hub name, a folder of `dualmoco export`,
-            `package:NAME`, `words:FILE` or `embeddings:FOLDER`.
-        backend: What runs it: auto, torch, static, onnx or onnx-int8.
-        pooling: auto for the model's own; mean, max, cls or first-last to overrule it.
-        prompt: Put before every sentence; empty for the one that the model names, if any.
-
-    Returns:
-        The model, ready to encode.
-
-    Raises:
-        ConfigError: An unknown back-end or pooling.
-        ModelError: A name that stands for no model, or a model that cannot be loaded safely.
-    """
-    from dualmoco.models.opening import open_model
-
-    return open_model(name, backend, pooling=pooling, prompt=prompt)
+def __dir__() -> list[str]:
+    return sorted(__all__)

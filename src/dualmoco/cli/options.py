@@ -89,7 +89,7 @@ def mining_options(parsed: argparse.Namespace) -> MiningOptions:
     """The options of `add_mining` as the Python functions take them."""
     names = ("threshold", "margin", "neighbors", "approximate", "probes", "memory", "precision", "shard_rows", "work",
              "keep", "engine", "address")  # fmt: skip
-    options: MiningOptions = {name: getattr(parsed, name) for name in names}  # type: ignore[misc,assignment]
+    options: MiningOptions = {name: getattr(parsed, name) for name in names}  # type: ignore[assignment]
     return options
 
 

@@ -19,6 +19,9 @@ from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.options import parse_choice, parse_size
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked, write_text
+from dualmoco.data.readers.formats import check_format, read_pairs
+from dualmoco.data.readers.raw import Row
+from dualmoco.data.readers.source import Source
 from dualmoco.data.testfiles import read_table
 from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.engines.cluster import open_engine
@@ -125,14 +128,20 @@ def score(
         DataError: A bitext that cannot be read, no pair, or a pair with an empty side.
         ModelError: A model that cannot be opened, or lacks a language.
     """
+    if on_error not in ("stop", "skip"):
+        raise ConfigError(f"on_error {on_error}; expected stop or skip")
+    check_format(form)
     settings = mine_settings(Retrieval.max.value, options)
     with _prepared(out, model, options) as (opened, engine, file, work):
-        rows = _read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form)
-        scored = score_pairs(rows, (src_lang, tgt_lang), opened, settings, file, work, engine)
+        problems: list[str] = []
+        rows = _read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems if on_error == "skip" else None)
+        scored = score_pairs(
+            ((row.src, row.tgt) for row in rows), (src_lang, tgt_lang), opened, settings, file, work, engine
+        )
         quantiles = tuple(np.quantile(scored.scores, QUANTILES).round(4).tolist())
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), scored.kept, scored.pairs, settings.threshold,
-            quantiles=quantiles,
+            quantiles=quantiles, unreadable=len(problems),
         )  # fmt: skip
 
 
@@ -227,6 +236,23 @@ def _as_file(texts: Texts, lang: str, place: Path) -> TextFile:
             raise DataError(f"sentence {number}: {text!r:.60}; expected a string of one line")
     write_text(place, "".join(f"{text}\n" for text in texts))
     return TextFile(place, lang)
+
+
+def _read_bitext(
+    pairs: Bitext, langs: tuple[str, str], tgt_file: str | Path | None, form: str, problems: list[str] | None
+) -> Iterator[Row]:
+    """Yields the pairs of a bitext; a line that cannot be read is noted, or ends it where there are no notes."""
+    if not isinstance(pairs, str | Path):
+        yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(pairs, start=1))
+        return
+
+    def report(line: int, what: str) -> None:
+        if problems is None:
+            raise DataError(f"{pairs}:{line}: {what}; on_error=skip leaves such lines out")
+        problems.append(f"{pairs}:{line}: {what}")
+
+    source = Source(Path(pairs), *langs, tgt_path=Path(tgt_file) if tgt_file else None)
+    yield from read_pairs(source, form, report=report)
 
 
 def _pairs(file: Path, out: str | Path | None) -> list[MinedPair] | None:

@@ -94,6 +94,5 @@ def _read_tmx(path: Path) -> Iterator[MinedPair]:
 def _from_unit(unit: Element) -> MinedPair:
     known: dict[str, Any] = {prop.attrib["type"]: prop.text for prop in unit.iter("prop")}
     src, tgt = (segment.text or "" for segment in unit.iter("seg"))
-    numbers = {name: float(known[name]) for name in ("score", "src_mean", "tgt_mean")}
-    lines = {name: int(known[name]) for name in ("src_line", "tgt_line")}
-    return MinedPair(src=src, tgt=tgt, **numbers, **lines)
+    score, src_mean, tgt_mean = (float(known[name]) for name in ("score", "src_mean", "tgt_mean"))
+    return MinedPair(score, src, tgt, src_mean, tgt_mean, int(known["src_line"]), int(known["tgt_line"]))
