@@ -15,14 +15,16 @@ from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from dualmoco.mining.api import mine, paraphrases, score
+    from dualmoco.models.model import Model
     from dualmoco.models.opening import open_model as load
     from dualmoco.search.build import build_index
     from dualmoco.search.index import open_index
     from dualmoco.training.loop import train
 
-__all__ = ["__version__", "build_index", "load", "mine", "open_index", "paraphrases", "score", "train"]
+__all__ = ["Model", "__version__", "build_index", "load", "mine", "open_index", "paraphrases", "score", "train"]
 
 HOMES = {
+    "Model": ("models.model", "Model"),
     "load": ("models.opening", "open_model"),
     "train": ("training.loop", "train"),
     "mine": ("mining.api", "mine"),

@@ -84,49 +84,34 @@ def add_query(actions: Any) -> None:
 
 
 def run_build(parsed: argparse.Namespace) -> int:
-    """Builds, and tells what is there now."""
-    from pathlib import Path
-
-    from dualmoco.core.errors import ConfigError
-
+    """Builds, and says what is there now."""
     named_model(parsed)
     files = parse_files(parsed.files)
 
+    from dualmoco.core.options import parse_choice
     from dualmoco.embeddings.arrays import VectorPrecision
     from dualmoco.search.build import build_index
     from dualmoco.search.manifest import IndexKind
 
-    for option, kind in (("precision", VectorPrecision), ("index", IndexKind)):
-        known = [choice.value for choice in kind]
-        if getattr(parsed, option) not in known:
-            raise ConfigError(f"--{option} {getattr(parsed, option)}; expected one of {', '.join(known)}")
-    made = build_index(
-        Path(parsed.folder), files, open_named_model(parsed), kind=IndexKind(parsed.index),
-        precision=VectorPrecision(parsed.precision),
-    )  # fmt: skip
-    show_index(parsed, made)
+    kind = parse_choice(IndexKind, parsed.index, "--index")
+    precision = parse_choice(VectorPrecision, parsed.precision, "--precision")
+    show_index(parsed, build_index(parsed.folder, files, open_named_model(parsed), kind=kind, precision=precision))
     return 0
 
 
 def run_add(parsed: argparse.Namespace) -> int:
-    """Adds, and tells what is there now."""
-    from pathlib import Path
-
-    from dualmoco.models.opening import open_model
+    """Adds, and says what is there now."""
     from dualmoco.search.build import add_to_index
 
-    model = open_model(parsed.model) if parsed.model else None
-    show_index(parsed, add_to_index(Path(parsed.folder), parse_files(parsed.files), model))
+    show_index(parsed, add_to_index(parsed.folder, parse_files(parsed.files), parsed.model))
     return 0
 
 
 def run_query(parsed: argparse.Namespace) -> int:
     """Answers queries from the command line, or from standard input as they come."""
-    from dualmoco.models.opening import open_model
-    from dualmoco.search.index import Index
+    from dualmoco.search.index import open_index
 
-    model = open_model(parsed.model) if parsed.model else None
-    index = Index.open(parsed.folder, model, check=not parsed.no_check)
+    index = open_index(parsed.folder, parsed.model, check=not parsed.no_check)
     for texts in [parsed.texts] if parsed.texts else read_queries(sys.stdin.fileno()):
         answer(parsed, index, texts)
     return 0

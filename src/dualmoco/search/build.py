@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from dualmoco.core.errors import DataError, RunError
+from dualmoco.core.options import parse_choice
 from dualmoco.core.storage import locked
 from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.encode import StoreForm
@@ -32,10 +33,13 @@ from dualmoco.search.part import IndexPart, check_index_model, copy_texts, encod
 
 logger = logging.getLogger(__name__)
 
+Files = Mapping[str, str | Path | Sequence[str | Path]] | Sequence[TextFile]
+"""The file or files of each language."""
+
 
 def build_index(
-    folder: Path, files: Sequence[TextFile], model: Model, *, kind: IndexKind = IndexKind.exact,
-    precision: VectorPrecision = VectorPrecision.fp32,
+    folder: str | Path, files: Files, model: Model | str | Path, *, kind: str = IndexKind.exact,
+    precision: str = VectorPrecision.fp32,
 ) -> IndexManifest:  # fmt: skip
     """Makes an index of some files.
 
@@ -43,33 +47,36 @@ def build_index(
 
     Args:
         folder: Where it shall be.
-        files: What is searched later.
-        model: What encodes them, and the queries later.
-        kind: How it is searched.
-        precision: Of the stored vectors.
+        files: What is searched later, by language.
+        model: What encodes them, and the queries later, or its name.
+        kind: How it is searched: exact, or by inverted lists: ivf or ivfpq.
+        precision: Of the stored vectors: fp32, fp16 or int8.
 
     Returns:
         What was built.
 
     Raises:
-        ConfigError: FAISS is needed and not installed.
+        ConfigError: A setting that cannot be, or FAISS is needed and not installed.
         DataError: The folder exists, or a file cannot be used.
-        ModelError: A model without one of the languages.
+        ModelError: A model that cannot be opened, or lacks one of the languages.
         RunError: The disk is full or not writable.
     """
+    folder, texts = Path(folder), _text_files(files)
+    chosen, stored = parse_choice(IndexKind, kind, "index"), parse_choice(VectorPrecision, precision, "precision")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder}: exists already; expected a new folder, or use dualmoco search add {folder}")
-    if kind != IndexKind.exact:
+    if chosen != IndexKind.exact:
         require_faiss()
     building = building_folder(folder)
     if building.exists():
         logger.info("%s: resuming an interrupted build", folder)
-    backend = _check_languages(model, files)
+    model = model if isinstance(model, Model) else open_model(model)
+    backend = _check_languages(model, texts)
     name = model.identity.name
     name = str(Path(name).resolve()) if Path(name).is_dir() else name
-    manifest = IndexManifest(name, model.identity.sha256, backend, precision, kind, ())
+    manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, ())
     with locked(building):
-        manifest = _with_files(building, manifest, files, model)
+        manifest = _with_files(building, manifest, texts, model)
     try:
         building.rename(folder)
     except OSError as error:
@@ -77,12 +84,12 @@ def build_index(
     return manifest
 
 
-def add_to_index(folder: Path, files: Sequence[TextFile], model: Model | None = None) -> IndexManifest:
+def add_to_index(folder: str | Path, files: Files, model: Model | str | Path | None = None) -> IndexManifest:
     """Adds files to an index, without encoding again what is there.
 
     Args:
         folder: The index.
-        files: What is added.
+        files: What is added, by language.
         model: The index's model, if it was moved or is open already.
 
     Returns:
@@ -93,13 +100,25 @@ def add_to_index(folder: Path, files: Sequence[TextFile], model: Model | None = 
         ModelError: Another model than the index's, or one without one of the languages.
         RunError: The disk is full or not writable; the index is then as it was.
     """
+    folder, texts = Path(folder), _text_files(files)
     read_index_manifest(folder)
     with locked(folder):
         manifest = read_index_manifest(folder)
-        found = model or open_model(manifest.model, manifest.backend)
-        _check_languages(found, files)
+        found = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
+        _check_languages(found, texts)
         check_index_model(found, manifest)
-        return _with_files(folder, manifest, files, found)
+        return _with_files(folder, manifest, texts, found)
+
+
+def _text_files(files: Files) -> list[TextFile]:
+    """Files as they were given, or one or several for each language."""
+    if not isinstance(files, Mapping):
+        return list(files)
+    return [
+        TextFile(Path(path), lang)
+        for lang, paths in files.items()
+        for path in ([paths] if isinstance(paths, str | Path) else paths)
+    ]
 
 
 def _check_languages(model: Model, files: Sequence[TextFile]) -> str:

@@ -56,32 +56,6 @@ class Index:
         lists = manifest.lists
         self.lists = InvertedLists.load(folder / lists.file, self.vectors) if lists else None
 
-    @classmethod
-    def open(cls, folder: str | Path, model: Model | None = None, *, check: bool = True) -> Index:
-        """Opens an index.
-
-        Args:
-            folder: Of `dualmoco search build`.
-            model: Its model, if that was moved or is open already; opened with the first query if None.
-            check: Whether to compare every file with its checksum, which reads all of them once.
-
-        Returns:
-            The index.
-
-        Raises:
-            ConfigError: It needs FAISS, which is not installed.
-            DataError: Not an index, or a damaged one.
-        """
-        path = Path(folder)
-        manifest = read_index_manifest(path)
-        index = cls(path, manifest, model)
-        if check:
-            for part in index.parts:
-                part.check()
-            if manifest.lists:
-                check_file(path / manifest.lists.file, manifest.lists.sha256)
-        return index
-
     def __len__(self) -> int:
         return self.manifest.rows
 
@@ -186,6 +160,34 @@ class Index:
             check_index_model(model, self.manifest)
             self._model = model
         return self._model
+
+
+def open_index(folder: str | Path, model: Model | str | Path | None = None, *, check: bool = True) -> Index:
+    """Opens an index.
+
+    Args:
+        folder: Of `dualmoco search build`.
+        model: Its model, or the name of it, if that was moved or is open already; opened with the first query if None.
+        check: Whether to compare every file with its checksum, which reads all of them once.
+
+    Returns:
+        The index.
+
+    Raises:
+        ConfigError: It needs FAISS, which is not installed.
+        DataError: Not an index, or a damaged one.
+        ModelError: Another model than the index's.
+    """
+    path = Path(folder)
+    manifest = read_index_manifest(path)
+    named = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
+    index = Index(path, manifest, named)
+    if check:
+        for part in index.parts:
+            part.check()
+        if manifest.lists:
+            check_file(path / manifest.lists.file, manifest.lists.sha256)
+    return index
 
 
 def _equal(text: str, query: str) -> bool:

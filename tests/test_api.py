@@ -1,0 +1,121 @@
+"""The functions that `import dualmoco` offers, as a user calls them: files or sentences in, results out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dualmoco
+from dualmoco.core.errors import ConfigError, DataError, ModelError
+from dualmoco.data.demo.grammar import generate_pairs
+
+PAIRS = generate_pairs(300, seed=9)
+SRC, TGT = [src for src, _ in PAIRS[:200]], [tgt for _, tgt in PAIRS[100:]][::-1]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Path) -> dualmoco.Model:
+    """The tiny model, opened by its run folder."""
+    return dualmoco.load(tiny_model.parent)
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    """A text file."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_public_names_are_there_and_nothing_heavy_is_imported_before() -> None:
+    """Every name of `__all__` can be had; the import alone brings neither torch nor numpy."""
+    code = """
+import sys
+import dualmoco
+assert not {"torch", "numpy", "transformers", "pyarrow", "tqdm"} & sys.modules.keys()
+assert set(dualmoco.__all__) <= set(dir(dualmoco))
+assert all(callable(getattr(dualmoco, name)) for name in dualmoco.__all__ if name != "__version__")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'unknown'"):
+        _ = dualmoco.unknown
+
+
+def test_mining_sentences_equals_mining_files(model: dualmoco.Model, tmp_path: Path) -> None:
+    """Lists give the pairs back; files of every format hold the same pairs."""
+    found = list(dualmoco.mine(SRC, TGT, model=model, threshold=0.0))
+    assert found and all(pair.src == SRC[pair.src_line - 1] and pair.tgt == TGT[pair.tgt_line - 1] for pair in found)
+    assert [pair.score for pair in found] == sorted((pair.score for pair in found), reverse=True)
+    files = write_lines(tmp_path / "en.txt", SRC), write_lines(tmp_path / "zh.txt", TGT)
+    for name in ("pairs.tsv", "pairs.parquet", "pairs.tmx"):
+        written = dualmoco.mine(*files, model=model, threshold=0.0, out=tmp_path / name)
+        assert written.out == tmp_path / name and written.pairs is None
+        assert len(written) == len(found) and list(written) == found
+        assert not (tmp_path / f"{name}.work").exists()
+
+
+def test_scoring_pairs_gives_their_margins(model: dualmoco.Model) -> None:
+    """The cosine of each pair less the mean cosine of both sentences with their three nearest, worked out here."""
+    scored = list(dualmoco.score(PAIRS[:40], model=model))
+    src, tgt = (model.encode([pair[side] for pair in PAIRS[:40]], lang=lang) for side, lang in enumerate(("en", "zh")))
+    cosines = src.astype(np.float64) @ tgt.T.astype(np.float64)
+    means = [np.sort(matrix, axis=1)[:, -3:].mean(axis=1) for matrix in (cosines, cosines.T)]
+    expected = np.diag(cosines) - (means[0] + means[1]) / 2
+    np.testing.assert_allclose([pair.score for pair in scored], expected, atol=2e-6)
+    assert [(pair.src, pair.tgt) for pair in scored] == PAIRS[:40]
+
+
+def test_paraphrases_are_found_within_a_text(model: dualmoco.Model) -> None:
+    """A sentence and its copy with other punctuation are the best pair."""
+    found = list(dualmoco.paraphrases([*SRC[:50], SRC[7] + "!"], model=model, margin="absolute"))
+    assert (found[0].src_line, found[0].tgt_line) == (8, 51)
+
+
+def test_an_index_is_built_opened_and_searched(model: dualmoco.Model, tmp_path: Path) -> None:
+    """Files by language in, the nearest sentence of either language out: a sentence finds itself."""
+    files = {"en": write_lines(tmp_path / "en.txt", SRC), "zh": [str(write_lines(tmp_path / "zh.txt", TGT))]}
+    dualmoco.build_index(tmp_path / "index", files, model=model)
+    (hits,) = dualmoco.open_index(tmp_path / "index").search(TGT[3], lang="zh", k=1)
+    assert (hits[0].text, hits[0].lang, hits[0].line) == (TGT[3], "zh", 4)
+    assert hits[0].score == pytest.approx(1.0, abs=1e-6)
+
+
+def test_progress_bars_can_be_turned_off(
+    model: dualmoco.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With no delay every bar would show; with progress=False none does."""
+    monkeypatch.setattr("dualmoco.core.progress.DELAY", 0.0)
+    dualmoco.mine(SRC, TGT, model=model, progress=True)
+    assert "encoding en" in capsys.readouterr().err
+    dualmoco.mine(SRC, TGT, model=model, progress=False)
+    model.encode(SRC, lang="en", progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"margin": "euclid"}, ConfigError, "margin euclid; expected one of distance, ratio, absolute"),
+        ({"memory": "0"}, ConfigError, "memory 0; expected a size above 0"),
+        ({"memory": "much"}, ConfigError, "memory much; expected a size"),
+        ({"neighbors": 0}, ConfigError, "neighbors 0; expected at least 1"),
+        ({"engine": "spark"}, ConfigError, "engine spark; expected local or ray"),
+        ({"out": "pairs.docx"}, ConfigError, "ends with .docx; expected one of"),
+        ({"threshold": 0.1, "gold": [(1, 1)]}, ConfigError, "threshold together with gold"),
+        ({"src_lang": "fr"}, ModelError, "has no language 'fr'; expected one of en, zh"),
+    ],
+)
+def test_bad_settings_are_one_line(
+    model: dualmoco.Model, options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    """What was given, what was expected."""
+    with pytest.raises(error, match=message):
+        dualmoco.mine(SRC, TGT, model=model, **options)  # type: ignore[arg-type]
+
+
+def test_a_sentence_of_two_lines_is_refused(model: dualmoco.Model) -> None:
+    """Lines are what is counted, so a list may not hide some."""
+    with pytest.raises(DataError, match="expected a string of one line"):
+        dualmoco.mine(["one\ntwo"], TGT, model=model)
