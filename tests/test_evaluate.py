@@ -179,8 +179,8 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "unknown margin": (["MODEL", "--data", "DATA", "--margin", "wide"], "--margin wide; expected distance"),
     "no neighbours": (["MODEL", "--data", "DATA", "--neighbors", "0"], "expected at least 1"),
     "missing language": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--pairs", "fr-en"], "no pair fr-en"),
-    "treatment": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--treatment", "magic"], "magic"),
-    "fit alone": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--fit", "en=x"], "together with --treatment"),
+    "postprocessing": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--postprocessing", "magic"], "magic"),
+    "fit alone": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--fit", "en=x"], "together with --postprocessing"),
     "no model": (["nothing/here", "--data", "DATA", "--tasks", "tatoeba"], "nothing/here"),
     "no head": (["package:x", "--data", "DATA", "--tasks", "nli"], "no folder with a trained head"),
 }

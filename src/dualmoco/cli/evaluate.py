@@ -28,7 +28,7 @@ def add(verbs: Any) -> None:
         "embeddings:FOLDER (LANG.txt and LANG.npy made elsewhere).\n\n"
         "examples:\n"
         "  dualmoco evaluate runs/static-cpu --data DATA --html report.html --json scores.json\n"
-        "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --treatment whitening:256 --data DATA\n"
+        "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --postprocessing whitening:256 --data DATA\n"
         "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --pairs all --data DATA\n"
         "  dualmoco evaluate runs/static-cpu --texts sentences --data DATA",
     )  # fmt: skip
@@ -47,11 +47,13 @@ def add(verbs: Any) -> None:
     evaluate.add_argument("--margin", default="distance", help="of mining: distance, ratio or absolute")
     evaluate.add_argument("--neighbors", type=int, default=3, metavar="K", help="of mining")
     evaluate.add_argument(
-        "--treatment", metavar="NAME",
-        help="of the vectors: whitening, whitening:WIDTH, all-but-the-top, all-but-the-top:N, flow or flow:STEPS",
+        "--postprocessing", metavar="NAME",
+        help="of the vectors: whitening, whitening:DIMENSION, all-but-the-top, all-but-the-top:N, flow or flow:STEPS",
     )  # fmt: skip
     evaluate.add_argument(
-        "--fit", metavar="LANG=FILE", help="unlabelled text that the treatment is fitted to; the test sentences if none"
+        "--fit",
+        metavar="LANG=FILE",
+        help="unlabelled text that the post-processing is fitted to; the test sentences if none",
     )
     evaluate.add_argument("--json", metavar="FILE", help="write the scores for machines; - for standard output")
     evaluate.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
@@ -140,18 +142,18 @@ def write_texts(tasks: list[Task], folder: Path) -> None:
 
 
 def evaluate_model(parsed: argparse.Namespace, encoder: SentenceEncoder, tasks: list[Task]) -> Evaluation:
-    """Scores an open encoder with the treatment that was asked for."""
+    """Scores an open encoder with the post-processing that was asked for."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
     from dualmoco.evaluation.evaluate import Fitting, evaluate
-    from dualmoco.evaluation.postprocessing import parse_treatment
+    from dualmoco.evaluation.postprocessing import parse_postprocessing
 
-    treatment = parse_treatment(parsed.treatment) if parsed.treatment else None
+    postprocessing = parse_postprocessing(parsed.postprocessing) if parsed.postprocessing else None
     lang, equals, name = (parsed.fit or "").partition("=")
-    if parsed.fit and (not equals or treatment is None):
-        raise ConfigError(f"--fit {parsed.fit}; expected LANG=FILE together with --treatment")
-    return evaluate(encoder, tasks, treatment, Fitting(Path(name), lang) if parsed.fit else None)
+    if parsed.fit and (not equals or postprocessing is None):
+        raise ConfigError(f"--fit {parsed.fit}; expected LANG=FILE together with --postprocessing")
+    return evaluate(encoder, tasks, postprocessing, Fitting(Path(name), lang) if parsed.fit else None)
 
 
 def show(parsed: argparse.Namespace, evaluation: Evaluation) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.testfiles import read_sentences
-from dualmoco.evaluation.postprocessing import Treatment
+from dualmoco.evaluation.postprocessing import Postprocessing
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sentences import Sentences, Texts, distinct_sentences, encode_distinct
 from dualmoco.evaluation.task import Mined, Parallel, Task
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fitting:
-    """The unlabelled text that a treatment is fitted to."""
+    """The unlabelled text that a post-processing is fitted to."""
 
     path: Path
     lang: str
@@ -41,15 +41,18 @@ class Evaluation:
 
 
 def evaluate(
-    encoder: SentenceEncoder, tasks: Sequence[Task], treatment: Treatment | None = None, fitting: Fitting | None = None
+    encoder: SentenceEncoder,
+    tasks: Sequence[Task],
+    postprocessing: Postprocessing | None = None,
+    fitting: Fitting | None = None,
 ) -> Evaluation:
     """Scores an encoder on some tasks.
 
     Args:
         encoder: Any encoder; it is only asked for vectors.
         tasks: Test sets, already read.
-        treatment: What is done to the vectors before they are compared.
-        fitting: Text that the treatment is fitted to; if None, the test sentences, without their labels.
+        postprocessing: What is done to the vectors before they are compared.
+        fitting: Text that the post-processing is fitted to; if None, the test sentences, without their labels.
 
     Returns:
         The scores, each signed, and what a report can draw.
@@ -58,15 +61,15 @@ def evaluate(
         ModelError: The encoder lacks a language.
         DataError: Vectors that cannot be compared.
     """
-    fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if treatment and fitting else []
+    fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if postprocessing and fitting else []
     wanted = distinct_sentences(task.texts() for task in tasks)
     rows = distinct_sentences([*({lang: list(known) for lang, known in wanted.items()},), *fitted])
     arrays = encode_distinct(encoder, rows)
     identity = encoder.identity
-    if treatment:
-        name = _fit(treatment, arrays, fitting, fitted, rows)
-        arrays = {lang: treatment.apply(array) for lang, array in arrays.items()}
-        identity = replace(identity, treatment=name)
+    if postprocessing:
+        name = _fit(postprocessing, arrays, fitting, fitted, rows)
+        arrays = {lang: postprocessing.apply(array) for lang, array in arrays.items()}
+        identity = replace(identity, postprocessing=name)
     tested = {lang: unit_vectors(arrays[lang][: len(known)]) for lang, known in wanted.items()}
     sentences = Sentences(wanted, tested)
     results = [task.score(sentences, identity) for task in tasks]
@@ -80,15 +83,17 @@ def evaluate(
 
 
 def _fit(
-    treatment: Treatment, arrays: dict[str, Vectors], fitting: Fitting | None, fitted: Sequence[Texts],
+    postprocessing: Postprocessing, arrays: dict[str, Vectors], fitting: Fitting | None, fitted: Sequence[Texts],
     rows: dict[str, dict[str, int]],
 ) -> str:  # fmt: skip
-    """Fits the treatment; returns its name with what it was fitted to."""
+    """Fits the post-processing; returns its name with what it was fitted to."""
     if fitting is None:
         count = sum(map(len, arrays.values()))
-        logger.info("fitting %s to the vectors of the %s test sentences, without labels", treatment.name, f"{count:,}")
-        treatment.fit(np.concatenate(list(arrays.values())))
-        return f"{treatment.name} fitted to test sentences"
+        logger.info(
+            "fitting %s to the vectors of the %s test sentences, without labels", postprocessing.name, f"{count:,}"
+        )
+        postprocessing.fit(np.concatenate(list(arrays.values())))
+        return f"{postprocessing.name} fitted to test sentences"
     known = rows[fitting.lang]
-    treatment.fit(arrays[fitting.lang][[known[text] for text in dict.fromkeys(fitted[0][fitting.lang])]])
-    return f"{treatment.name} fitted to {file_sha256(fitting.path)[:12]}"
+    postprocessing.fit(arrays[fitting.lang][[known[text] for text in dict.fromkeys(fitted[0][fitting.lang])]])
+    return f"{postprocessing.name} fitted to {file_sha256(fitting.path)[:12]}"

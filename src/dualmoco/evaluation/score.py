@@ -71,12 +71,12 @@ class Signer:
             settings: Everything else that changes the number.
 
         Returns:
-            Such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|treatment:none|version:0.1.0`.
+            Such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|postprocessing:none|version:0.1.0`.
         """
         parts = {
             "task": self.task, "protocol": protocol, "metric": metric, **settings,
             "data": self.data[:SHOWN], "model": self.identity.sha256[:SHOWN], "pooling": self.identity.pooling,
-            "treatment": self.identity.treatment, "version": VERSION,
+            "postprocessing": self.identity.postprocessing, "version": VERSION,
         }  # fmt: skip
         return "|".join(f"{name}:{value}" for name, value in parts.items())
 
