@@ -15,12 +15,12 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import read_table
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Extraction, value_of
+from dualmoco.evaluation.sample import Extraction, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Mined, Result
-from dualmoco.mining.margins import Margin, best_threshold, select_pairs
+from dualmoco.mining.margins import Margin, select_pairs
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.models.identity import Identity
 from dualmoco.search.neighbors import nearest_both_ways
 

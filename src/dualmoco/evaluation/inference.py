@@ -11,8 +11,7 @@ import torch
 from dualmoco.core.errors import DataError
 from dualmoco.data.nli import read_nli
 from dualmoco.data.testfiles import existing
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.sample import Hits, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
