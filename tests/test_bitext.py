@@ -17,7 +17,7 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.readers.sentences import read_sentence_pairs
+from dualmoco.data.readers.formats import read_pairs
 from dualmoco.data.readers.source import Source
 from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.embeddings.engines.engine import Block, Scanning
@@ -189,7 +189,9 @@ def test_every_format_holds_the_same_pairs(files: tuple[Path, Path], tiny_model:
     assert list(zip(table["src"].to_pylist(), table["tgt"].to_pylist(), strict=True)) == expected
     assert b"model_sha256" in table.schema.metadata
     tmx = mined(files, tiny_model, tmp_path / "p.tmx")
-    assert list(read_sentence_pairs(Source(tmx, "en", "zh"), "auto")) == expected
+    problems: list[tuple[int, str]] = []
+    rows = read_pairs(Source(tmx, "en", "zh"), report=lambda line, what: problems.append((line, what)))
+    assert [(row.src, row.tgt) for row in rows] == expected and not problems
 
 
 @pytest.mark.parametrize("retrieval", ["forward", "backward", "intersection"])

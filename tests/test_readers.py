@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.readers import lines as line_readers
-from dualmoco.data.readers.formats import READERS, guess_format, read
+from dualmoco.data.readers.formats import READERS, guess_format, read, read_pairs
+from dualmoco.data.readers.raw import Row
 from dualmoco.data.readers.source import Source
 
 Pair = tuple[str, str]
@@ -333,6 +334,33 @@ def test_absent_and_unreadable_files(tmp_path: Path) -> None:
         read_all(tmp_path / "a.tsv.gz")
 
 
+def test_rows_have_their_lines_and_every_unreadable_line_is_reported(tmp_path: Path) -> None:
+    """Lines that a reader refuses and lines that parsing refuses are reported alike; the rest keep their numbers."""
+    path = tmp_path / "a.tsv"
+    path.write_bytes("one\t一\nno tab\n\n".encode() + b"\xff\tbad\n" + "two\t二\nthree\t\n".encode())
+    problems: list[tuple[int, str]] = []
+    rows = list(read_pairs(Source(path, "en", "zh"), report=lambda line, what: problems.append((line, what))))
+    assert rows == [Row("one", "一", 1), Row("two", "二", 5), Row("three", "", 6)]
+    assert sorted(line for line, _ in problems) == [2, 4]
+    path = tmp_path / "a.csv"
+    path.write_text("one,一\nonly\ntwo,二\n", encoding="utf-8")
+    problems.clear()
+    rows = list(read_pairs(Source(path, "en", "zh"), report=lambda line, what: problems.append((line, what))))
+    assert rows == [Row("one", "一", 1), Row("two", "二", 3)]
+    assert problems == [(2, "1 comma-separated column(s); expected 2 as in the first line")]
+    with pytest.raises(DataError, match=r"absent\.tsv: no such file; expected sentence pairs"):
+        next(read_pairs(Source(tmp_path / "absent.tsv", "en", "zh"), report=lambda line, what: None))
+
+
+def test_files_of_a_folder_are_numbered_as_one(tmp_path: Path) -> None:
+    """The rows of a folder of Parquet files have numbers of their own, though each file begins at one."""
+    for number, part in enumerate((PAIRS[:2], PAIRS[2:])):
+        columns = {"src": [src for src, _ in part], "tgt": [tgt for _, tgt in part]}
+        pq.write_table(pa.table(columns), tmp_path / f"train-{number}.parquet")
+    rows = read_pairs(Source(tmp_path, "en", "zh"), report=lambda line, what: None)
+    assert list(rows) == [Row(src, tgt, line) for line, (src, tgt) in enumerate(PAIRS, start=1)]
+
+
 @settings(max_examples=150, deadline=None)
 @given(
     st.lists(
@@ -362,7 +390,9 @@ def test_an_empty_last_line_after_a_broken_one(tmp_path: Path) -> None:
     """A line that is not UTF-8 and an empty last line leave the lines between them where they are."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'\x80\n{"en":"a","zh":"b"}\n\n')
-    read_all(path, "jsonl")
+    rows, problems = read_all(path, "jsonl")
+    assert rows == [("a", "b", 2)]
+    assert [line for line, _ in problems] == [1] and "not UTF-8" in problems[0][1]
 
 
 @settings(max_examples=200, deadline=None)

@@ -74,12 +74,15 @@ def test_chosen_pairs(corpus: Path) -> None:
     assert choose_pairs(source, "auto", 10_000, 1) == everything
 
 
-def test_pairs_of_other_files(corpus: Path, tmp_path: Path) -> None:
+def test_pairs_of_other_files(corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Aligned files, with pairs that lack a side left out, and prepared folders serve too."""
     (tmp_path / "a.en").write_text("one\n\nthree\nfour\n", encoding="utf-8")
     (tmp_path / "a.zh").write_text("一\n二\n三\n \n", encoding="utf-8")
     aligned = Source(tmp_path / "a.en", "en", "zh", tgt_path=tmp_path / "a.zh")
     assert choose_pairs(aligned, "auto", 5, 0) == [("one", "一"), ("three", "三")]
+    (tmp_path / "broken.tsv").write_text("one\t一\nno tab\nthree\t三\n", encoding="utf-8")
+    assert choose_pairs(Source(tmp_path / "broken.tsv", "en", "zh"), "auto", 5, 0) == [("one", "一"), ("three", "三")]
+    assert f"left out {tmp_path / 'broken.tsv'}:2: 1 tab-separated column" in caplog.text
     out = tmp_path / "prepared"
     prepare(PrepareConfig(out=str(out), corpora=[CorpusConfig(files=[str(corpus)])], heldout=5, workers=1))
     prepared = choose_pairs(Source(out, "en", "zh"), "auto", 20, 0)

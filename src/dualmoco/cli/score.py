@@ -34,8 +34,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from dualmoco.data.readers.formats import check_format
-    from dualmoco.data.readers.sentences import read_sentence_pairs
+    from dualmoco.data.readers.formats import check_format, read_pairs
     from dualmoco.data.readers.source import Source
     from dualmoco.mining.output import check_pairs_path
     from dualmoco.mining.score import score_pairs
@@ -46,7 +45,7 @@ def run(parsed: argparse.Namespace) -> int:
     settings = mine_settings(parsed)
     tgt_path = Path(parsed.tgt_file) if parsed.tgt_file else None
     source = Source(Path(parsed.bitext), parsed.src, parsed.tgt, tgt_path=tgt_path)
-    pairs = read_sentence_pairs(source, parsed.format)
+    pairs = ((row.src, row.tgt) for row in read_pairs(source, parsed.format, report=lambda line, what: None))
     engine = open_engine(parsed)
     with working_in(parsed, out) as work:
         scored = score_pairs(pairs, (parsed.src, parsed.tgt), settings, out, work, engine)

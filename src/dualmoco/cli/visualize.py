@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,9 @@ from dualmoco.cli.verb import add_verb, print_json
 if TYPE_CHECKING:
     from dualmoco.data.bitext import SentencePair
     from dualmoco.data.readers.source import Source
+
+SHOWN_PROBLEMS = 10
+logger = logging.getLogger(__name__)
 
 
 def add(verbs: Any) -> None:
@@ -101,15 +105,19 @@ def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> lis
     import numpy as np
 
     from dualmoco.core.errors import DataError
-    from dualmoco.data.readers.sentences import read_sentence_pairs
+    from dualmoco.data.readers.formats import read_pairs
 
-    filled = (pair for pair in read_sentence_pairs(source, form) if all(map(str.strip, pair)))
+    problems: list[tuple[int, str]] = []
+    rows = read_pairs(source, form, report=lambda line, what: problems.append((line, what)))
+    filled = ((row.src, row.tgt) for row in rows if row.src.strip() and row.tgt.strip())
     chosen: list[tuple[float, int, SentencePair]]  # a random number, place, pair
     if seed is None:
         chosen = [(0.0, place, pair) for place, pair in enumerate(islice(filled, count))]
     else:
         random = np.random.default_rng(seed)
         chosen = nsmallest(count, ((random.random(), place, pair) for place, pair in enumerate(filled)))
+    for line, what in problems[:SHOWN_PROBLEMS]:
+        logger.warning("left out %s:%d: %s", source.path, line, what)
     if len(chosen) < 2:
         raise DataError(f"{source.path}: {len(chosen)} pairs with text on both sides; expected at least 2")
     return [pair for _, _, pair in sorted(chosen, key=lambda item: item[1])]

@@ -13,8 +13,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.data.block import PairBlock
 from dualmoco.data.dropping import Measured, condemn
 from dualmoco.data.languages import identify
-from dualmoco.data.manifest import FILE
-from dualmoco.data.readers.formats import read
+from dualmoco.data.readers.formats import find_shards, read
 from dualmoco.data.readers.source import Source
 from dualmoco.data.recipe import CleanConfig
 from dualmoco.data.rewriting import rewrite
@@ -74,7 +73,7 @@ def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Insp
         unreadable += 1
 
     with tqdm(desc="inspecting", unit=" pairs", unit_scale=True, delay=2) as bar:
-        for source in chain.from_iterable(map(_shards, sources)):
+        for source in chain.from_iterable(map(find_shards, sources)):
             for raw in read(source, form, report):
                 block, problems = raw.parse()
                 unreadable += len(problems)
@@ -83,13 +82,6 @@ def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Insp
     if not view.pairs:
         raise DataError(f"{sources[0].path}: no pair in it; expected sentence pairs")
     return view.finish([str(source.path) for source in sources], unreadable)
-
-
-def _shards(source: Source) -> list[Source]:
-    """The Parquet files of a prepared folder, or the source itself."""
-    if not (source.path / FILE).is_file():
-        return [source]
-    return [Source(path, source.src, source.tgt, ("src", "tgt")) for path in sorted(source.path.glob("*.parquet"))]
 
 
 class _Viewer:
