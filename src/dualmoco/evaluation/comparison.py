@@ -101,10 +101,9 @@ def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESA
     if not shared:
         raise DataError("the two files share no score; expected evaluations of the same tasks")
     for one, other in shared:
-        if _data(one) != _data(other):
-            raise DataError(
-                f"{' '.join(one.key)}: test data {_data(one)} against {_data(other)}; expected the same test files"
-            )
+        data, other_data = (score.settings.get("data", "") for score in (one, other))
+        if data != other_data:
+            raise DataError(f"{' '.join(one.key)}: test data {data} against {other_data}; expected the same test files")
     compared = []
     with counting("comparing", len(shared), " scores") as progress:
         for one, other in shared:
@@ -113,9 +112,3 @@ def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESA
             compared.append(Compared(one, other, difference))
             progress(1)
     return compared
-
-
-def _data(score: Score) -> str:
-    """The checksum of the test files, which a signature holds."""
-    parts = dict(part.partition(":")[::2] for part in score.signature.split("|"))
-    return parts.get("data", "")

@@ -40,6 +40,11 @@ class Score:
         """What must agree for two scores to be comparable."""
         return self.task, self.subset, self.protocol, self.metric
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the signature says, by name."""
+        return dict(part.partition(":")[::2] for part in self.signature.split("|"))
+
     def to_json(self) -> dict[str, Any]:
         """The score as a JSON object."""
         content = {name: value for name, value in vars(self).items() if name != "sample"}

@@ -50,7 +50,7 @@ class Tatoeba:
             best, _ = best_candidates(near[side], near[other].mean, self.margin)
             wrong = best != np.arange(len(vectors[0]))
             scores.append(self._score(signer, direction, f"xsim-{self.margin.value}-error", wrong))
-        return Result(scores, parallel=Parallel(self.langs[0], self.langs[1], *self.sides))
+        return Result(scores, parallel=Parallel(f"Tatoeba {self.pair}", self.langs[0], self.langs[1], *self.sides))
 
     def _score(self, signer: Signer, direction: str, metric: str, units: np.ndarray) -> Score:
         sample = Hits(units.astype(np.float64))
