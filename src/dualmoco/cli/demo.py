@@ -1,11 +1,22 @@
-"""`dualmoco demo`."""
+"""`dualmoco demo`: trains a tiny pair of encoders on generated sentences, then searches, mines and reports."""
 
 from __future__ import annotations
 
 import argparse
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.verb import add_verb
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+RECIPE = "tiny"
+QUERIES = 4
+NEIGHBORS = 3
+SHOWN_PAIRS = 5
+ABOUT = "held-out sentences of the demo's grammar"
 
 
 def add(verbs: Any) -> None:
@@ -14,19 +25,118 @@ def add(verbs: Any) -> None:
         verbs, "demo", "train a tiny pair of encoders and try them",
         "example:\n  dualmoco demo --out runs/demo",
     )  # fmt: skip
-    demo.add_argument("--recipe", default="recipes/tiny.yaml", help="settings of the demo")
+    demo.add_argument("--recipe", default=RECIPE, help="settings of the demo, a file or one that comes with dualmoco")
     demo.add_argument("--out", default="runs/demo", help="run folder; an older demo there is replaced")
     demo.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     demo.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Runs the demo."""
+    """Trains a model, queries it, mines with it and writes a report, telling each step on standard output."""
     from dualmoco.training.config import load_config
 
     config = load_config(parsed.recipe, [*parsed.overrides, f"out={parsed.out}"])
 
-    from dualmoco.cli.demonstration import run_demo
+    from pathlib import Path
 
-    run_demo(config)
+    from dualmoco.data.pairs import load_pairs
+    from dualmoco.evaluation.evaluate import require_page_packages
+    from dualmoco.training.loop import train
+
+    require_page_packages()
+    out = Path(config.out)
+    _clear(out)
+    src, tgt = config.src.lang, config.tgt.lang
+    _say(f"1. Training {src}-{tgt} encoders on {', '.join(config.data.train)}")
+    result = train(config)
+    _say(
+        f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
+        f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s)"
+    )
+    src_texts, tgt_texts = load_pairs(config.data, seed=config.seed).heldout.texts()
+    _search(out / "model", (src, tgt), src_texts, tgt_texts)
+    _mine(out, (src, tgt), src_texts, tgt_texts)
+    _report(out, (src, tgt), src_texts, tgt_texts)
+    _say(
+        "\nThe model opens in sentence-transformers too: "
+        f"SentenceTransformer('{out}/model').encode(texts, task='{tgt}')"
+    )
     return 0
+
+
+def _search(folder: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_texts: Sequence[str]) -> None:
+    """Shows the nearest sentences of some that the model never saw."""
+    import numpy as np
+
+    from dualmoco.models.model import Model
+
+    src, tgt = langs
+    _say(f"2. Opening {folder}: nearest of {len(tgt_texts):,} held-out {tgt} sentences for some {src} ones")
+    model = Model.load(folder)
+    scores = model.similarity(model.encode(src_texts[:QUERIES], lang=src), model.encode(tgt_texts, lang=tgt))
+    for row, query in enumerate(src_texts[:QUERIES]):
+        _say(f"\n   {query}")
+        for column in np.argsort(-scores[row])[:NEIGHBORS].tolist():
+            _say(f"   {scores[row, column]:6.3f}  {tgt_texts[column]}{'   <- its translation' * (column == row)}")
+
+
+def _mine(out: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_texts: Sequence[str]) -> None:
+    """Hides a third of the held-out pairs among sentences without translation, and mines them back."""
+    import shutil
+
+    from dualmoco.core.storage import write_text
+    from dualmoco.embeddings.engines.local import LocalEngine
+    from dualmoco.mining.mine import Known, MineSettings, Side, mine_files
+
+    third = len(src_texts) // 3
+    sides = (src_texts[: 2 * third], [*tgt_texts[:third], *tgt_texts[2 * third :]][::-1])
+    files = [Side(out / "texts" / f"{lang}.txt", lang) for lang in langs]
+    for file, texts in zip(files, sides, strict=True):
+        write_text(file.path, "".join(f"{text}\n" for text in texts))
+    gold = [(line + 1, len(sides[1]) - line) for line in range(third)]
+    _say(f"\n3. Mining {third:,} pairs hidden in {files[0].path} and {files[1].path}, {len(sides[0]):,} lines each")
+    settings = MineSettings(str(out))
+    mined = mine_files(files[0], files[1], settings, out / "pairs.tsv", out / "work", LocalEngine(), Known(gold=gold))
+    shutil.rmtree(out / "work")
+    rows = [line.split("\t") for line in (out / "pairs.tsv").read_text(encoding="utf-8").splitlines()[1:]]
+    found = len({(int(row[5]), int(row[6])) for row in rows} & set(gold))
+    _say(f"   {len(mined.pairs):,} pairs in {out}/pairs.tsv, {found:,} of the hidden ones among them; the best:")
+    for score, src, tgt, *_ in rows[:SHOWN_PAIRS]:
+        _say(f"   {float(score):6.3f}  {src}  {tgt}")
+
+
+def _report(out: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_texts: Sequence[str]) -> None:
+    """Evaluates on the held-out pairs in the layouts of the real test sets, and writes the page."""
+    from dualmoco.core.storage import write_text
+    from dualmoco.evaluation.evaluate import evaluate
+    from dualmoco.models.opening import open_encoder
+
+    src, tgt = langs
+    pair, folder, third = f"{tgt}-{src}", out / "eval", len(src_texts) // 3
+    for lang, texts in zip(langs, (src_texts, tgt_texts), strict=True):
+        write_text(folder / "tatoeba" / f"tatoeba.{pair}.{lang}", "".join(f"{text}\n" for text in texts))
+    parts = {src: src_texts[: 2 * third], tgt: [*tgt_texts[:third], *tgt_texts[2 * third :]]}
+    for lang, texts in parts.items():
+        lines = [f"{lang}-{number}\t{text}\n" for number, text in enumerate(texts)]
+        write_text(folder / "bucc2018" / f"{pair}.dev.{lang}", "".join(lines))
+    gold = [f"{tgt}-{number}\t{src}-{number}\n" for number in range(third)]
+    write_text(folder / "bucc2018" / f"{pair}.dev.gold", "".join(gold))
+    evaluation = evaluate(open_encoder(str(out)), "tatoeba,bucc", data=folder, pairs=pair, about=ABOUT)
+    evaluation.to_html(out / "report.html")
+    _say(f"\n4. A report with plots, on {ABOUT}: {out}/report.html")
+
+
+def _clear(out: Path) -> None:
+    import shutil
+
+    from dualmoco.core.errors import RunError
+
+    if out.exists():
+        if not (out / "config.yaml").is_file():
+            raise RunError(f"{out}: holds no run; the demo replaces only runs: choose another folder with --out")
+        shutil.rmtree(out)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
