@@ -17,7 +17,8 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.sentences import distinct_sentences
 from dualmoco.evaluation.sts import Sts
-from dualmoco.mining.margins import best_threshold, select_pairs
+from dualmoco.mining.margins import select_pairs
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.models.identity import SentenceEncoder
 from dualmoco.models.opening import open_encoder
 from dualmoco.search.neighbors import Neighbors, nearest_both_ways

@@ -26,7 +26,8 @@ from dualmoco.data.pairs import load_pairs
 from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.embeddings.engines.engine import LocalEngine
-from dualmoco.mining.margins import Margin, best_threshold, margin_scores, select_pairs
+from dualmoco.mining.margins import Margin, margin_scores, select_pairs
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.mining.scanning import probe_stores
 from dualmoco.search.neighbors import Neighbors, nearest, nearest_both_ways
 from dualmoco.training.config import load_config

@@ -18,9 +18,6 @@ from dualmoco import __version__
 from dualmoco.cli import train
 from dualmoco.cli.main import build_parser, main
 
-RECIPES = Path(__file__).resolve().parents[1] / "recipes"
-SHORT_DEMO = ["schedule.steps=60", "schedule.evaluate_every=60", "data.train=[grammar:3000]", "data.heldout=200"]
-
 
 def _run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "dualmoco", *words], capture_output=True, text=True)
@@ -39,7 +36,7 @@ def _write(path: Path, content: str | bytes) -> str:
         (["prepare", "--help"], ["RECIPE.yaml | FILE", "--exclude", "--on-error", "examples:"]),
         (["inspect", "--help"], ["--src", "(default: en)", "examples:"]),
         (["data", "--help"], ["list|get", "examples:"]),
-        (["demo", "--help"], ["--recipe", "(default: recipes/tiny.yaml)", "--out", "(default: runs/demo)"]),
+        (["demo", "--help"], ["--recipe", "(default: tiny)", "--out", "(default: runs/demo)"]),
     ],
 )
 def test_help_is_instant(words: list[str], expected: list[str]) -> None:
@@ -275,51 +272,3 @@ sys.exit(main(["train", "recipe.yaml"]))
     errors = process.stderr.read()
     process.stderr.close()
     assert (process.wait(timeout=30), errors) == (128 + signal.SIGPIPE, b"")
-
-
-def test_demo_learns_and_finds_translations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The shortened demo retrieves far better after training, shows translations, and replaces an older demo."""
-    out = tmp_path / "demo"
-    out.mkdir()
-    _write(out / "config.yaml", "out: an older demo\n")
-    _write(out / "rubbish", "of the older demo")
-    assert main(["demo", "--recipe", str(RECIPES / "tiny.yaml"), "--out", str(out), *SHORT_DEMO]) == 0
-    shown = capsys.readouterr().out
-    scores = re.search(r"held-out retrieval, .*: (\d+\.\d) % before, (\d+\.\d) % after 60 steps", shown)
-    assert scores
-    before, after = map(float, scores.groups())
-    assert after > before + 30
-    assert shown.count("<- its translation") >= 1
-    assert "nearest of 200 held-out zh sentences for some en ones" in shown
-    assert "Mining 66 pairs hidden in" in shown and "report.html" in shown
-    assert (tmp_path / "demo" / "pairs.tsv").is_file() and (tmp_path / "demo" / "report.html").is_file()
-    assert f"SentenceTransformer('{out}/model').encode(texts, task='zh')" in shown
-    assert (out / "model" / "modules.json").is_file() and not (out / "rubbish").exists()
-
-
-@pytest.mark.parametrize("content", ["thesis.txt", None], ids=["folder", "file"])
-def test_demo_deletes_nothing_but_runs(content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder without a run, or a file, is refused and left as it is."""
-    out = tmp_path / "precious"
-    if content:
-        out.mkdir()
-    file = out / content if content else out
-    _write(file, "years of work")
-    assert main(["demo", "--recipe", str(RECIPES / "tiny.yaml"), "--out", str(out), *SHORT_DEMO]) == 2
-    captured = capsys.readouterr()
-    assert captured.err == (
-        f"dualmoco: {out}: holds no run; the demo replaces only runs: choose another folder with --out\n"
-    )
-    assert captured.out == "" and file.read_text(encoding="utf-8") == "years of work"
-
-
-def test_demo_needs_its_recipe(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Away from the source folder the demo says which recipe is missing, in one line, and makes nothing."""
-    monkeypatch.chdir(tmp_path)
-    assert main(["demo", "--out", "x"]) == 2
-    assert capsys.readouterr().err == (
-        "dualmoco: recipes/tiny.yaml: no such recipe; expected a YAML file such as recipes/tiny.yaml\n"
-    )
-    assert list(tmp_path.iterdir()) == []

@@ -51,7 +51,7 @@ def test_every_task_gives_signed_scores_in_range(data: Path) -> None:
         assert -100 <= score.value <= 100 and score.n > 0
         signed = dict(part.split(":", 1) for part in score.signature.split("|"))
         assert signed["task"] == score.task and signed["protocol"] == score.protocol
-        assert signed["model"] == "abababababab" and len(signed["data"]) == 12 and signed["treatment"] == "none"
+        assert signed["model"] == "abababababab" and len(signed["data"]) == 12 and signed["postprocessing"] == "none"
         assert score.low is None or score.high is None or score.low <= score.value <= score.high
         assert Score.from_json(score.to_json()).key == score.key
     assert len({score.signature for score in scores}) == len({score.key for score in scores}) == len(scores)
@@ -206,12 +206,12 @@ def test_paraphrases_with_broken_bytes_are_read(tmp_path: Path) -> None:
     assert "go \ufffd on" in Paraphrases(tmp_path).texts()["en"]
 
 
-def test_treatments_are_fitted_and_signed(data: Path, tmp_path: Path) -> None:
-    """A treatment changes scores and signatures; the text it was fitted to is named."""
+def test_postprocessing_is_fitted_and_signed(data: Path, tmp_path: Path) -> None:
+    """A post-processing changes scores and signatures; the text it was fitted to is named."""
     task = Sts(data / "eval")
     plain = evaluate(TrigramEncoder(), [task]).scores[0]
     whitened = evaluate(TrigramEncoder(), [task], Whitening(8)).scores[0]
-    assert whitened.value != plain.value and "treatment:whitening:8 fitted to test sentences" in whitened.signature
+    assert whitened.value != plain.value and "postprocessing:whitening:8 fitted to test sentences" in whitened.signature
     write_lines(tmp_path / "fit.txt", sentences(50, 9))
     other = evaluate(TrigramEncoder(), [task], Whitening(8), Fitting(tmp_path / "fit.txt", "en")).scores[0]
     digest = hashlib.sha256((tmp_path / "fit.txt").read_bytes()).hexdigest()[:12]

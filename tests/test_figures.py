@@ -33,7 +33,7 @@ from dualmoco.evaluation.figures.mining import draw_margins, draw_precision_reca
 from dualmoco.evaluation.figures.parallel import draw_parallel, lay_out, least_distance, move_apart
 from dualmoco.evaluation.figures.similarity import draw_similarities
 from dualmoco.evaluation.figures.sts import draw_sts, draw_subsets
-from dualmoco.mining.margins import best_threshold
+from dualmoco.mining.thresholds import best_threshold
 
 PAIRS = generate_pairs(60, seed=3)
 LONG = (

@@ -8,15 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.mining.margins import (
-    Margin,
-    Retrieval,
-    ScoredPairs,
-    best_threshold,
-    margin_scores,
-    one_to_one,
-    select_pairs,
-)
+from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, margin_scores, one_to_one, select_pairs
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.search.neighbors import Neighbors, nearest_both_ways
 
 

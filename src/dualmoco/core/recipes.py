@@ -1,4 +1,7 @@
-"""YAML recipes and `key=value` overrides into frozen dataclasses; unknown keys and wrong types are errors."""
+"""YAML recipes and `key=value` overrides into frozen dataclasses; unknown keys and wrong types are errors.
+
+Takes a file, or the name of a recipe that comes with the package.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,31 @@ from typing import TypeVar, cast
 from dualmoco.core.errors import ConfigError
 
 T = TypeVar("T")
+PACKAGED = Path(__file__).parents[1] / "recipes"
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe.
+
+    Args:
+        name: A file; or, where there is none, a recipe of the package: `tiny`, `tiny.yaml` or `recipes/tiny.yaml`.
+
+    Returns:
+        The file.
+
+    Raises:
+        ConfigError: Neither a file nor a recipe of the package.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path
+    packaged = {file.stem: file for file in sorted(PACKAGED.glob("*.yaml"), key=lambda file: file.stem)}
+    if path.parent in (Path(), Path("recipes")) and path.suffix in ("", ".yaml") and path.stem in packaged:
+        return packaged[path.stem]
+    raise ConfigError(
+        f"{path}: no such recipe; expected a YAML file such as recipes/tiny.yaml, or one that comes with dualmoco: "
+        + ", ".join(packaged)
+    )
 
 
 def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str] | None = None) -> T:
@@ -16,22 +44,20 @@ def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str]
 
     Args:
         schema: The dataclass, whose fields give keys, types and defaults.
-        recipe: The file; None for defaults and overrides alone.
+        recipe: The file or the name of a packaged recipe; None for defaults and overrides alone.
         overrides: Settings such as `clean.max_ratio=3`, stronger than the file.
 
     Returns:
         The settings, not yet checked for sense.
 
     Raises:
-        ConfigError: An unreadable file, an unknown key or a wrong type.
+        ConfigError: No such recipe, an unreadable file, an unknown key or a wrong type.
     """
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError
 
-    path = Path(recipe) if recipe else None
-    if path and not path.is_file():
-        raise ConfigError(f"{path}: no such recipe; expected a YAML file such as recipes/tiny.yaml")
+    path = find_recipe(recipe) if recipe else None
     for override in overrides or []:
         if "=" not in override:
             raise ConfigError(f"{override!r}: expected key=value, for example optimizer.lr=1e-4")

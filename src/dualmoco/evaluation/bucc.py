@@ -15,12 +15,12 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import read_table
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Extraction, value_of
+from dualmoco.evaluation.sample import Extraction, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import Mined, Result
-from dualmoco.mining.margins import Margin, best_threshold, select_pairs
+from dualmoco.evaluation.task import JudgedMining, Result
+from dualmoco.mining.margins import Margin, select_pairs
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest_both_ways
 
@@ -85,10 +85,10 @@ class Bucc:
             *self._scores(signer, name, protocol, size, pairs, accepted),
             *self._scores(signer, name, "gold-optimal threshold", size, pairs, pairs.scores >= pairs.threshold),
         ]
-        shown = Mined(pairs.scores, pairs.correct, pairs.src_ids, pairs.tgt_ids, pairs.gold, chosen)
+        shown = JudgedMining(pairs.scores, pairs.correct, pairs.src_ids, pairs.tgt_ids, pairs.gold, chosen)
         return Result(scores, mined=shown)
 
-    def _mine(self, split: BuccSplit, sentences: Sentences) -> Mined:
+    def _mine(self, split: BuccSplit, sentences: Sentences) -> JudgedMining:
         """Mines one split; `threshold` is the one that is best by its own gold."""
         src, tgt = list(dict.fromkeys(split.src)), list(dict.fromkeys(split.tgt))
         vectors = sentences.vectors(src, self.langs[0]), sentences.vectors(tgt, self.langs[1])
@@ -101,13 +101,13 @@ class Bucc:
         gold = set(split.gold)
         correct = np.array([names[place] in gold for place in kept], dtype=bool)
         best = best_threshold(pairs.scores[kept], correct, len(gold))
-        return Mined(
+        return JudgedMining(
             pairs.scores[kept], correct, [names[place][0] or "" for place in kept],
             [names[place][1] or "" for place in kept], split.gold, best.value,
         )  # fmt: skip
 
     def _scores(
-        self, signer: Signer, name: str, protocol: str, size: str, pairs: Mined, accepted: np.ndarray
+        self, signer: Signer, name: str, protocol: str, size: str, pairs: JudgedMining, accepted: np.ndarray
     ) -> list[Score]:
         correct, extracted = int(pairs.correct[accepted].sum()), int(accepted.sum())
         sample = extraction(pairs, accepted)
@@ -128,7 +128,7 @@ class Bucc:
         ]  # fmt: skip
 
 
-def cross_fitted(pairs: Mined) -> np.ndarray:
+def cross_fitted(pairs: JudgedMining) -> np.ndarray:
     """Which pairs are accepted when each half of the sources is judged by the threshold best for the other half."""
     halves = np.array([_half(name) for name in pairs.src_ids], dtype=np.int64)
     gold = Counter(_half(src) for src, _ in pairs.gold)
@@ -140,7 +140,7 @@ def cross_fitted(pairs: Mined) -> np.ndarray:
     return accepted
 
 
-def extraction(pairs: Mined, accepted: np.ndarray) -> Extraction:
+def extraction(pairs: JudgedMining, accepted: np.ndarray) -> Extraction:
     """The accepted pairs by source sentence, with the gold ones."""
     extracted = Counter(name for name, taken in zip(pairs.src_ids, accepted, strict=True) if taken)
     right = zip(pairs.src_ids, accepted & pairs.correct, strict=True)

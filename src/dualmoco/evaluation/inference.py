@@ -11,8 +11,7 @@ import torch
 from dualmoco.core.errors import DataError
 from dualmoco.data.nli import read_nli
 from dualmoco.data.testfiles import existing
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.sample import Hits, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
@@ -42,8 +41,8 @@ class Inference:
         hypotheses = torch.from_numpy(sentences.vectors([example.hypothesis for example in self.examples], self.lang))
         if premises.shape[1] != self.classifier.width:
             raise DataError(
-                f"vectors of width {premises.shape[1]} for a head of width {self.classifier.width}: "
-                "no treatment that cuts the width can be used with NLI"
+                f"vectors of dimension {premises.shape[1]} for a head of dimension {self.classifier.width}: "
+                "no post-processing that cuts the dimension can be used with NLI"
             )
         with torch.inference_mode():
             batches = zip(premises.split(BATCH), hypotheses.split(BATCH), strict=True)

@@ -13,8 +13,7 @@ from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import existing
 from dualmoco.data.text import read_lines
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.sample import Hits, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result

@@ -10,12 +10,11 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.data.testfiles import existing, read_table
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Ranking, value_of
+from dualmoco.evaluation.sample import Ranking, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.mining.margins import best_threshold
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest
 

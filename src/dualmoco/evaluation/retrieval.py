@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import f1_score
 
-from dualmoco.evaluation.bootstrap import interval
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.sample import Hits, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result

@@ -40,6 +40,11 @@ class Score:
         """What must agree for two scores to be comparable."""
         return self.task, self.subset, self.protocol, self.metric
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the signature says, by name."""
+        return dict(part.partition(":")[::2] for part in self.signature.split("|"))
+
     def to_json(self) -> dict[str, Any]:
         """The score as a JSON object."""
         content = {name: value for name, value in vars(self).items() if name != "sample"}
@@ -71,12 +76,12 @@ class Signer:
             settings: Everything else that changes the number.
 
         Returns:
-            Such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|treatment:none|version:0.1.0`.
+            Such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|postprocessing:none|version:0.1.0`.
         """
         parts = {
             "task": self.task, "protocol": protocol, "metric": metric, **settings,
             "data": self.data[:SHOWN], "model": self.identity.sha256[:SHOWN], "pooling": self.identity.pooling,
-            "treatment": self.identity.treatment, "version": VERSION,
+            "postprocessing": self.identity.postprocessing, "version": VERSION,
         }  # fmt: skip
         return "|".join(f"{name}:{value}" for name, value in parts.items())
 

@@ -131,7 +131,7 @@ def _scored(signer: Signer, subset: str, protocol: str, metric: str, sample: Cor
 def correlation_interval(sample: Correlation, value: float) -> tuple[float, float]:
     """An approximate 95 % interval of a correlation in percent, by Fisher's transformation.
 
-    With ranks, the variance is Bonett and Wright's (2000). A mean of several groups is treated as one group of all
+    With ranks, the variance is Bonett and Wright's (2000). A mean of several groups counts as one group of all
     pairs.
 
     Args:

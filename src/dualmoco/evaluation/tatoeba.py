@@ -10,8 +10,7 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import existing, read_aligned_sentences
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.sample import Hits, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Parallel, Result
@@ -51,7 +50,7 @@ class Tatoeba:
             best, _ = best_candidates(near[side], near[other].mean, self.margin)
             wrong = best != np.arange(len(vectors[0]))
             scores.append(self._score(signer, direction, f"xsim-{self.margin.value}-error", wrong))
-        return Result(scores, parallel=Parallel(self.langs[0], self.langs[1], *self.sides))
+        return Result(scores, parallel=Parallel(f"Tatoeba {self.pair}", self.langs[0], self.langs[1], *self.sides))
 
     def _score(self, signer: Signer, direction: str, metric: str, units: np.ndarray) -> Score:
         sample = Hits(units.astype(np.float64))

@@ -31,7 +31,7 @@ class Identity:
     """Of everything that decides its vectors: weights, vocabulary, settings."""
     pooling: str = "own"
     """How token vectors become a sentence vector; `own` if the model says so itself."""
-    treatment: str = "none"
+    postprocessing: str = "none"
     """What was done to the vectors afterwards."""
 
 
