@@ -11,9 +11,9 @@ from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
 from dualmoco.search.neighbors import PLACES, nearest, nearest_both_ways
 
 
-def random_units(count: int, width: int, seed: int) -> Vectors:
+def random_units(count: int, dimension: int, seed: int) -> Vectors:
     """Unit vectors in random directions."""
-    return unit_vectors(np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32))
+    return unit_vectors(np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32))
 
 
 def slow_neighbors(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Floats]:
@@ -73,11 +73,11 @@ def test_fewer_rows_than_neighbours() -> None:
     assert nearest(random_units(1, 4, 0), random_units(1, 4, 1), 3).ids.tolist() == [[0]]
 
 
-def test_progress_is_told_in_rows() -> None:
-    """The number of sources told adds up to all of them."""
-    told: list[int] = []
-    nearest_both_ways(random_units(10, 4, 0), random_units(7, 4, 1), 2, tile=(3, 3), tell=told.append)
-    assert told == [3, 3, 3, 1]
+def test_progress_counts_rows() -> None:
+    """The counts add up to all sources."""
+    counted: list[int] = []
+    nearest_both_ways(random_units(10, 4, 0), random_units(7, 4, 1), 2, tile=(3, 3), progress=counted.append)
+    assert counted == [3, 3, 3, 1]
 
 
 def test_mean_is_over_the_neighbours() -> None:
