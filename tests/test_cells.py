@@ -113,10 +113,11 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
         patch.setattr("dualmoco.mining.blocks.scan_cells", None)
         again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     np.testing.assert_array_equal(first[0].ids, again[0].ids)
-    (tmp_path / "probe" / "there" / "src-00000.safetensors").unlink()
-    (tmp_path / "probe" / "tgt.cells").write_bytes(b"damaged")
-    with pytest.raises(DataError, match=r"tgt\.cells: cannot be read as cells"):
-        Cells.load(tmp_path / "probe" / "tgt.cells")
+    next((tmp_path / "probe").glob("*/src-00000.safetensors")).unlink()
+    for path in (tmp_path / "probe").glob("*.cells"):
+        path.write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"\.cells: cannot be read as cells"):
+        Cells.load(path)
     again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     np.testing.assert_array_equal(first[1].ids, again[1].ids)
 

@@ -48,10 +48,16 @@ def unpack(stored: np.ndarray) -> Vectors:
 
 
 class ShardedVectors:
-    """Vectors of several memory-mapped `.npy` files, one after the other."""
+    """Vectors of several memory-mapped `.npy` files, one after the other.
 
-    def __init__(self, paths: Sequence[Path], dimension: int) -> None:
-        self.paths = list(paths)
+    Args:
+        paths: The files.
+        dimension: D.
+        sha256: Of the vectors, where what is made of them is kept; empty if nothing is.
+    """
+
+    def __init__(self, paths: Sequence[Path], dimension: int, sha256: str = "") -> None:
+        self.paths, self.sha256 = list(paths), sha256
         self.parts = [_map(path, dimension) for path in self.paths]
         self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # row where each part begins, and the end
         self.dimension = dimension

@@ -6,6 +6,7 @@ distinct sentences, D dimension.
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -65,9 +66,9 @@ class Store:
         """Unit vectors (n, D) of the distinct sentences, mapped from disk; DataError if some are missing."""
         if self.missing():
             raise DataError(f"{self.folder}: {len(self.missing())} shards are missing; run dualmoco encode again")
-        return ShardedVectors(
-            [self.folder / self.shards[number].file for number in sorted(self.shards)], self.dimension
-        )
+        shards = [self.shards[number] for number in sorted(self.shards)]
+        sha256 = hashlib.sha256("".join(shard.sha256 for shard in shards).encode()).hexdigest()
+        return ShardedVectors([self.folder / shard.file for shard in shards], self.dimension, sha256)
 
     def first_lines(self) -> Ids:
         """The line, from 0, where each distinct sentence first stands, shape (n,)."""
