@@ -132,9 +132,8 @@ def test_a_scan_of_another_plan_is_not_resumed(tmp_path: Path, change: str, monk
 
 
 def test_a_scan_of_other_vectors_is_not_resumed(tmp_path: Path) -> None:
-    """As many vectors of another model, back-end or precision have another checksum."""
+    """As many vectors of another model, back-end or precision are another scan."""
     src, tgt, other = (shards(tmp_path, 2500, seed) for seed in (1, 2, 3))
-    src.sha256, other.sha256 = "one", "other"
     scan_stores(src, tgt, 3, tmp_path / "scan", LocalEngine(), memory=1)
     counted = Stopping(1000)
     found = scan_stores(other, tgt, 3, tmp_path / "scan", counted, memory=1)

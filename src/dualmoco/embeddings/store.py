@@ -6,7 +6,6 @@ distinct sentences, D dimension.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 from collections.abc import Iterator
@@ -67,8 +66,8 @@ class Store:
         if self.missing():
             raise DataError(f"{self.folder}: {len(self.missing())} shards are missing; run dualmoco encode again")
         shards = [self.shards[number] for number in sorted(self.shards)]
-        sha256 = hashlib.sha256("".join(shard.sha256 for shard in shards).encode()).hexdigest()
-        return ShardedVectors([self.folder / shard.file for shard in shards], self.dimension, sha256)
+        paths = [self.folder / shard.file for shard in shards]
+        return ShardedVectors(paths, self.dimension, [shard.sha256 for shard in shards])
 
     def first_lines(self) -> Ids:
         """The line, from 0, where each distinct sentence first stands, shape (n,)."""
