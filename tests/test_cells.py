@@ -18,14 +18,14 @@ from dualmoco.search.neighbors import UNSEEN, Candidates, Neighbors, nearest_bot
 
 pytest.importorskip("faiss")
 
-WIDTH = 16
+DIMENSION = 16
 
 
 def topics(count: int, seed: int, first: int = 0) -> Vectors:
     """Vectors around 30 directions, of which the first is number `first`."""
-    middles = np.random.default_rng(99).standard_normal((100, WIDTH))[first : first + 30]
+    middles = np.random.default_rng(99).standard_normal((100, DIMENSION))[first : first + 30]
     generator = np.random.default_rng(seed)
-    near = middles[generator.integers(30, size=count)] + 0.3 * generator.standard_normal((count, WIDTH))
+    near = middles[generator.integers(30, size=count)] + 0.3 * generator.standard_normal((count, DIMENSION))
     return unit_vectors(near.astype(np.float32))
 
 
@@ -34,7 +34,7 @@ def stored(folder: Path, vectors: Vectors, name: str) -> ShardedVectors:
     paths = [folder / f"{name}.{part}.npy" for part in range(2)]
     for path, part in zip(paths, np.array_split(vectors, 2), strict=True):
         np.save(path, part)
-    return ShardedVectors(paths, WIDTH)
+    return ShardedVectors(paths, DIMENSION)
 
 
 def recall(found: Neighbors, right: Neighbors) -> float:
@@ -65,9 +65,9 @@ def test_blocks_change_nothing() -> None:
     torch.testing.assert_close(merged.scores, whole.scores)
     part = scan_cells(src, tgt, slice(100, 300), slice(0, 600), 3, cells)
     torch.testing.assert_close(part.scores, whole.scores[100:300])
-    told: list[int] = []
-    scan_cells(src, tgt, slice(100, 300), slice(0, 600), 3, cells, tell=told.append)
-    assert sum(told) == 200
+    counted: list[int] = []
+    scan_cells(src, tgt, slice(100, 300), slice(0, 600), 3, cells, progress=counted.append)
+    assert sum(counted) == 200
 
 
 def test_few_cells_find_most(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_a_side_that_nobody_visits(tmp_path: Path) -> None:
 
 def test_a_row_whose_cells_hold_too_few_is_searched_everywhere(tmp_path: Path) -> None:
     """One cell with one resident: its visitors get all the neighbours they asked for."""
-    lonely = np.full((1, WIDTH), 5.0, dtype=np.float32) * np.where(np.arange(WIDTH) % 2, 1, -1)
+    lonely = np.full((1, DIMENSION), 5.0, dtype=np.float32) * np.where(np.arange(DIMENSION) % 2, 1, -1)
     src, tgt = (unit_vectors(np.concatenate([topics(800, seed), lonely]).astype(np.float32)) for seed in (1, 2))
     sides = stored(tmp_path, src, "src"), stored(tmp_path, tgt, "tgt")
     found = probe_stores(*sides, 20, 1, tmp_path / "probe", LocalEngine())
@@ -110,13 +110,14 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     first = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     with monkeypatch.context() as patch:
         patch.delattr(Cells, "make")
-        patch.setattr("dualmoco.embeddings.engines.engine.scan_cells", None)
+        patch.setattr("dualmoco.mining.blocks.scan_cells", None)
         again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     np.testing.assert_array_equal(first[0].ids, again[0].ids)
-    (tmp_path / "probe" / "there" / "src-00000.safetensors").unlink()
-    (tmp_path / "probe" / "tgt.cells").write_bytes(b"damaged")
-    with pytest.raises(DataError, match=r"tgt\.cells: cannot be read as cells"):
-        Cells.load(tmp_path / "probe" / "tgt.cells")
+    next((tmp_path / "probe").glob("*/src-00000.safetensors")).unlink()
+    for path in (tmp_path / "probe").glob("*.cells"):
+        path.write_bytes(b"damaged")
+    with pytest.raises(DataError, match=r"\.cells: cannot be read as cells"):
+        Cells.load(path)
     again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     np.testing.assert_array_equal(first[1].ids, again[1].ids)
 

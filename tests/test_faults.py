@@ -55,7 +55,7 @@ def limit_files(size: int) -> Callable[[], None]:
 
 @pytest.mark.parametrize(
     ("sent", "stage"),
-    [(signal.SIGINT, "src/00003.npy"), (signal.SIGKILL, "scan-*/src-00001*")],
+    [(signal.SIGINT, "src/00003.npy"), (signal.SIGKILL, "scan/*/src-00001*")],
 )
 def test_interrupted_mining_goes_on(
     texts: tuple[Path, Path], tiny_model: Path, whole: bytes, tmp_path: Path, sent: signal.Signals, stage: str

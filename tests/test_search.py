@@ -7,11 +7,11 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.cli.search import read_queries
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
@@ -20,8 +20,9 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
 from dualmoco.search import build
-from dualmoco.search.build import BuildSettings, add_to_index, build_index
+from dualmoco.search.build import add_to_index, build_index
 from dualmoco.search.index import Hit, Index
 from dualmoco.search.manifest import IndexKind, read_index_manifest
 from dualmoco.search.part import encode_part
@@ -39,8 +40,8 @@ def write(path: Path, lines: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(tiny_model: Path) -> Model:
-    """The model, by the package's own door."""
-    return dualmoco.load(str(tiny_model))
+    """The model."""
+    return open_model(tiny_model)
 
 
 @pytest.fixture(scope="module")
@@ -52,10 +53,10 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[TextFile]:
 
 
 @pytest.fixture(scope="module")
-def exact(tiny_model: Path, texts: list[TextFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exact(opened: Model, texts: list[TextFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exact index of both."""
     folder = tmp_path_factory.mktemp("exact") / "index"
-    build_index(folder, texts, BuildSettings(str(tiny_model)))
+    build_index(folder, texts, opened)
     return folder
 
 
@@ -109,11 +110,11 @@ def test_more_queries_than_a_batch(exact: Path) -> None:
 
 @pytest.mark.parametrize("precision", [VectorPrecision.fp16, VectorPrecision.int8])
 def test_smaller_vectors(
-    tiny_model: Path, texts: list[TextFile], exact: Path, precision: VectorPrecision, tmp_path: Path
+    opened: Model, texts: list[TextFile], exact: Path, precision: VectorPrecision, tmp_path: Path
 ) -> None:
-    """Half precision and bytes take less room and find nearly the same."""
+    """Half precision and int8 take less room and find nearly the same."""
     folder = tmp_path / "index"
-    build_index(folder, texts, BuildSettings(str(tiny_model), precision=precision))
+    build_index(folder, texts, opened, precision=precision)
     sizes = [sum(path.stat().st_size for path in place.glob("parts/*/vectors/0*.npy")) for place in (folder, exact)]
     assert sizes[0] < 0.6 * sizes[1]
     found, true = (Index.open(place).search(QUERIES, lang="zh", k=5) for place in (folder, exact))
@@ -122,12 +123,12 @@ def test_smaller_vectors(
     assert found[0][0].score == pytest.approx(true[0][0].score, abs=0.01)
 
 
-def test_without_exact_matches(tiny_model: Path, opened: Model, tmp_path: Path) -> None:
-    """Sentences equal but for case, width, marks and spaces are left out, however many; all others stay."""
-    marks = ["", ".", "!", "!!", "...", " .", "?!", ". ", "~", " - "]
-    equal = [f"{text}{mark}".strip() for text in ("Go home", "go home", "GO  HOME", "ｇｏ ｈｏｍｅ") for mark in marks]
+def test_without_exact_matches(opened: Model, tmp_path: Path) -> None:
+    """Sentences equal but for case, width, punctuation and spaces are left out, however many; all others stay."""
+    ends = ["", ".", "!", "!!", "...", " .", "?!", ". ", "~", " - "]
+    equal = [f"{text}{end}".strip() for text in ("Go home", "go home", "GO  HOME", "ｇｏ ｈｏｍｅ") for end in ends]
     file = TextFile(write(tmp_path / "a.en", [*equal, *ENGLISH[:20]]), "en")
-    build_index(tmp_path / "index", [file], BuildSettings(str(tiny_model)))
+    build_index(tmp_path / "index", [file], opened)
     index = Index.open(tmp_path / "index")
     assert {hit.text for hit in index.search("Go home", lang="en", k=5)[0]} <= set(equal)
     found = index.search(["Go home", ENGLISH[3]], lang="en", k=12, exact_match=False)
@@ -136,9 +137,9 @@ def test_without_exact_matches(tiny_model: Path, opened: Model, tmp_path: Path) 
     assert len(found[0]) == 12 and ENGLISH[3] not in [hit.text for hit in found[1]]
 
 
-def test_k_beyond_the_index_and_one_line(tiny_model: Path, tmp_path: Path) -> None:
+def test_k_beyond_the_index_and_one_line(opened: Model, tmp_path: Path) -> None:
     """An index of one sentence gives that one, however many are asked for."""
-    build_index(tmp_path / "index", [TextFile(write(tmp_path / "a", ["你好。"]), "zh")], BuildSettings(str(tiny_model)))
+    build_index(tmp_path / "index", [TextFile(write(tmp_path / "a", ["你好。"]), "zh")], opened)
     hits = Index.open(tmp_path / "index").search("hello", lang="en", k=50)[0]
     assert [(hit.text, hit.lang, hit.part, hit.line) for hit in hits] == [("你好。", "zh", "a", 1)]
 
@@ -146,14 +147,14 @@ def test_k_beyond_the_index_and_one_line(tiny_model: Path, tmp_path: Path) -> No
 def test_index_is_self_contained(tiny_model: Path, tmp_path: Path) -> None:
     """An index works after its files are gone, itself moved, and its model moved and named anew."""
     file, model = write(tmp_path / "a.en", ENGLISH), Path(shutil.copytree(tiny_model, tmp_path / "model"))
-    build_index(tmp_path / "index", [TextFile(file, "en")], BuildSettings(str(model)))
+    build_index(tmp_path / "index", [TextFile(file, "en")], open_model(model))
     before = Index.open(tmp_path / "index").search(QUERIES, lang="zh")
     file.unlink()
     (tmp_path / "index").rename(tmp_path / "moved")
     model.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelError, match="is not there; give its folder with --model"):
         Index.open(tmp_path / "moved").search(QUERIES, lang="zh")
-    assert Index.open(tmp_path / "moved", str(tmp_path / "elsewhere")).search(QUERIES, lang="zh") == before
+    assert Index.open(tmp_path / "moved", open_model(tmp_path / "elsewhere")).search(QUERIES, lang="zh") == before
 
 
 def test_another_model_is_refused(copy: Path, tiny_model: Path, tmp_path: Path) -> None:
@@ -162,9 +163,9 @@ def test_another_model_is_refused(copy: Path, tiny_model: Path, tmp_path: Path) 
     settings = other / "config_sentence_transformers.json"
     settings.write_text(settings.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     with pytest.raises(ModelError, match=r"other: checksum .*; expected .*the model that made the index"):
-        Index.open(copy, str(other)).search("a", lang="en")
+        Index.open(copy, open_model(other))
     with pytest.raises(ModelError, match="the model that made the index"):
-        add_to_index(copy, [TextFile(write(tmp_path / "b", ["b"]), "en")], str(other))
+        add_to_index(copy, [TextFile(write(tmp_path / "b", ["b"]), "en")], open_model(other))
 
 
 def test_adding_is_building_at_once(copy: Path, texts: list[TextFile], opened: Model, tmp_path: Path) -> None:
@@ -208,43 +209,43 @@ def interrupt(*given: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_interrupted_build_goes_on(
-    tiny_model: Path, texts: list[TextFile], exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_interrupted_build_is_resumed(
+    opened: Model, texts: list[TextFile], exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was encoded before an interruption is kept, and nothing that is not whole can be opened."""
-    folder, settings = tmp_path / "index", BuildSettings(str(tiny_model))
+    folder = tmp_path / "index"
     with monkeypatch.context() as patch:
         whole, calls = encode_part, []
 
-        def stop_at_second(*given: object) -> None:
+        def stop_at_second(*given: Any) -> None:
             calls.append(given)
-            interrupt() if len(calls) == 2 else whole(*given)  # type: ignore[arg-type]
+            interrupt() if len(calls) == 2 else whole(*given)
 
         patch.setattr(build, "encode_part", stop_at_second)
         with pytest.raises(KeyboardInterrupt):
-            build_index(folder, texts, settings)
+            build_index(folder, texts, opened)
     assert not folder.exists()
     with pytest.raises(DataError, match="its building was interrupted; run the same"):
         Index.open(folder)
     (shard,) = tmp_path.glob(".index.building/parts/00000/vectors/0*.npy")
     made = shard.stat().st_mtime_ns
-    build_index(folder, texts, settings)
+    build_index(folder, texts, opened)
     assert next(folder.glob("parts/00000/vectors/0*.npy")).stat().st_mtime_ns == made
     assert Index.open(folder).search(QUERIES, lang="zh") == Index.open(exact).search(QUERIES, lang="zh")
     assert not list(tmp_path.glob(".index*"))
     with pytest.raises(DataError, match="exists already"):
-        build_index(folder, texts, settings)
+        build_index(folder, texts, opened)
 
 
 def test_interrupted_build_of_something_else_starts_anew(
-    tiny_model: Path, texts: list[TextFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Model, texts: list[TextFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another precision or other files left behind is not mixed in."""
     with monkeypatch.context() as patch:
         patch.setattr(build, "write_index_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            build_index(tmp_path / "index", texts, BuildSettings(str(tiny_model), precision=VectorPrecision.int8))
-    build_index(tmp_path / "index", texts[1:], BuildSettings(str(tiny_model)))
+            build_index(tmp_path / "index", texts, opened, precision=VectorPrecision.int8)
+    build_index(tmp_path / "index", texts[1:], opened)
     index = Index.open(tmp_path / "index")
     assert index.manifest.languages == ["zh"] and len(list((tmp_path / "index" / "parts").iterdir())) == 1
     assert index.search(CHINESE[0], lang="zh")[0][0].score == pytest.approx(1.0, abs=2e-6)
@@ -274,7 +275,7 @@ def test_damage_is_found(copy: Path, name: str) -> None:
         Index.open(copy)
 
 
-def test_what_is_no_index(exact: Path, tmp_path: Path, tiny_model: Path) -> None:
+def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model: Path) -> None:
     """Other folders and files are refused by their name; nothing is built over them."""
     for folder in (tmp_path / "absent", tiny_model, exact / "parts" / "00000" / "vectors"):
         with pytest.raises(DataError, match=folder.name):
@@ -282,7 +283,7 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, tiny_model: Path) -> None
     file = write(tmp_path / "a", ["a"])
     for place in (tiny_model, file):
         with pytest.raises(DataError, match="exists already"):
-            build_index(place, [TextFile(file, "en")], BuildSettings(str(tiny_model)))
+            build_index(place, [TextFile(file, "en")], opened)
     assert file.read_text(encoding="utf-8") == "a\n"
 
 
@@ -409,12 +410,12 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> list[TextFile]:
 
 @pytest.fixture(scope="module", params=[IndexKind.ivf, IndexKind.ivfpq])
 def listed(
-    request: pytest.FixtureRequest, tiny_model: Path, many: list[TextFile], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, opened: Model, many: list[TextFile], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """An index of inverted lists to which the Chinese part was added later."""
     pytest.importorskip("faiss")
     folder = tmp_path_factory.mktemp("lists") / "index"
-    build_index(folder, many[:1], BuildSettings(str(tiny_model), kind=request.param))
+    build_index(folder, many[:1], opened, kind=request.param)
     add_to_index(folder, many[1:])
     return folder
 
@@ -473,12 +474,12 @@ def test_lists_need_whole_files(listed: Path, tmp_path: Path, capsys: pytest.Cap
     assert "cannot be read as lists of FAISS" in capsys.readouterr().err
 
 
-def test_product_codes_need_sentences(tiny_model: Path, tmp_path: Path) -> None:
+def test_product_codes_need_sentences(opened: Model, tmp_path: Path) -> None:
     """Too few sentences for product codes are refused; plain lists take one sentence."""
     pytest.importorskip("faiss")
     few = [TextFile(write(tmp_path / "few", ["one", "two"]), "en")]
     with pytest.raises(ConfigError, match="ivfpq with 2 sentences; expected at least 256"):
-        build_index(tmp_path / "pq", few, BuildSettings(str(tiny_model), kind=IndexKind.ivfpq))
-    build_index(tmp_path / "ivf", few, BuildSettings(str(tiny_model), kind=IndexKind.ivf))
+        build_index(tmp_path / "pq", few, opened, kind=IndexKind.ivfpq)
+    build_index(tmp_path / "ivf", few, opened, kind=IndexKind.ivf)
     assert [hit.text for hit in Index.open(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
     assert read_index_manifest(tmp_path / "ivf").kind == IndexKind.ivf

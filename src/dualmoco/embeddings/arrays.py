@@ -5,6 +5,7 @@ Shapes: n rows, D dimension.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Vectors, unit_vectors
 
 LARGEST_INT8 = 127
@@ -48,10 +50,16 @@ def unpack(stored: np.ndarray) -> Vectors:
 
 
 class ShardedVectors:
-    """Vectors of several memory-mapped `.npy` files, one after the other."""
+    """Vectors of several memory-mapped `.npy` files, one after the other.
 
-    def __init__(self, paths: Sequence[Path], dimension: int) -> None:
-        self.paths = list(paths)
+    Args:
+        paths: The files.
+        dimension: D.
+        checksums: SHA-256 of each file, if they are known; read from the files when asked for if not.
+    """
+
+    def __init__(self, paths: Sequence[Path], dimension: int, checksums: Sequence[str] = ()) -> None:
+        self.paths, self.checksums = list(paths), list(checksums)
         self.parts = [_map(path, dimension) for path in self.paths]
         self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # row where each part begins, and the end
         self.dimension = dimension
@@ -60,6 +68,12 @@ class ShardedVectors:
     def shape(self) -> tuple[int, int]:
         """N and D."""
         return len(self), self.dimension
+
+    @property
+    def sha256(self) -> str:
+        """Of all vectors: what is made of them and kept is named by it."""
+        checksums = self.checksums or [file_sha256(path) for path in self.paths]
+        return hashlib.sha256("".join(checksums).encode()).hexdigest()
 
     def __len__(self) -> int:
         return int(self.ends[-1])

@@ -65,9 +65,9 @@ class Store:
         """Unit vectors (n, D) of the distinct sentences, mapped from disk; DataError if some are missing."""
         if self.missing():
             raise DataError(f"{self.folder}: {len(self.missing())} shards are missing; run dualmoco encode again")
-        return ShardedVectors(
-            [self.folder / self.shards[number].file for number in sorted(self.shards)], self.dimension
-        )
+        shards = [self.shards[number] for number in sorted(self.shards)]
+        paths = [self.folder / shard.file for shard in shards]
+        return ShardedVectors(paths, self.dimension, [shard.sha256 for shard in shards])
 
     def first_lines(self) -> Ids:
         """The line, from 0, where each distinct sentence first stands, shape (n,)."""

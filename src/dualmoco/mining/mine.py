@@ -20,7 +20,7 @@ from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import SHARD_ROWS, Store
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, select_pairs
 from dualmoco.mining.output import PairTable, write_pairs
-from dualmoco.mining.scanning import GIBIBYTE, probe_stores, scan_stores
+from dualmoco.mining.scanning import DEFAULT_MEMORY, probe_stores, scan_stores
 from dualmoco.mining.thresholds import Calibration, calibrate
 from dualmoco.models.model import Model
 from dualmoco.search.neighbors import Neighbors, nearest
@@ -43,7 +43,7 @@ class MineSettings:
     """Lowest score to accept; all pairs if None and nothing calibrates it."""
     approximate: bool = False
     probes: int = PROBES
-    memory: int = GIBIBYTE
+    memory: int = DEFAULT_MEMORY
     shard_rows: int = SHARD_ROWS
 
     @property
@@ -134,12 +134,11 @@ def find_neighbors(
         Neighbours of the sources, of the targets, and the recall.
     """
     src, tgt = stores[0].vectors(), stores[1].vectors()
-    keys = [f"{store.key.model_sha256[:16]}-{store.key.text_sha256[:16]}-{store.key.precision}" for store in stores]
-    name = f"{'-'.join(keys)}-{settings.k}-{settings.memory}"
     if not settings.approximate:
-        return *scan_stores(src, tgt, settings.k, work / f"scan-{name}", engine, memory=settings.memory), None
-    folder = work / f"probe-{name}-{settings.probes}"
-    forward, backward = probe_stores(src, tgt, settings.k, settings.probes, folder, engine, memory=settings.memory)
+        return *scan_stores(src, tgt, settings.k, work / "scan", engine, memory=settings.memory), None
+    forward, backward = probe_stores(
+        src, tgt, settings.k, settings.probes, work / "probe", engine, memory=settings.memory
+    )  # fmt: skip
     recall = measured_recall(forward, src, tgt)
     logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
     return forward, backward, recall

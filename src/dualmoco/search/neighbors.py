@@ -1,6 +1,6 @@
 """Exact nearest neighbours among unit vectors, in both directions from one pass over similarity tiles.
 
-Takes two arrays, gives `Neighbors` to `mining.py` and `evaluation/`. Tiles are scored in single precision and keep a
+Takes two arrays, gives `Neighbors` to indexes, mining and evaluation. Tiles are scored in single precision and keep a
 few candidates more than asked for; those are scored again in double precision, so that results do not depend on the
 size of the tiles. Shapes: n sources, m targets, D dimension, k neighbours, c = k + SPARE candidates.
 """
@@ -21,7 +21,7 @@ SPARE = 2
 TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
 PLACES = 6  # decimal places of a similarity; beyond them the lower row number comes first
 RESCORED_ROWS = 1024
-KEYS_AT_ONCE = 16_384
+KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
 PAIRS_AT_ONCE = 32_768
 UNSEEN = -2.0  # below every cosine
@@ -45,7 +45,7 @@ class Candidates:
     """The c best rows of the other side seen so far for each of n rows, in no guaranteed order among equals."""
 
     def __init__(self, scores: Tensor, ids: Tensor) -> None:
-        self.scores, self.ids = scores, ids  # (n, c), scores falling
+        self.scores, self.ids = scores, ids  # (n, c), scores descending
 
     @classmethod
     def empty(cls, rows: int, kept: int) -> Candidates:
@@ -174,29 +174,39 @@ def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
 
 
 def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -> tuple[Ids, Floats]:
-    """Neighbours of a few queries (q, D) among all keys that may score above each one's floor."""
-    rows, ids, scores = [], [], []
+    """The k nearest keys of a few queries (q, D), which all score above each one's floor; holds k of each at a time."""
+    row: Ids = np.empty(0, dtype=np.int64)
+    key: Ids = np.empty(0, dtype=np.int64)
+    score: Floats = np.empty(0, dtype=np.float64)
     for start in range(0, len(keys), KEYS_AT_ONCE):
         block = keys[start : start + KEYS_AT_ONCE]
-        rough = torch.mm(as_tensor(queries), as_tensor(block).T).numpy()  # (q, block)
-        row, key = np.nonzero(rough >= floor[:, None])
-        rows.append(row)
-        ids.append(key + start)
-        scores.append(_rescored(queries, block, row, key))
-    row, key, score = np.concatenate(rows), np.concatenate(ids), np.concatenate(scores)
-    order = np.lexsort((key, -score, row))
-    first = np.searchsorted(row[order], np.arange(len(queries)))  # where each query's candidates begin
-    best = order[first[:, None] + np.arange(k)]  # (q, k)
-    return key[best], score[best]
+        above = torch.mm(as_tensor(queries), as_tensor(block).T).numpy() >= floor[:, None]  # (q, block)
+        some = _rescored(queries, block, above) if above.sum() <= PAIRS_AT_ONCE else _best_of_ties(queries, block, k)
+        row, key = np.concatenate([row, some[0]]), np.concatenate([key, some[1] + start])
+        score = np.concatenate([score, some[2]])
+        order = np.lexsort((key, -score, row))
+        rank = np.arange(len(row)) - np.searchsorted(row[order], row[order])  # among the keys of its query
+        best = order[rank < k]
+        row, key, score = row[best], key[best], score[best]
+    return key.reshape(-1, k), score.reshape(-1, k)
 
 
-def _rescored(queries: Vectors, keys: Vectors, row: Ids, key: Ids) -> Floats:
-    """Cosines of pairs of rows in double precision, rounded."""
-    scores = np.empty(len(row), dtype=np.float64)
-    for start in range(0, len(row), PAIRS_AT_ONCE):
-        part = slice(start, start + PAIRS_AT_ONCE)
-        scores[part] = np.einsum("pd,pd->p", queries[row[part]], keys[key[part]], dtype=np.float64)
-    return scores.round(PLACES)
+def _rescored(queries: Vectors, keys: Vectors, chosen: np.ndarray) -> tuple[Ids, Ids, Floats]:
+    """Some pairs, as a mask (q, b): their rows, their keys, and their cosines in double precision, rounded."""
+    row, key = np.nonzero(chosen)
+    scores: Floats = np.einsum("pd,pd->p", queries[row], keys[key], dtype=np.float64)
+    return row, key, scores.round(PLACES)
+
+
+def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Floats]:
+    """The k best keys (b, D) of each query (q, D), where too many are close to be listed; of equal ones the first."""
+    scores = (queries.astype(np.float64) @ keys.astype(np.float64).T).round(PLACES)  # (q, b)
+    last = max(0, scores.shape[1] - k)
+    lowest = np.partition(scores, last, axis=1)[:, last, None]  # (q, 1) the k-th best
+    above, equal = scores > lowest, scores == lowest
+    first = np.cumsum(equal, axis=1) <= k - above.sum(axis=1, keepdims=True)
+    row, key = np.nonzero(above | (equal & first))
+    return row, key, scores[row, key]
 
 
 def _tiles(
