@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 __all__ = ["__version__", "load"]
 
 
-def load(name: str | Path, backend: str = "auto", *, pooling: str = "auto", prompt: str = "") -> Model:
+def load(
+    name: str | Path, backend: str = "auto", *, pooling: str = "auto", prompt: str = "", compute: str = "fp32"
+) -> Model:
     """Opens a model.
 
     Args:
@@ -23,14 +25,15 @@ def load(name: str | Path, backend: str = "auto", *, pooling: str = "auto", prom
         backend: What runs it: auto, torch, static, onnx or onnx-int8.
         pooling: auto for the model's own; mean, max, cls or first-last to overrule it.
         prompt: Put before every sentence; empty for the one that the model names, if any.
+        compute: What a network computes in, whatever its weights are stored in: fp32, or on a GPU fp16 or bf16.
 
     Returns:
         The model, ready to encode.
 
     Raises:
-        ConfigError: An unknown back-end or pooling.
+        ConfigError: An unknown back-end, pooling or precision.
         ModelError: A name that stands for no model, or a model that cannot be loaded safely.
     """
     from dualmoco.models.opening import open_model
 
-    return open_model(name, backend, pooling=pooling, prompt=prompt)
+    return open_model(name, backend, pooling=pooling, prompt=prompt, compute=compute)

@@ -18,6 +18,7 @@ from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.static import StaticTable
+from dualmoco.models.model import ANY_LANGUAGE
 
 TABLE, DENSE, DROPOUT, UNIT, ROUTER = "StaticEmbedding", "Dense", "Dropout", "Normalize", "Router"
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -27,9 +28,10 @@ READABLE = ("F16", "F32", "F64")  # types of numbers that numpy has
 
 @dataclass(frozen=True)
 class StaticFolder:
-    """The tables of a model, one for each language or one for all, and what it wants before every sentence."""
+    """The tables of a model, and what it wants before every sentence."""
 
-    tables: dict[str, StaticTable] | StaticTable
+    tables: dict[str, StaticTable]
+    """One for each language, the same for languages that share it; or one alone under ANY_LANGUAGE."""
     prompt: str
 
 
@@ -50,10 +52,10 @@ def read_static_folder(folder: Path) -> StaticFolder | None:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         kinds = [_kind(module["type"]) for module in modules]
         if kinds == [ROUTER]:
-            tables: dict[str, StaticTable] | StaticTable = _read_routes(folder / modules[0]["path"])
+            tables = _read_routes(folder / modules[0]["path"])
         else:
             places = [folder / module["path"] for module in modules]
-            tables = _read_table(list(zip(kinds, places, strict=True)))
+            tables = {ANY_LANGUAGE: _read_table(list(zip(kinds, places, strict=True)))}
         return StaticFolder(tables, _read_prompt(folder))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, _UnknownError):
         return None  # sentence-transformers opens it, or says what is wrong with it
@@ -63,10 +65,12 @@ def _read_routes(folder: Path) -> dict[str, StaticTable]:
     config = json.loads((folder / "router_config.json").read_text(encoding="utf-8"))
     if config["parameters"].get("default_route") or config["parameters"].get("route_mappings"):
         raise _UnknownError
-    return {
-        lang: _read_table([(_kind(config["types"][name]), folder / name) for name in names])
-        for lang, names in config["structure"].items()
+    routes = {lang: tuple(names) for lang, names in config["structure"].items()}
+    tables = {
+        names: _read_table([(_kind(config["types"][name]), folder / name) for name in names])
+        for names in dict.fromkeys(routes.values())
     }
+    return {lang: tables[names] for lang, names in routes.items()}
 
 
 def _read_table(layers: Sequence[tuple[str, Path]]) -> StaticTable:
