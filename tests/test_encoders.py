@@ -14,12 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
 from dualmoco.core.errors import ModelError
 from dualmoco.data.demo.grammar import generate_pairs
@@ -70,31 +67,6 @@ def saved(encoders: dict[str, Encoder], tmp_path_factory: pytest.TempPathFactory
 def copy(saved: Path, tmp_path: Path) -> Path:
     """A copy of that folder, to be damaged."""
     return Path(shutil.copytree(saved, tmp_path / "copy"))
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as transformers saves it: a BERT and its tokenizer."""
-    folder = tmp_path_factory.mktemp("plain") / "bert"
-    tokenizer = train_tokenizer(SRC_TEXTS, 300, 16, special_tokens=True)
-    torch.manual_seed(5)
-    shape = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    BertModel(shape).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, pad_token="[PAD]").save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as sentence-transformers saves it: the same BERT with CLS pooling and no normalisation."""
-    folder = tmp_path_factory.mktemp("sentence") / "model"
-    first: Any = Transformer(str(plain))
-    modules = [first, PoolingLayer(16, pooling_mode="cls")]
-    SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
-    return folder
 
 
 def _plain_vectors(plain: Path, texts: list[str], pooling: PoolingMode) -> Tensor:

@@ -16,7 +16,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
 from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError
 from dualmoco.core.vectors import Vectors
@@ -26,35 +26,9 @@ from dualmoco.models.folder import folder_sha256
 from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.tokenizer import train_tokenizer
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))
 STATIC = EncoderConfig(lang="en", kind=Kind.static, width=16, vocab_size=300)
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT and its tokenizer as transformers saves them."""
-    folder = tmp_path_factory.mktemp("plain") / "bert"
-    tokenizer = train_tokenizer(EN, 300, 16, special_tokens=True)
-    torch.manual_seed(5)
-    shape = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    BertModel(shape).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, pad_token="[PAD]").save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same BERT as sentence-transformers saves it, with CLS pooling and no normalisation."""
-    folder = tmp_path_factory.mktemp("sentence") / "model"
-    first: Any = Transformer(str(plain))
-    model = SentenceTransformer(modules=[first, PoolingLayer(16, pooling_mode="cls")], device="cpu")
-    model.save(str(folder), create_model_card=False)
-    return folder
 
 
 @pytest.fixture(scope="module")
