@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize, safe_open
 from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Vectors
@@ -23,7 +23,8 @@ from dualmoco.models.model import ANY_LANGUAGE
 TABLE, DENSE, DROPOUT, UNIT, ROUTER = "StaticEmbedding", "Dense", "Dropout", "Normalize", "Router"
 IDENTITY = "torch.nn.modules.linear.Identity"
 EMBEDDING = "sentence_embedding"
-READABLE = ("F16", "F32", "F64")  # types of numbers that numpy has
+READABLE = {"F16", "F32", "F64"}  # types of numbers that numpy has
+BFLOAT16 = "BF16"
 
 
 @dataclass(frozen=True)
@@ -119,12 +120,25 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a folder in single precision."""
-    with safe_open(folder / "model.safetensors", framework="np") as file:
-        names = list(file.keys())
-        if any(file.get_slice(name).get_dtype() not in READABLE for name in names):
+    """All tensors of a folder in fp32, whatever they are stored in."""
+    path = folder / "model.safetensors"
+    with safe_open(path, framework="np") as file:
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
+        if set(kinds.values()) == {BFLOAT16}:
+            return _read_bfloat16(path)
+        if not set(kinds.values()) <= READABLE:
             raise _UnknownError
-        return {name: file.get_tensor(name).astype(np.float32) for name in names}
+        return {name: file.get_tensor(name).astype(np.float32) for name in kinds}
+
+
+def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:
+    """Tensors in bf16, which numpy lacks: a bf16 is the upper half of an fp32."""
+    read: Any = deserialize  # has no types
+    return {
+        name: (np.frombuffer(tensor["data"], dtype="<u2").astype(np.uint32) << 16)
+        .view(np.float32).reshape(tensor["shape"])
+        for name, tensor in read(path.read_bytes())
+    }  # fmt: skip
 
 
 def _read_prompt(folder: Path) -> str:
