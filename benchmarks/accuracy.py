@@ -23,13 +23,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from dualmoco.models.saved import load_encoders
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
 from benchmarks.tatoeba import tatoeba_accuracy
 from dualmoco.data.pairs import load_pairs
-from dualmoco.models.network import save_encoders
+from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.recipe import Kind
 from dualmoco.training.batching import PairLoader, Share, order_pairs, prefetch
 from dualmoco.training.config import TrainConfig, load_config
@@ -107,7 +106,7 @@ def as_yaml(config: TrainConfig) -> str:
 def by_peer(config: TrainConfig, start: Path, out: Path, rate: float | None) -> Curve:
     """Trains by sentence-transformers' cached loss, plain for static encoders, with batches of our queue's size."""
     torch.manual_seed(config.seed)
-    src, tgt = load_encoders(start).values()
+    src, tgt = open_routes(start).values()
     split = load_pairs(config.data, seed=config.seed)
     batch_size = config.contrast.queue_size
     order = order_pairs(split.train, batch_size, seed=config.seed, bucket=1)

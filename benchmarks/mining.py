@@ -26,8 +26,8 @@ from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.embeddings.engines.engine import LocalEngine
 from dualmoco.mining.margins import Margin, margin_scores, select_pairs
-from dualmoco.mining.thresholds import best_threshold
 from dualmoco.mining.scanning import probe_stores
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.models.opening import open_model
 from dualmoco.search.neighbors import Neighbors, nearest, nearest_both_ways
 from dualmoco.training.config import load_config

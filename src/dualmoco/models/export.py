@@ -19,7 +19,7 @@ from dualmoco.models.backends.onnx_runtime import OnnxBackend
 from dualmoco.models.backends.pytorch import token_source
 from dualmoco.models.encoder import Encoder, is_static
 from dualmoco.models.folder import RECORD, folder_sha256
-from dualmoco.models.model import ONNX, ONNX_INT8, TORCH, Identity
+from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity
 from dualmoco.models.network import open_network, save_encoder
 from dualmoco.models.opening import find_folder
 from dualmoco.models.running import reference_vectors, run_network
@@ -117,23 +117,24 @@ def is_export(folder: Path) -> bool:
 
 
 def _open_part(model: str, lang: str) -> _Part:
-    folder, title = find_folder(model)
+    folder = find_folder(model)
+    if folder is None:
+        raise ModelError(f"{model}: no network; expected a model folder, a hub name or package:NAME of one")
     opened = open_network(folder)
-    several = isinstance(opened.encoders, dict)
-    if isinstance(opened.encoders, dict) and lang not in opened.encoders:
-        known = ", ".join(opened.encoders)
-        raise ModelError(f"{model}: has no language {lang!r}; expected one of {known}")
-    network = opened.encoders[lang] if isinstance(opened.encoders, dict) else opened.encoders
-    identity = Identity(title, folder_sha256(folder), opened.pooling)
-    return _Part(network, identity, lang, not several, opened.prompt)
+    any_language = ANY_LANGUAGE in opened.encoders
+    network = opened.encoders.get(ANY_LANGUAGE if any_language else lang)
+    if network is None:
+        raise ModelError(f"{model}: has no language {lang!r}; expected one of {', '.join(opened.encoders)}")
+    identity = Identity(model, folder_sha256(folder), opened.pooling)
+    return _Part(network, identity, lang, any_language, opened.prompt)
 
 
 def _write_sentence_transformers(folder: Path, part: _Part, to: str) -> float:
     save_encoder(part.network, folder, part.prompt)
     opened = open_network(folder)
-    if isinstance(opened.encoders, dict) or opened.prompt != part.prompt:
+    if ANY_LANGUAGE not in opened.encoders or opened.prompt != part.prompt:
         raise ModelError(f"{part.identity.name}: not written as it is; expected one route and prompt {part.prompt!r}")
-    backend = run_network(opened.encoders, TORCH, prompt=opened.prompt)
+    backend = run_network(opened.encoders[ANY_LANGUAGE], TORCH, prompt=opened.prompt)
     cosine = check_agreement(to, backend.encode, reference_vectors(part.network, part.prompt))
     record = {"format": FORMAT, "version": VERSION, "lang": part.lang, "lowest_cosine": cosine, **asdict(part.identity)}
     write_json(folder / RECORD, record)

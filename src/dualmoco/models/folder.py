@@ -102,9 +102,11 @@ def check_folder(folder: Path) -> None:
         folder: A local model folder.
 
     Raises:
-        ModelError: Python files, module classes from outside sentence-transformers, remote-code maps, or weights that
-            exist only in pickled form.
+        ModelError: No folder, Python files, module classes from outside sentence-transformers, remote-code maps, or
+            weights that exist only in pickled form.
     """
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such folder; expected a model folder such as runs/demo/model")
     for code in folder.rglob("*.py"):
         raise ModelError(f"{code}: code in a model folder is never run; expected weights and JSON only")
     for config in folder.rglob("*.json"):

@@ -6,9 +6,9 @@ sentences, D dimension.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,12 @@ from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 
 AUTO, TORCH, STATIC, ONNX, ONNX_INT8 = "auto", "torch", "static", "onnx", "onnx-int8"
 BACKENDS = (AUTO, TORCH, STATIC, ONNX, ONNX_INT8)
+FP32, FP16, BF16 = "fp32", "fp16", "bf16"
+COMPUTES = (FP32, FP16, BF16)
+"""What a network can compute in; a CPU does so in fp32 alone."""
+ANY_LANGUAGE = ""
+"""In place of a language, for the one encoder of a model that takes text of any."""
+Part = TypeVar("Part")
 CHUNK = 4096
 """Sentences between two moves of the progress bar; back-ends sort as many by length."""
 
@@ -60,8 +66,7 @@ class Model:
     Args:
         identity: What it is.
         languages: Those it tells apart and must be asked by; None if one encoder takes text of any language.
-        open_backend: Makes what runs a language, asked for once a language; the language is empty if `languages` is
-            None.
+        open_backend: Makes what runs a language, asked for once a language; for ANY_LANGUAGE if `languages` is None.
         reopen: Opens the same model again, in another process too; None if that cannot be.
     """
 
@@ -89,7 +94,7 @@ class Model:
         if self.languages is not None and lang not in self.languages:
             known = ", ".join(self.languages)
             raise ModelError(f"{self.identity.name}: has no language {lang!r}; expected one of {known}")
-        key = lang if self.languages is not None else ""
+        key = lang if self.languages is not None else ANY_LANGUAGE
         if key not in self._backends:
             self._backends[key] = self._open_backend(key)
         return self._backends[key]
@@ -129,3 +134,25 @@ class Model:
     def similarity(self, a: Vectors, b: Vectors) -> Vectors:
         """Cosine similarities of all unit vectors of `a` (n, D) with all of `b` (m, D), shape (n, m)."""
         return np.asarray(a @ b.T)
+
+
+def assemble_model(identity: Identity, parts: Mapping[str, Part], run: Callable[[Part], Backend]) -> Model:
+    """Makes a model of what each language has.
+
+    Args:
+        identity: What it is.
+        parts: Networks or tables by language, or one alone under ANY_LANGUAGE.
+        run: Makes what runs a part, when it is first needed; once for a part that serves several languages.
+
+    Returns:
+        The model.
+    """
+    running: dict[int, Backend] = {}
+
+    def open_backend(lang: str) -> Backend:
+        part = parts[lang]
+        if id(part) not in running:
+            running[id(part)] = run(part)
+        return running[id(part)]
+
+    return Model(identity, None if ANY_LANGUAGE in parts else list(parts), open_backend)

@@ -22,6 +22,7 @@ from transformers.utils.logging import disable_progress_bar
 from dualmoco.core.errors import ModelError
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import check_folder
+from dualmoco.models.model import ANY_LANGUAGE
 from dualmoco.models.recipe import FIRST_LAST
 
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
@@ -31,8 +32,8 @@ LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, Runtime
 class OpenedNetwork:
     """The networks of a model folder, without anything added."""
 
-    encoders: dict[str, Encoder] | Encoder
-    """One for each language, or one that takes any."""
+    encoders: dict[str, Encoder]
+    """One for each language, the same for languages that share it; or one alone under ANY_LANGUAGE."""
     pooling: str
     """`own` if the model says itself how it pools, else mean, max, cls or first-last."""
     prompt: str = ""
@@ -54,20 +55,19 @@ def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:
     """
     opened = open_modules(folder)
     if isinstance(opened, Transformer):
-        return OpenedNetwork(_pooled(opened, pooling or "mean"), pooling or "mean")
+        return OpenedNetwork({ANY_LANGUAGE: _pooled(opened, pooling or "mean")}, pooling or "mean")
     layers = list(opened.children())
     prompt = str(opened.prompts.get(opened.default_prompt_name or "") or "")
     if pooling and isinstance(layers[0], Transformer):
-        return OpenedNetwork(_pooled(layers[0], pooling), pooling, prompt)
+        return OpenedNetwork({ANY_LANGUAGE: _pooled(layers[0], pooling)}, pooling, prompt)
     if pooling:
         kind = type(layers[0]).__name__
         raise ModelError(
             f"{folder}: pooling {pooling} is for one Transformer, this model begins with a {kind}; use auto"
         )
     if isinstance(layers[0], Router):
-        routes = layers[0].sub_modules.items()
-        return OpenedNetwork({lang: Encoder(route.children()) for lang, route in routes}, "own", prompt)
-    return OpenedNetwork(Encoder(layers), "own", prompt)
+        return OpenedNetwork(_routes(layers[0]), "own", prompt)
+    return OpenedNetwork({ANY_LANGUAGE: Encoder(layers)}, "own", prompt)
 
 
 def open_routes(folder: Path) -> dict[str, Encoder]:
@@ -83,7 +83,7 @@ def open_routes(folder: Path) -> dict[str, Encoder]:
         ModelError: Not such a folder.
     """
     encoders = open_network(folder).encoders
-    if not isinstance(encoders, dict):
+    if ANY_LANGUAGE in encoders:
         raise ModelError(f"{folder}: a model of one route; expected one route a language, as dualmoco train saves it")
     return encoders
 
@@ -169,6 +169,16 @@ class FirstLastPooling(nn.Module):
     def get_embedding_dimension(self) -> int:
         """D."""
         return self.dimension
+
+
+def _routes(router: Router) -> dict[str, Encoder]:
+    """The encoder of each language; languages whose routes are the same modules have the same encoder."""
+    distinct: dict[tuple[int, ...], Encoder] = {}
+    encoders: dict[str, Encoder] = {}
+    for lang, route in router.sub_modules.items():
+        layers = list(route.children())
+        encoders[lang] = distinct.setdefault(tuple(map(id, layers)), Encoder(layers))
+    return encoders
 
 
 def _pooled(first: Transformer, pooling: str) -> Encoder:

@@ -7,37 +7,54 @@ from __future__ import annotations
 
 import torch
 
-from dualmoco.core.errors import ModelError
+from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.agreement import SENTENCES, check_agreement
 from dualmoco.models.backends.pytorch import TorchBackend, encode_by_itself, token_source
 from dualmoco.models.encoder import Encoder, static_table
-from dualmoco.models.model import AUTO, ONNX, ONNX_INT8, STATIC, Backend
+from dualmoco.models.model import AUTO, BACKENDS, BF16, FP16, FP32, ONNX, ONNX_INT8, STATIC, TORCH, Backend
 
 CHECK_BATCH = 8
 
 
-def run_network(encoder: Encoder, name: str = AUTO, *, prompt: str = "", threads: int | None = None) -> Backend:
+DTYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
+
+
+def run_network(
+    encoder: Encoder, name: str = AUTO, *, prompt: str = "", compute: str = FP32, threads: int | None = None
+) -> Backend:
     """Makes what runs the network of one language.
 
     Args:
         encoder: The network.
         name: One of BACKENDS.
         prompt: Put before every sentence.
+        compute: One of COMPUTES; other than fp32 for PyTorch on a GPU alone.
         threads: Of onnxruntime.
 
     Returns:
         The back-end, checked.
 
     Raises:
+        ConfigError: An unknown way, or a precision that it does not compute in.
         ModelError: A way that does not fit the network, or whose vectors are not the network's.
     """
-    made = _static(encoder, name, prompt) if name in (AUTO, STATIC) else _onnx(encoder, name, prompt, threads)
+    if name not in BACKENDS:
+        raise ConfigError(f"back-end {name!r}; expected one of {', '.join(BACKENDS)}")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if compute != FP32 and (device == "cpu" or name not in (AUTO, TORCH)):
+        raise ConfigError(f"compute {compute} with back-end {name} on a {device}; expected {FP32}, or torch on a GPU")
+    made = _other_than_torch(encoder, name, prompt, threads) if compute == FP32 else None
     if made is None:
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        return TorchBackend(encoder.to(device), prompt)
+        return TorchBackend(encoder.to(device, DTYPES[compute]), prompt)
     check_agreement(made.name, made.encode, reference_vectors(encoder, prompt))
     return made
+
+
+def _other_than_torch(encoder: Encoder, name: str, prompt: str, threads: int | None) -> Backend | None:
+    if name in (AUTO, STATIC):
+        return _static(encoder, name, prompt)
+    return _onnx(encoder, name, prompt, threads) if name in (ONNX, ONNX_INT8) else None
 
 
 def reference_vectors(encoder: Encoder, prompt: str = "") -> Vectors:
@@ -60,9 +77,7 @@ def _static(encoder: Encoder, name: str, prompt: str) -> Backend | None:
     return StaticBackend(StaticTable(found[0], found[1].numpy(), found[2]), prompt) if found else None
 
 
-def _onnx(encoder: Encoder, name: str, prompt: str, threads: int | None) -> Backend | None:
-    if name not in (ONNX, ONNX_INT8):
-        return None
+def _onnx(encoder: Encoder, name: str, prompt: str, threads: int | None) -> Backend:
     from dualmoco.models.backends.onnx_graph import make_graph
     from dualmoco.models.backends.onnx_runtime import OnnxBackend
 

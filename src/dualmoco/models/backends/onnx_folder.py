@@ -19,7 +19,7 @@ from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.version import VERSION
 from dualmoco.models.backends.onnx_runtime import OnnxBackend
 from dualmoco.models.backends.tokens import Padding, TokenSource
-from dualmoco.models.model import Identity, Model
+from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
 GRAPH, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
 FORMAT = "dualmoco-onnx-1"
@@ -116,7 +116,7 @@ def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Mo
     tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
     source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt)
-    return Model(
-        Identity(title, config.sha256, config.pooling), None if config.any_language else [config.lang],
-        lambda lang: OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, threads),
+    return assemble_model(
+        Identity(title, config.sha256, config.pooling), {ANY_LANGUAGE if config.any_language else config.lang: source},
+        lambda source: OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, threads),
     )  # fmt: skip

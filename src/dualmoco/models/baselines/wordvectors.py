@@ -17,7 +17,7 @@ from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.baselines.wordtable import WordTable, read_word_table
 from dualmoco.models.folder import files_sha256
-from dualmoco.models.model import Identity, Model
+from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
 LONGEST = 8  # characters of a word in text without spaces
 BLOCK_SENTENCES = 512
@@ -114,7 +114,7 @@ def open_words(name: str) -> Model:
         DataError: A file that cannot be read as word vectors, or files of different dimension.
     """
     if Path(name).is_file():
-        return average_words(read_word_table(Path(name)), f"words:{name}")
+        return average_words({ANY_LANGUAGE: read_word_table(Path(name))}, f"words:{name}")
     given = dict(part.partition("=")[::2] for part in name.split(","))
     for lang, file in given.items():
         if not lang or not Path(file).is_file():
@@ -122,11 +122,11 @@ def open_words(name: str) -> Model:
     return average_words({lang: read_word_table(Path(file)) for lang, file in given.items()}, f"words:{name}")
 
 
-def average_words(tables: Mapping[str, WordTable] | WordTable, name: str) -> Model:
+def average_words(tables: Mapping[str, WordTable], name: str) -> Model:
     """Makes a model of tables that are read.
 
     Args:
-        tables: One for each language, or one for all.
+        tables: One for each language, or one alone under ANY_LANGUAGE.
         name: What to call it in results.
 
     Returns:
@@ -135,20 +135,16 @@ def average_words(tables: Mapping[str, WordTable] | WordTable, name: str) -> Mod
     Raises:
         DataError: Tables of different dimension.
     """
-    pooling = "mean of words"
-    if isinstance(tables, WordTable):
-        averager = WordAverager(tables)
-        return Model(Identity(name, _checksum(tables), pooling), None, lambda lang: averager)
-    averagers = {lang: WordAverager(table) for lang, table in tables.items()}
-    dimensions = {lang: averager.dimension for lang, averager in averagers.items()}
+    dimensions = {lang: table.vectors.shape[1] for lang, table in tables.items()}
     if len(set(dimensions.values())) > 1:
         told = ", ".join(f"{lang} {dimension}" for lang, dimension in dimensions.items())
         raise DataError(f"{name}: vectors of different dimension ({told}); expected tables that share a space")
-    files = [(lang, file) for lang, table in tables.items() for file in table.files]
-    return Model(Identity(name, files_sha256(files), pooling), list(averagers), lambda lang: averagers[lang])
+    return assemble_model(Identity(name, _checksum(tables), "mean of words"), tables, WordAverager)
 
 
-def _checksum(table: WordTable) -> str:
-    if len(table.files) == 1:
-        return file_sha256(table.files[0])
-    return files_sha256((file.suffix, file) for file in table.files)
+def _checksum(tables: Mapping[str, WordTable]) -> str:
+    """Of the files; of a table for any language that is one file, that file's own."""
+    if ANY_LANGUAGE not in tables:
+        return files_sha256((lang, file) for lang, table in tables.items() for file in table.files)
+    files = tables[ANY_LANGUAGE].files
+    return file_sha256(files[0]) if len(files) == 1 else files_sha256((file.suffix, file) for file in files)
