@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.mining.api import mine, paraphrases, score
     from dualmoco.models.model import Model
     from dualmoco.models.opening import open_model as load
@@ -21,12 +22,24 @@ if TYPE_CHECKING:
     from dualmoco.search.index import open_index
     from dualmoco.training.loop import train
 
-__all__ = ["Model", "__version__", "build_index", "load", "mine", "open_index", "paraphrases", "score", "train"]
+__all__ = [
+    "Model",
+    "__version__",
+    "build_index",
+    "evaluate",
+    "load",
+    "mine",
+    "open_index",
+    "paraphrases",
+    "score",
+    "train",
+]
 
 HOMES = {
     "Model": ("models.model", "Model"),
     "load": ("models.opening", "open_model"),
     "train": ("training.loop", "train"),
+    "evaluate": ("evaluation.evaluate", "evaluate"),
     "mine": ("mining.api", "mine"),
     "score": ("mining.api", "score"),
     "paraphrases": ("mining.api", "paraphrases"),

@@ -217,10 +217,10 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
         if parsed.json:
             print_json({"query": text, "hits": [asdict(hit) for hit in hits]})
         else:
-            sys.stdout.write("\n".join([text, *map(describe, hits)]) + "\n\n")
+            sys.stdout.write("\n".join([text, *map(describe_hit, hits)]) + "\n\n")
     sys.stdout.flush()
 
 
-def describe(hit: Hit) -> str:
+def describe_hit(hit: Hit) -> str:
     """A hit as a line."""
     return f"  {hit.score:6.3f}  {hit.lang}  {hit.text}  ({hit.part}:{hit.line})"
