@@ -18,6 +18,7 @@ from dualmoco.training.config import load_config
 from dualmoco.training.loop import train
 
 PAIRS = generate_pairs(700, seed=9)
+LANGS = ("en", "zh")
 
 
 @pytest.fixture
@@ -72,22 +73,47 @@ def test_a_missing_or_changed_shard_is_named(folder: Path) -> None:
 
 
 def test_training_uses_the_split_of_prepare(folder: Path) -> None:
-    split = load_pairs(DataConfig(prepared=str(folder)), seed=0)
+    split = load_pairs(DataConfig(prepared=str(folder)), langs=LANGS, seed=0)
     assert len(split.heldout) == 40
     assert split.counts["train"] == len(split.train)
+
+
+@pytest.mark.parametrize("wanted", [2, 15, 39])
+def test_at_most_the_asked_number_of_held_out_pairs_is_used(folder: Path, wanted: int) -> None:
+    """A random choice of those that prepare held out, by seed; the others are not trained on either."""
+    everything = load_pairs(DataConfig(prepared=str(folder), heldout=40), langs=LANGS, seed=0)
+    chosen = [load_pairs(DataConfig(prepared=str(folder), heldout=wanted), langs=LANGS, seed=s) for s in (0, 0, 1)]
+    held = [set(zip(*split.heldout.texts(), strict=True)) for split in chosen]
+    assert len(held[0]) == wanted and held[0] < set(zip(*everything.heldout.texts(), strict=True))
+    assert held[0] == held[1] != held[2]
+    assert chosen[0].train.texts() == everything.train.texts()
+    assert chosen[0].counts["held out"] == wanted and chosen[0].counts["held out, not used"] == 40 - wanted
+    counts = dict(chosen[0].counts)
+    assert counts.pop("read") == sum(counts.values())
+
+
+def test_shards_of_a_prepared_folder_are_training_files(folder: Path) -> None:
+    """Named in data.train, a prepared folder gives its training pairs, and its files can be named one by one."""
+    corpus, heldout = open_prepared(folder)
+    expected = set(zip(*corpus.texts(), strict=True))
+    for names in ([str(folder)], [str(folder / "train-*.parquet")]):
+        split = load_pairs(DataConfig(train=names, heldout=20), langs=LANGS, seed=0)
+        assert split.counts["read"] == len(corpus)
+        found = set(zip(*split.train.texts(), strict=True)) | set(zip(*split.heldout.texts(), strict=True))
+        assert found <= expected and not found & set(zip(*heldout.texts(), strict=True))
 
 
 def test_test_sentences_in_prepared_pairs_are_refused(folder: Path, tmp_path: Path) -> None:
     corpus, _ = open_prepared(folder)
     (tmp_path / "test.txt").write_text(corpus.texts()[0][3].upper() + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"1 pairs hold a sentence of data\.exclude"):
-        load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), exclude=["test.txt"]), seed=0)
+    with pytest.raises(DataError, match=r"pairs with a sentence of data\.exclude: 1; expected none"):
+        load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), exclude=["test.txt"]), langs=LANGS, seed=0)
 
 
 def test_without_held_out_pairs_training_holds_some_out(folder: Path, tmp_path: Path) -> None:
     config = PrepareConfig(out=str(folder), corpora=[CorpusConfig(files=[str(tmp_path / "a.tsv")])], workers=1)
     prepare(config)
-    split = load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), heldout=25), seed=0)
+    split = load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), heldout=25), langs=LANGS, seed=0)
     assert len(split.heldout) == 25
     assert not set(split.train.texts()[0]) & set(split.heldout.texts()[0])
 
@@ -98,7 +124,9 @@ def test_a_run_trains_on_prepared_pairs(folder: Path, recipe: Path, tmp_path: Pa
 
 
 def test_max_pairs_samples_prepared_pairs(folder: Path) -> None:
-    whole, part = (load_pairs(DataConfig(prepared=str(folder), max_pairs=count), seed=0) for count in (0, 100))
+    whole, part = (
+        load_pairs(DataConfig(prepared=str(folder), max_pairs=count), langs=LANGS, seed=0) for count in (0, 100)
+    )
     assert len(part.train) == 100 and part.counts["not sampled"] == len(whole.train) - 100
     assert part.heldout.texts() == whole.heldout.texts()
 

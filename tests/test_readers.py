@@ -92,7 +92,11 @@ def test_columns_by_number_name_and_language(tmp_path: Path) -> None:
     [
         ("a\ta\tb", ("a", "b"), "twice"),
         ("a\tb", ("a", "c"), "not among a, b"),
-        ("only", None, "1 column"),
+        (
+            "only",
+            None,
+            r"a\.tsv:1: 1 tab-separated column; expected at least 2 \(source in 0, target in 1; set",
+        ),
         ("a\tb", ("0", "5"), "expected at least 6"),
     ],
 )
@@ -112,6 +116,32 @@ def test_tsv_problems_have_lines(tmp_path: Path) -> None:
     assert "1 tab-separated column" in dict(problems)[2]
     assert "not UTF-8" in dict(problems)[4]
     assert "3 tab-separated column" in dict(problems)[5]
+
+
+def test_columns_that_were_counted_may_be_followed_by_others(tmp_path: Path) -> None:
+    """Given by number, two columns are read from every line that has them; a line that lacks one is a problem."""
+    path = tmp_path / "a.tsv"
+    path.write_text("id1\tHello. \t你好\tmore\n\n   \nid2\tBye\t再见\nid3\tno target\n", encoding="utf-8")
+    rows, problems = read_all(path, columns=("1", "2"))
+    assert rows == [("Hello. ", "你好", 1), ("Bye", "再见", 4)]
+    expected = "2 tab-separated columns; expected at least 3 (source in 1, target in 2; set columns)"
+    assert problems == [(5, expected)]
+    assert pairs_of(path, columns=("0", "1")) == [("id1", "Hello. "), ("id2", "Bye"), ("id3", "no target")]
+    assert pairs_of(path, columns=("1", "0"))[1] == ("Bye", "id2")
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,c\n\nd,e\n", encoding="utf-8")
+    assert pairs_of(path, columns=("1", "0")) == [("b", "a"), ("e", "d")]
+
+
+def test_lines_before_a_header_count(tmp_path: Path) -> None:
+    """Blank lines before the header or the first pair do not shift the numbers of the lines."""
+    path = tmp_path / "a.tsv"
+    path.write_text("\n\nen\tzh\none\t一\ntwo\n", encoding="utf-8")
+    rows, problems = read_all(path)
+    assert rows == [("one", "一", 4)] and [line for line, _ in problems] == [5]
+    path.write_text("\n\nonly\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.tsv:3: 1 tab-separated column"):
+        read_all(path)
 
 
 def test_line_numbers_and_bounds_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,8 +208,14 @@ def test_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_aligned_files_of_different_length(tmp_path: Path, src: str, tgt: str) -> None:
     (tmp_path / "a.en").write_text(src, encoding="utf-8")
     (tmp_path / "a.zh").write_text(tgt, encoding="utf-8")
-    with pytest.raises(DataError, match="expected as many lines in both"):
+    counts = {"a.en": src.count("\n"), "a.zh": tgt.count("\n")}
+    short, long = sorted(counts, key=lambda name: counts[name])
+    with pytest.raises(DataError) as caught:
         read_all(tmp_path / "a.en", tgt_path=tmp_path / "a.zh")
+    assert str(caught.value) == (
+        f"{tmp_path / short} ends after line {counts[short]} but {tmp_path / long} has more; "
+        "expected as many lines in both"
+    )
 
 
 def test_moses_zip(tmp_path: Path) -> None:
@@ -192,7 +228,7 @@ def test_moses_zip(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ends in \.fr"):
         read_all(path, langs=("en", "fr"))
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match="no zip archive or damaged"):
+    with pytest.raises(DataError, match="not a zip archive, or damaged"):
         read_all(path)
 
 
@@ -257,7 +293,7 @@ def test_parquet_and_arrow(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="columns en, fr; expected en and zh"):
         read_all(tmp_path / "w.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(DataError, match="no Parquet file or damaged"):
+    with pytest.raises(DataError, match="not a Parquet file, or damaged"):
         read_all(tmp_path / "bad.parquet")
 
 
@@ -308,10 +344,10 @@ def test_gettext(tmp_path: Path) -> None:
     (tmp_path / "zh.po.gz").write_bytes(gzip.compress(PO.encode()))
     assert pairs_of(tmp_path / "zh.po.gz") == expected
     path.write_text('msgid "a"\nnonsense\n', encoding="utf-8")
-    with pytest.raises(DataError, match="no gettext catalogue or damaged"):
+    with pytest.raises(DataError, match="not a gettext catalogue, or damaged"):
         read_all(path)
     (tmp_path / "bad.mo").write_bytes(b"\x00" * 40)
-    with pytest.raises(DataError, match="no gettext catalogue or damaged"):
+    with pytest.raises(DataError, match="not a gettext catalogue, or damaged"):
         read_all(tmp_path / "bad.mo")
 
 
@@ -347,7 +383,7 @@ def test_rows_have_their_lines_and_every_unreadable_line_is_reported(tmp_path: P
     problems.clear()
     rows = list(read_pairs(Source(path, "en", "zh"), report=lambda line, what: problems.append((line, what))))
     assert rows == [Row("one", "一", 1), Row("two", "二", 3)]
-    assert problems == [(2, "1 comma-separated column(s); expected 2 as in the first line")]
+    assert problems == [(2, "1 comma-separated column; expected at least 2 (source in 0, target in 1; set columns)")]
     with pytest.raises(DataError, match=r"absent\.tsv: no such file; expected sentence pairs"):
         next(read_pairs(Source(tmp_path / "absent.tsv", "en", "zh"), report=lambda line, what: None))
 

@@ -45,7 +45,7 @@ def run_demo(config: TrainConfig) -> None:
         f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
         f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s)"
     )
-    src_texts, tgt_texts = load_pairs(config.data, seed=config.seed).heldout.texts()
+    src_texts, tgt_texts = load_pairs(config.data, langs=(src, tgt), seed=config.seed).heldout.texts()
     _search(out / "model", (src, tgt), src_texts, tgt_texts)
     _mine(out, (src, tgt), src_texts, tgt_texts)
     _report(out, (src, tgt), src_texts, tgt_texts)

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from dualmoco.core.storage import file_sha256
-from dualmoco.data.block import Ints, Rows, TextColumn, hash_rows
+from dualmoco.core.vectors import Ids
+from dualmoco.data.block import Ints, Mask, TextColumn, hash_rows
 from dualmoco.data.text import read_lines
 
 Grams = np.ndarray[tuple[int], np.dtype[np.uint64]]
@@ -44,7 +45,7 @@ class Exclusion:
 
     folder: Path | None
 
-    def __init__(self, sentences: Iterable[str], *, similarity: float, ngram: int) -> None:
+    def __init__(self, sentences: Iterable[str], *, similarity: float, ngram: int = 4) -> None:
         """Indexes test sentences.
 
         Args:
@@ -55,13 +56,18 @@ class Exclusion:
         self.similarity, self.ngram, self.folder = similarity, ngram, None
         folded = TextColumn.from_texts(list(dict.fromkeys(sentences))).fold()
         self.ids, first = np.unique(hash_rows(folded), return_index=True)
-        self.grams, self.sizes = hash_ngrams(folded.take(first).compact(), ngram)
+        self._index_ngrams(folded.take(first if similarity else first[:0]).compact())
+
+    def _index_ngrams(self, folded: TextColumn) -> None:
+        """Makes what `similar` needs; hardly anything if there is no sentence."""
+        self.grams, self.sizes = hash_ngrams(folded, self.ngram)
         self.ends = np.cumsum(self.sizes)
         self.signatures = _sign(self.grams, self.sizes)
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
         cells = (_bucket(self.grams) << CLASS_BITS) | _size_class(self.sizes[owners])
-        self.starts = np.zeros((1 << (BUCKET_BITS + CLASS_BITS)) + 1, dtype=np.int32)  # of each cell's test sentences
-        np.cumsum(np.bincount(cells, minlength=len(self.starts) - 1), out=self.starts[1:])
+        count = 1 << (BUCKET_BITS + CLASS_BITS) if len(cells) else 0
+        self.starts = np.zeros(count + 1, dtype=np.int32)  # of each cell's test sentences
+        np.cumsum(np.bincount(cells, minlength=count), out=self.starts[1:])
         self.owners = owners[np.argsort(cells, kind="stable")]
         self.owner_sizes = self.sizes[self.owners].astype(np.int32)
 
@@ -87,15 +93,15 @@ class Exclusion:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def equal(self, ids: Ints) -> Rows:
-        """Rows whose id is that of a test sentence."""
+    def equal(self, ids: Ids) -> Mask:
+        """Mask whose id is that of a test sentence."""
         if not len(self.ids):
             return np.zeros(len(ids), dtype=bool)
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.asarray(self.ids[places] == ids)
 
-    def similar(self, folded: TextColumn) -> Rows:
-        """Rows of a folded side that are similar to a test sentence."""
+    def similar(self, folded: TextColumn) -> Mask:
+        """Mask of a folded side that are similar to a test sentence."""
         found = np.zeros(len(folded), dtype=bool)
         if not self.similarity or not len(self.grams) or not len(folded):
             return found
@@ -175,7 +181,7 @@ def hash_ngrams(folded: TextColumn, ngram: int) -> tuple[Grams, Ints]:
     """The n-grams of each row, as 64-bit hashes.
 
     Args:
-        folded: Rows without gaps between them.
+        folded: Mask without gaps between them.
         ngram: Characters of an n-gram.
 
     Returns:

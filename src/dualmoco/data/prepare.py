@@ -25,7 +25,7 @@ from dualmoco.data.manifest import CorpusCounts, Input, PreparedManifest, descri
 from dualmoco.data.readers.formats import check_format, read
 from dualmoco.data.readers.source import Source
 from dualmoco.data.recipe import CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
-from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample_rows
 from dualmoco.data.shards import write_shards
 from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate, TemporaryStore, slices
 from dualmoco.data.text import find_files
@@ -169,16 +169,16 @@ def _choose(spool: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig
     """Decides the fate of every pair, and counts them."""
     ids, fates = spool.ids(), spool.fates()
     if config.duplicates != Duplicates.keep:
-        drop_repeats(ids, fates, KEY, Fate.duplicate)
-    for column, choice in ((SRC_ID, OneSided.src), (TGT_ID, OneSided.tgt)):
+        drop_repeats(ids[KEY], fates, Fate.duplicate)
+    for side, choice in ((SRC_ID, OneSided.src), (TGT_ID, OneSided.tgt)):
         if config.one_sided in (choice, OneSided.either):
-            drop_repeats(ids, fates, column, Fate.repeated_side)
+            drop_repeats(ids[side], fates, Fate.repeated_side)
     available = [_count(fates, corpus.rows)[Fate.train] for corpus in corpora]
     limits = [corpus.config.max_pairs for corpus in corpora]
     allotted = allot(available, limits, [corpus.config.weight for corpus in corpora], config.total)
     for number, (corpus, count) in enumerate(zip(corpora, allotted, strict=True)):
         if count < available[number]:
-            sample(fates, corpus.rows.start, corpus.rows.stop, count, [config.seed, 1, number])
+            sample_rows(fates, corpus.rows, count, [config.seed, 1, number])
     hold_out(ids, fates, config.heldout, [config.seed, 0])
     for corpus in corpora:
         numbers = _count(fates, corpus.rows)
@@ -208,7 +208,7 @@ def _count_left(spool: TemporaryStore, exclusion: Exclusion) -> int:
     ids, fates = spool.ids(), spool.fates()
     left = 0
     for part in slices(spool.rows):
-        tested = exclusion.equal(ids[part, SRC_ID]) | exclusion.equal(ids[part, TGT_ID])
+        tested = exclusion.equal(ids[SRC_ID][part]) | exclusion.equal(ids[TGT_ID][part])
         left += int((tested & (fates[part] <= Fate.heldout)).sum())
     return left
 

@@ -23,7 +23,7 @@ def read_parquet(source: Source, report: Report) -> Iterator[Raw]:
             batches = file.iter_batches(ROWS, columns=_wanted(source, names))
             yield from in_blocks(_rows(batches, source, names))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source.path}: no Parquet file or damaged ({_short(error)})") from None
+        raise DataError(f"{source.path}: not a Parquet file, or damaged ({_short(error)})") from None
 
 
 def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
@@ -40,7 +40,7 @@ def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
             _wanted(source, names)
             yield from in_blocks(_rows(batches, source, names))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source.path}: no Arrow file or damaged ({_short(error)})") from None
+        raise DataError(f"{source.path}: not an Arrow file, or damaged ({_short(error)})") from None
 
 
 def read_dataset(source: Source, report: Report) -> Iterator[Raw]:

@@ -41,7 +41,7 @@ def _load(source: Source) -> tuple[str, list[tuple[str, str, int]]]:
             entries = [_texts(entry) for entry in catalogue.translated_entries()]
         except Exception as error:  # polib has no error of its own: a damaged file ends in any of Python's
             reason = " ".join(str(error).replace(plain.name, str(source.path)).split())
-            raise DataError(f"{source.path}: no gettext catalogue or damaged ({reason})") from None
+            raise DataError(f"{source.path}: not a gettext catalogue, or damaged ({reason})") from None
     return base_language(catalogue.metadata.get("Language", "")), entries
 
 
