@@ -111,3 +111,12 @@ def test_simplified_characters_map_one_to_one() -> None:
 def test_tables_cover_the_basic_plane() -> None:
     assert len(character_kinds()) == 0x10001
     assert character_kinds().dtype == np.uint8
+
+
+def test_simplified_characters_are_those_of_opencc() -> None:
+    """The stored table is what the installed OpenCC makes of every character of the Chinese blocks."""
+    opencc = pytest.importorskip("opencc", reason="the extra dualmoco[data] is not installed")
+    characters = [chr(code) for codes in (range(0x3400, 0xA000), range(0xF900, 0xFB00)) for code in codes]
+    simplified = opencc.OpenCC("t2s").convert("\n".join(characters)).split("\n")
+    expected = {ord(a): ord(b) for a, b in zip(characters, simplified, strict=True) if a != b}
+    assert simplified_characters() == expected

@@ -223,7 +223,7 @@ def test_settings_that_cannot_work(
 def test_a_foreign_folder_is_left_alone(config: PrepareConfig) -> None:
     Path(config.out).mkdir()
     (Path(config.out) / "mine.txt").write_text("precious")
-    with pytest.raises(DataError, match="no result of prepare"):
+    with pytest.raises(DataError, match="not a result of prepare"):
         prepare(config)
     assert (Path(config.out) / "mine.txt").read_text() == "precious"
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.readers import lines as line_readers
-from dualmoco.data.readers.formats import READERS, guess_format, read, read_pairs
+from dualmoco.data.readers.formats import READERS, guess_format, read_blocks, read_pairs
 from dualmoco.data.readers.raw import Row
 from dualmoco.data.readers.source import Source
 
@@ -36,7 +36,7 @@ def read_all(
     rows: list[tuple[str, str, int]] = []
     source = Source(path, *langs, columns, tgt_path)
     reported: list[tuple[int, str]] = []
-    for raw in read(source, form, lambda line, what: reported.append((line, what))):
+    for raw in read_blocks(source, form, lambda line, what: reported.append((line, what))):
         block, more = raw.parse()
         problems += more
         rows += zip(block.src.texts(), block.tgt.texts(), block.lines.tolist(), strict=True)

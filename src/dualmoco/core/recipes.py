@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TypeVar, cast
 
-from dualmoco.core.errors import ConfigError
+from dualmoco.core.errors import ConfigError, require
 
 T = TypeVar("T")
 
@@ -25,6 +25,7 @@ def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str]
     Raises:
         ConfigError: An unreadable file, an unknown key or a wrong type.
     """
+    require("omegaconf", "data", "A recipe")
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError

@@ -8,13 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
+from dualmoco.core.errors import require
 from dualmoco.core.vectors import Ids
 from dualmoco.data.characters import LAST, REWRITTEN, SPACE, Codes, character_kinds, folded_characters, normalize
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]  # lengths and places
 Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # of rows or of code points
@@ -105,13 +109,14 @@ class TextColumn:
 
     def to_arrow(self) -> pa.LargeStringArray:
         """The rows as Arrow strings."""
+        arrow = require("pyarrow", "data", "Arrow")
         side = self.compact()
         encoded = to_text(side.codes).encode("utf-8", "surrogatepass")
         widths = 1 + (side.codes > 0x7F).astype(np.int64) + (side.codes > 0x7FF) + (side.codes > 0xFFFF)
         before = np.zeros(len(side.codes) + 1, dtype=np.int64)
         np.cumsum(widths, out=before[1:])
         offsets = before[np.append(side.starts, side.ends[-1:])] if len(side) else np.zeros(1, dtype=np.int64)
-        return pa.LargeStringArray.from_buffers(len(side), pa.py_buffer(offsets), pa.py_buffer(encoded))
+        return arrow.LargeStringArray.from_buffers(len(side), arrow.py_buffer(offsets), arrow.py_buffer(encoded))
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from functools import cache
+from importlib.resources import files
 
 import numpy as np
 
@@ -26,11 +27,11 @@ UNSPACED_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYAN
 JOINERS = {0x200C, 0x200D}  # shape letters in Persian and Indic scripts, so not to be stripped
 REWRITTEN = 0xFFFFFFFF  # in `folded_characters`: ask `normalize`
 
-_remove_marks = re.compile(r"[\W_]+").sub
+_remove_punctuation = re.compile(r"[\W_]+").sub
 
 
 def normalize(sentence: str) -> str:
-    """Keeps what makes two sentences the same: letters and digits, without width, case, marks or script variant.
+    """Keeps what makes two sentences the same: letters and digits, without width, case, punctuation or script variant.
 
     Args:
         sentence: Any text.
@@ -39,18 +40,17 @@ def normalize(sentence: str) -> str:
         Letters and digits alone, Chinese in simplified characters; the folded text itself if it has neither.
     """
     folded = unicodedata.normalize("NFKC", sentence).casefold()
-    return (_remove_marks("", folded) or folded.strip()).translate(simplified_characters())
+    return (_remove_punctuation("", folded) or folded.strip()).translate(simplified_characters())
 
 
 @cache
 def simplified_characters() -> dict[int, int]:
-    """The simplified form of every traditional Chinese character that has one."""
-    from opencc import OpenCC
+    """The simplified form of every traditional Chinese character that has one, as OpenCC 1.4 (Apache-2.0) gives it.
 
-    characters = [chr(code) for codes in (range(0x3400, 0xA000), range(0xF900, 0xFB00)) for code in codes]
-    simplified = OpenCC("t2s").convert("\n".join(characters)).split("\n")
-    pairs = zip(characters, simplified, strict=True)
-    return {ord(traditional): ord(simple) for traditional, simple in pairs if traditional != simple}
+    In a file of pairs, so that ids depend on no installed version and comparing sentences needs no package.
+    """
+    text = files("dualmoco.data").joinpath("simplified.txt").read_text(encoding="utf-8")
+    return {ord(pair[0]): ord(pair[1]) for pair in text.split()}
 
 
 @cache
@@ -66,7 +66,7 @@ def folded_characters() -> Codes:
         normal = unicodedata.normalize("NFKC", character)
         if any(_melts(part) for part in normal) or _melts(character):
             continue
-        kept = _remove_marks("", normal.casefold())
+        kept = _remove_punctuation("", normal.casefold())
         if len(kept) <= 1:
             folded[code] = simplified.get(ord(kept), ord(kept)) if kept else 0
     return folded

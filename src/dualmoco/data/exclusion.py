@@ -2,7 +2,7 @@
 
 Similarity is the Jaccard index of two bags of n-grams, found exactly. A sentence of n n-grams that reaches a similarity
 t with a test sentence lacks at most (1 - t) n of them in it. So of its (1 - t) n + 1 rarest ones at least one occurs in
-that test sentence, which an index tells for a whole block at once; and hardly any bit of a signature of its n-grams is
+that test sentence, which an index finds for a whole block at once; and hardly any bit of a signature of its n-grams is
 absent from the other's. The few pairs left are compared n-gram by n-gram.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Ids
 from dualmoco.data.block import Ints, Mask, TextColumn, hash_rows
-from dualmoco.data.text import read_lines
+from dualmoco.data.text import read_cells
 
 Grams = np.ndarray[tuple[int], np.dtype[np.uint64]]
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -215,7 +215,7 @@ def read_test_sets(paths: Iterable[Path], root: Path) -> tuple[list[str], list[T
     sentences: list[str] = []
     files: list[TestFile] = []
     for path in paths:
-        fields = [field for line in read_lines(path) for field in line.split("\t") if field.strip()]
+        fields = [cell for _, cells in read_cells(path) for cell in cells if cell.strip()]
         sentences += fields
         name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
         files.append(TestFile(name, file_sha256(path), len(fields)))

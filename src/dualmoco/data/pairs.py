@@ -22,7 +22,7 @@ from dualmoco.data.block import PairBlock
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.data.exclusion import Exclusion, read_test_sets
 from dualmoco.data.prepared import open_prepared
-from dualmoco.data.readers.formats import check_format, find_shards, guess_format, read
+from dualmoco.data.readers.formats import check_format, find_shards, guess_format, read_blocks
 from dualmoco.data.readers.raw import Row, in_blocks
 from dualmoco.data.readers.source import Source
 from dualmoco.data.recipe import DataConfig
@@ -91,7 +91,7 @@ def _read_blocks(config: DataConfig, langs: tuple[str, str]) -> Iterator[PairBlo
         def refuse(line: int, what: str, path: Path = source.path) -> None:
             raise DataError(f"{path}:{line}: {what}")
 
-        for raw in read(source, form, refuse):
+        for raw in read_blocks(source, form, refuse):
             block, problems = raw.parse()
             for problem in problems:
                 refuse(*problem)

@@ -1,4 +1,4 @@
-"""Settings of `dualmoco prepare`: one frozen dataclass a topic, read from a YAML recipe."""
+"""Settings of `dualmoco prepare`, and of the pairs `dualmoco train` takes: one frozen dataclass a topic."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CleanConfig:
     spaces: bool = True
     chinese: Chinese = Chinese.keep
     damaged: bool = True  # drop pairs with U+FFFD, the trace of bytes that were no text
-    letters: bool = True  # drop pairs with a side of digits and marks alone
+    letters: bool = True  # drop pairs with a side of digits and punctuation alone
     identical: bool = True  # drop pairs whose sides are equal
     min_chars: int = 1
     max_chars: int = 1000  # 0: any

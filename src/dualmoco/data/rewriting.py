@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from dualmoco.core.errors import require
 from dualmoco.data.block import Mask, PairBlock, TextColumn, lookup
 from dualmoco.data.characters import (
     COMPOSED,
@@ -125,6 +126,5 @@ def _convert_chinese(side: TextColumn, target: Chinese, changed: Counter[str]) -
 
 @cache
 def _converter(target: Chinese) -> Any:
-    from opencc import OpenCC
-
-    return OpenCC({"simplified": "t2s", "traditional": "s2t"}[target])
+    opencc = require("opencc", "data", f"clean.chinese={target}")
+    return opencc.OpenCC({"simplified": "t2s", "traditional": "s2t"}[target])

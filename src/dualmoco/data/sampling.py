@@ -16,7 +16,7 @@ from dualmoco.core.vectors import Ids
 from dualmoco.data.temporary import SRC_ID, TGT_ID, Fate, slices
 
 PARTITION_ROWS = 8_000_000  # ids sorted at once
-SPARE = 4  # held-out candidates for each one wanted, as some share a sentence
+SPARE_CANDIDATES = 4  # held-out candidates for each one wanted, as some share a sentence
 
 
 def drop_repeats(ids: Ids, fates: np.ndarray, fate: Fate) -> None:
@@ -114,7 +114,7 @@ def hold_out(ids: Sequence[Ids], fates: np.ndarray, count: int, seed: list[int])
     if not count:
         return
     usable = sum(int((fates[part] == Fate.train).sum()) for part in slices(len(fates)))
-    chosen = _distinct(ids, _random_rows(fates, usable, min(usable, SPARE * count), seed))
+    chosen = _distinct(ids, _random_rows(fates, usable, min(usable, SPARE_CANDIDATES * count), seed))
     if len(chosen) < count < usable:
         chosen = _distinct(ids, _random_rows(fates, usable, usable, seed))
     if len(chosen) < count or usable <= count:

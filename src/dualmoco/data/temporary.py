@@ -18,7 +18,7 @@ import pyarrow as pa
 from dualmoco.core.vectors import Ids
 
 SLICE_ROWS = 1 << 20
-SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string())])
+STORE_SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string())])
 SRC_ID, TGT_ID, KEY = range(3)  # which of a pair's ids
 
 
@@ -46,7 +46,7 @@ class TemporaryStore:
     """Pairs in the order they were read, each with ids (3,) and a fate."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens an empty spool for writing.
+        """Opens an empty store for writing.
 
         Args:
             folder: Where its two files are made.
@@ -56,12 +56,12 @@ class TemporaryStore:
         self.rows = 0
         self._id_stream = self._ids.open("wb")
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writer = pa.ipc.new_stream(str(self._texts), SCHEMA, options=options)
+        self._writer = pa.ipc.new_stream(str(self._texts), STORE_SCHEMA, options=options)
 
     def append(self, part: CleanPart) -> None:
         """Adds pairs at the end."""
         if len(part.ids):
-            self._writer.write_batch(pa.record_batch([part.src, part.tgt], schema=SCHEMA))
+            self._writer.write_batch(pa.record_batch([part.src, part.tgt], schema=STORE_SCHEMA))
             self._id_stream.write(part.ids.astype("<i8").tobytes())
             self.rows += len(part.ids)
 
@@ -104,7 +104,8 @@ def slices(rows: int) -> Iterator[slice]:
 def mix(src: Ids, tgt: Ids) -> Ids:
     """One 64-bit id of each pair of ids."""
     one, other = src.view(np.uint64), tgt.view(np.uint64)
-    mixed: np.ndarray = one * np.uint64(0x9E3779B97F4A7C15) + (other ^ (other >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
+    first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+    mixed: np.ndarray = one * first + (other ^ (other >> np.uint64(31))) * second
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * second
     ids: Ids = (mixed ^ (mixed >> np.uint64(32))).view(np.int64)
     return ids

@@ -29,7 +29,7 @@ from dualmoco.data.text import BYTE_ORDER_MARK
 
 BLOCK_BYTES = 2 << 20
 MAX_LINE_BYTES = 8 << 20
-MARK = BYTE_ORDER_MARK.encode()
+ENCODED_MARK = BYTE_ORDER_MARK.encode()
 
 
 def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
@@ -170,7 +170,7 @@ def cut_lines(stream: IO[bytes], report: Report) -> Iterator[RawLines]:
     rest, number, is_first = b"", 1, True
     for chunk in iter(lambda: stream.read(BLOCK_BYTES), b""):
         if is_first:
-            chunk, is_first = chunk.removeprefix(MARK), False
+            chunk, is_first = chunk.removeprefix(ENCODED_MARK), False
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             data = rest + head + newline

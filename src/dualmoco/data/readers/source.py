@@ -55,7 +55,7 @@ class Source:
     tgt: str
     columns: tuple[str, str] | None = None  # names, or numbers from 0
     tgt_path: Path | None = None
-    tell: Callable[[int], None] | None = None  # is told how many bytes of the file were read
+    progress: Callable[[int], None] | None = None  # callback, takes how many more bytes of the file were read
 
     def open(self) -> IO[bytes]:
         """Opens the file for reading bytes, unpacked according to its extension.
@@ -66,7 +66,7 @@ class Source:
         Raises:
             DataError: A file that is not there or may not be read.
         """
-        return _open(self.path, self.tell)
+        return _open(self.path, self.progress)
 
     def open_tgt(self) -> IO[bytes]:
         """Opens the other one of two aligned files.
@@ -161,8 +161,8 @@ def plain_suffix(path: Path) -> str:
     return Path(name).suffix
 
 
-def _open(path: Path, tell: Callable[[int], None] | None) -> IO[bytes]:
+def _open(path: Path, progress: Callable[[int], None] | None) -> IO[bytes]:
     try:
-        return open_binary(path, tell)
+        return open_binary(path, progress)
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from None
