@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import resource
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.data.pairs import load_pairs
 from dualmoco.data.prepare import prepare
 from dualmoco.data.prepared import open_prepared
-from dualmoco.data.recipe import CorpusConfig, DataConfig, PrepareConfig
+from dualmoco.data.recipe import CleanConfig, CorpusConfig, DataConfig, PrepareConfig
 from dualmoco.training.config import load_config
 from dualmoco.training.loop import train
 
@@ -131,15 +132,32 @@ def test_max_pairs_samples_prepared_pairs(folder: Path) -> None:
     assert part.heldout.texts() == whole.heldout.texts()
 
 
+MEASURED = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from dualmoco.data.prepared import open_prepared
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+before = peak()
+corpus, _ = open_prepared(Path(sys.argv[1]))
+print(peak() - before, corpus.texts(np.array([len(corpus) - 1]))[0][0][-4:])
+"""
+
+
 def test_opening_takes_no_memory(tmp_path: Path) -> None:
-    pairs = [(f"{src} {number}", f"{tgt}{number}") for number in range(40) for src, tgt in generate_pairs(2000, seed=1)]
-    (tmp_path / "a.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
-    prepare(
-        PrepareConfig(out=str(tmp_path / "out"), corpora=[CorpusConfig(files=[str(tmp_path / "a.tsv")])], workers=1)
-    )
+    """A process that opens unpacked pairs and reads one of them holds far less than their size."""
+    filler = "many words and nothing else " * 25
+    lines = (f"{filler}{number}\t{'许多词' * 50}{number}\n" for number in range(1000, 9000))
+    (tmp_path / "a.tsv").write_text("".join(lines), encoding="utf-8")
+    clean = CleanConfig(max_ratio=0, max_tokens=0)
+    corpora = [CorpusConfig(files=[str(tmp_path / "a.tsv")])]
+    prepare(PrepareConfig(out=str(tmp_path / "out"), corpora=corpora, clean=clean, workers=1))
     open_prepared(tmp_path / "out")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    corpus, _ = open_prepared(tmp_path / "out")
-    assert corpus.texts(np.array([len(corpus) - 1]))[0][0].endswith(" 39")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2000  # KiB; the texts alone are larger
-    assert (tmp_path / "out" / "mapped" / "train.src.text").stat().st_size > 2_000_000
+    words = [sys.executable, "-c", MEASURED, str(tmp_path / "out")]
+    kibibytes, last = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert last == "8999"
+    size = sum(path.stat().st_size for path in (tmp_path / "out" / "mapped").iterdir()) >> 10
+    assert size > 8000 and int(kibibytes) < size / 4

@@ -24,7 +24,8 @@ from dualmoco.data.text import read_cells
 
 Grams = np.ndarray[tuple[int], np.dtype[np.uint64]]
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-BUCKET_BITS, CLASS_BITS, CLASS_WIDTH = 20, 4, 16  # of the index: n-grams by hash, test sentences by number of n-grams
+LEAST_BITS, MOST_BITS = 8, 20  # of the number of buckets of the index: n-grams by hash
+CLASS_BITS, CLASS_WIDTH = 4, 16  # test sentences by number of n-grams
 COMMON = (1 << 20) - 1  # n-grams that more test sentences share are all equally common
 SIGNATURE_BITS = 256
 ROUNDING = 1e-9
@@ -64,8 +65,9 @@ class Exclusion:
         self.ends = np.cumsum(self.sizes)
         self.signatures = _sign(self.grams, self.sizes)
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        cells = (_bucket(self.grams) << CLASS_BITS) | _size_class(self.sizes[owners])
-        count = 1 << (BUCKET_BITS + CLASS_BITS) if len(cells) else 0
+        self.bucket_bits = min(max(LEAST_BITS, (4 * len(self.grams)).bit_length()), MOST_BITS)
+        cells = (self._bucket(self.grams) << CLASS_BITS) | _size_class(self.sizes[owners])
+        count = 1 << (self.bucket_bits + CLASS_BITS)
         self.starts = np.zeros(count + 1, dtype=np.int32)  # of each cell's test sentences
         np.cumsum(np.bincount(cells, minlength=count), out=self.starts[1:])
         self.owners = owners[np.argsort(cells, kind="stable")]
@@ -82,7 +84,7 @@ class Exclusion:
     def __getstate__(self) -> dict[str, Any]:
         if self.folder is None:
             return self.__dict__
-        return {"similarity": self.similarity, "ngram": self.ngram, "folder": self.folder}
+        return {name: value for name, value in self.__dict__.items() if name not in ARRAYS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -123,7 +125,7 @@ class Exclusion:
         most = np.floor(sizes / self.similarity + ROUNDING).astype(np.int64)
         first_class, last_class = _size_class(least), _size_class(most)
         row = np.repeat(np.arange(len(sizes)), sizes)
-        bucket = _bucket(grams)
+        bucket = self._bucket(grams)
         start, end = self._cells(bucket, first_class[row], last_class[row])
         counts = np.minimum(end - start, COMMON).astype(np.int64)
         worth = np.repeat(_sum_rows(counts == 0, sizes) <= sizes - least, sizes)  # else too few occur anywhere
@@ -141,6 +143,10 @@ class Exclusion:
         fits = (least.astype(np.int32)[row] <= other) & (other <= most.astype(np.int32)[row])
         return row[fits], self.owners[places[fits]]
 
+    def _bucket(self, grams: Grams) -> Ints:
+        """The bucket of the index that each n-gram falls into."""
+        return (grams >> np.uint64(64 - self.bucket_bits)).view(np.int64)
+
     def _cells(self, bucket: Ints, first_class: Ints, last_class: Ints) -> tuple[np.ndarray, np.ndarray]:
         """Where the test sentences of a bucket and of some classes of size begin and end."""
         cell = bucket << CLASS_BITS
@@ -150,11 +156,6 @@ class Exclusion:
         other = self.grams[self.ends[test] - self.sizes[test] : self.ends[test]].tolist()
         shared = (Counter(grams.tolist()) & Counter(other)).total()
         return bool(shared >= self.similarity * (len(grams) + len(other) - shared) - ROUNDING)
-
-
-def _bucket(grams: Grams) -> Ints:
-    """The bucket of the index that each n-gram falls into."""
-    return (grams >> np.uint64(64 - BUCKET_BITS)).view(np.int64)
 
 
 def _size_class(sizes: Ints) -> Ints:
