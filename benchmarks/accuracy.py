@@ -107,7 +107,7 @@ def by_peer(config: TrainConfig, start: Path, out: Path, rate: float | None) -> 
     """Trains by sentence-transformers' cached loss, plain for static encoders, with batches of our queue's size."""
     torch.manual_seed(config.seed)
     src, tgt = open_routes(start).values()
-    split = load_pairs(config.data, seed=config.seed)
+    split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     batch_size = config.contrast.queue_size
     order = order_pairs(split.train, batch_size, seed=config.seed, bucket=1)
     loader = PairLoader(split.train, order, src.tokenize, tgt.tokenize, Share())

@@ -183,7 +183,7 @@ def measure_planted(parsed: argparse.Namespace) -> None:
 def _sampled_pairs(parsed: argparse.Namespace, count: int) -> list[tuple[str, str]]:
     """True pairs first, held out of the model's training if it held out enough, then others; no sentence twice."""
     config = load_config(Path(parsed.model) / "config.yaml", [f"data.root={parsed.data}"])
-    split = load_pairs(config.data, seed=config.seed)
+    split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     held_out = len(split.heldout) >= parsed.planted
     print(f"true pairs {'held out of' if held_out else 'seen in'} training; the other sentences were seen in training")
     rows = np.random.default_rng(5).permutation(len(split.train))[: 2 * count]

@@ -141,7 +141,7 @@ def _pickled_weights(folder: Path) -> list[str]:
 
 BAD_INPUTS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "missing data file": (lambda folder: ["data.train=[none.tsv]"], r"none\.tsv: no such file; expected a file or a"),
-    "different lengths": (_bad_length, r"a\.en ends after line 2 but .*a\.zh goes on; expected as many lines in both"),
+    "different lengths": (_bad_length, r"a\.en ends after line 2 but .*a\.zh has more; expected as many lines in both"),
     "line without a tab": (
         lambda folder: [f"data.train=[{_write(folder / 'x.tsv', 'a' + chr(9) + 'b' + chr(10) + 'no tab')}]"],
         r"x\.tsv:2: 1 tab-separated column; expected at least 2",
@@ -151,7 +151,10 @@ BAD_INPUTS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         r"x\.tsv:1: not UTF-8",
     ),
     "empty corpus": (lambda folder: [f"data.train=[{_write(folder / 'x.tsv', '')}]"], "no usable pair in the training"),
-    "fewer pairs than held out": (lambda folder: ["data.heldout=700"], "600 usable pairs of 600 read; expected more"),
+    "fewer pairs than held out": (
+        lambda folder: ["data.heldout=700"],
+        "600 usable pairs, 600 of them without",
+    ),
     "fewer pairs than a batch": (lambda folder: ["optimizer.batch_size=551"], "550 training rows; expected at least"),
     "unknown key": (lambda folder: ["contrast.queue=8"], "Key 'queue' not in 'ContrastConfig'"),
     "wrong type": (lambda folder: ["schedule.steps=many"], "'many' of type 'str' could not be converted to Integer"),

@@ -56,7 +56,7 @@ def run(parsed: argparse.Namespace) -> int:
         f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
         f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s)"
     )
-    src_texts, tgt_texts = load_pairs(config.data, seed=config.seed).heldout.texts()
+    src_texts, tgt_texts = load_pairs(config.data, langs=(src, tgt), seed=config.seed).heldout.texts()
     model = open_model(out)
     _search(model, out, (src, tgt), src_texts, tgt_texts)
     _mine(model, out, (src, tgt), src_texts, tgt_texts)

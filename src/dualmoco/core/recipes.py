@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import TypeVar, cast
 
-from dualmoco.core.errors import ConfigError
+from dualmoco.core.errors import ConfigError, require
 
 T = TypeVar("T")
 PACKAGED = Path(__file__).parents[1] / "recipes"
@@ -53,6 +53,7 @@ def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str]
     Raises:
         ConfigError: No such recipe, an unreadable file, an unknown key or a wrong type.
     """
+    require("omegaconf", "data", "A recipe")
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError

@@ -13,13 +13,13 @@ from dualmoco.core.errors import DataError
 from dualmoco.data.block import PairBlock
 from dualmoco.data.dropping import Measured, condemn
 from dualmoco.data.languages import identify
-from dualmoco.data.readers.formats import find_shards, read
+from dualmoco.data.readers.formats import find_shards, read_blocks
 from dualmoco.data.readers.source import Source
 from dualmoco.data.recipe import CleanConfig
 from dualmoco.data.rewriting import rewrite
 from dualmoco.data.temporary import mix
 
-BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # least lengths, in tokens
+LENGTH_BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # least lengths, in tokens
 IDENTIFIED = 500  # sentences a side whose language is identified
 EXAMPLES = 10
 
@@ -32,7 +32,7 @@ class SideView:
     chars: int = 0
     tokens: int = 0
     longest: int = 0  # tokens
-    histogram: list[int] = field(default_factory=lambda: [0] * (len(BINS) + 1))  # below BINS[0], then from each bin on
+    histogram: list[int] = field(default_factory=lambda: [0] * (len(LENGTH_BINS) + 1))  # below the first bin, then each
     duplicates: float = 0.0  # share of sentences that repeat another
     languages: dict[str, float] = field(default_factory=dict)  # shares in a sample
 
@@ -74,7 +74,7 @@ def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Insp
 
     with tqdm(desc="inspecting", unit=" pairs", unit_scale=True, delay=2) as bar:
         for source in chain.from_iterable(map(find_shards, sources)):
-            for raw in read(source, form, report):
+            for raw in read_blocks(source, form, report):
                 block, problems = raw.parse()
                 unreadable += len(problems)
                 view.add(block)
@@ -85,7 +85,7 @@ def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Insp
 
 
 class _Viewer:
-    """Gathers figures block by block."""
+    """Gathers counts block by block."""
 
     def __init__(self, langs: tuple[str, str], seed: int) -> None:
         self.langs, self.random = langs, np.random.default_rng(seed)
@@ -106,7 +106,7 @@ class _Viewer:
             view.chars += int(side.side.lengths.sum())
             view.tokens += int(side.tokens.sum())
             view.longest = max(view.longest, int(side.tokens.max(initial=0)))
-            for bin_number, count in Counter(np.searchsorted(BINS, side.tokens, side="right").tolist()).items():
+            for bin_number, count in Counter(np.searchsorted(LENGTH_BINS, side.tokens, side="right").tolist()).items():
                 view.histogram[bin_number] += count
             self.ids[place].append(side.side.ids())
         for name, condemned in condemn(measured, clean):

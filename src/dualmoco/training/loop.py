@@ -94,7 +94,7 @@ def train(config: TrainConfig, *, resume: bool = False) -> TrainResult:
     check_division(config, accelerator.num_processes)
     check_run_folder(config, out, resume=resume)
     with accelerator.main_process_first() if config.data.prepared else nullcontext():  # the first unpacks for all
-        split = load_pairs(config.data, seed=config.seed)
+        split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
     nli = _load_nli(config)
     order = order_pairs(split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-import pyarrow as pa
-
 from dualmoco.core.errors import DataError
-from dualmoco.data.manifest import FILE
+from dualmoco.data.manifest import PREPARED_MANIFEST
 from dualmoco.data.readers import columnar, gettext, lines, tmx
 from dualmoco.data.readers.raw import Raw, Row
 from dualmoco.data.readers.source import Report, Source, plain_suffix
+from dualmoco.data.text import READ_ERRORS
 
 Reader = Callable[[Source, Report], Iterator[Raw]]
 READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # by name, and the extensions each stands for
@@ -53,7 +50,7 @@ def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterato
         report(before + line, what)
 
     for shard in find_shards(source):
-        for raw in read(shard, form, report_line):
+        for raw in read_blocks(shard, form, report_line):
             block, problems = raw.parse()
             for line, what in problems:
                 report_line(line, what)
@@ -66,11 +63,11 @@ def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterato
 def find_shards(source: Source) -> list[Source]:
     """The files to read: the Parquet files of a folder that holds such, or the source itself."""
     paths = sorted(source.path.glob("*.parquet"))  # none unless a folder
-    columns = ("src", "tgt") if (source.path / FILE).is_file() else source.columns
+    columns = ("src", "tgt") if (source.path / PREPARED_MANIFEST).is_file() else source.columns
     return [replace(source, path=path, columns=columns) for path in paths] or [source]
 
 
-def read(source: Source, form: str, report: Report) -> Iterator[Raw]:
+def read_blocks(source: Source, form: str, report: Report) -> Iterator[Raw]:
     """Reads a file block by block.
 
     Args:
@@ -90,7 +87,7 @@ def read(source: Source, form: str, report: Report) -> Iterator[Raw]:
         for raw in reader(source, report):
             line = raw.last
             yield raw
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, pa.ArrowException) as error:
+    except READ_ERRORS as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{source.path}: cannot be read after line {line}: {reason}") from None
 
@@ -117,7 +114,7 @@ def guess_format(source: Source) -> str:
             return name
     known = " ".join(suffix for _, suffixes in READERS.values() for suffix in suffixes)
     raise DataError(
-        f"{source.path}: unknown kind of file; expected {known}, or --format one of {', '.join(READERS)}; "
+        f"{source.path}: unknown kind of file; expected {known}, or format one of {', '.join(READERS)}; "
         "two aligned files are given with tgt_files"
     )
 
