@@ -262,7 +262,7 @@ def _draw_uneven(src: int, tgt: int, vectors: int, width: int) -> Figure:
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: _draw_uneven(1, 1, 1, 4), "1 pairs; expected at least 2"),
+        (lambda: _draw_uneven(1, 1, 1, 4), "pairs to draw: 1; expected at least 2"),
         (lambda: _draw_uneven(3, 2, 3, 4), "3 source and 2 target sentences"),
         (lambda: _draw_uneven(3, 3, 2, 4), "2 vectors; expected 3"),
         (lambda: _draw_uneven(3, 3, 3, 5), "width 5; expected 4"),

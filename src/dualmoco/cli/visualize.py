@@ -44,7 +44,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Chooses pairs, encodes and draws them."""
     from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
+    from dualmoco.core.errors import ConfigError, require
+
+    for module in ("matplotlib", "sklearn"):
+        require(module, "eval", "A figure")
+
     from dualmoco.data.readers.formats import check_format
     from dualmoco.data.readers.source import Source
     from dualmoco.evaluation.figures.canvas import check_figure_path, save_figure
@@ -119,5 +123,5 @@ def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> lis
     for line, what in problems[:SHOWN_PROBLEMS]:
         logger.warning("left out %s:%d: %s", source.path, line, what)
     if len(chosen) < 2:
-        raise DataError(f"{source.path}: {len(chosen)} pairs with text on both sides; expected at least 2")
+        raise DataError(f"{source.path}: pairs with text on both sides: {len(chosen)}; expected at least 2")
     return [pair for _, _, pair in sorted(chosen, key=lambda item: item[1])]
