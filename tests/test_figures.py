@@ -56,7 +56,7 @@ def make_parallel(count: int, noise: float = 0.3) -> Figure:
 
 
 def make_scores(count: int, seed: int = 0) -> tuple[Any, Any]:
-    """Falling scores, many of them equal, and flags that the higher ones have more often."""
+    """Descending scores, many of them equal, and flags that the higher ones have more often."""
     random = np.random.default_rng(seed)
     scores = np.sort(random.integers(-20, 20, count) / 10)[::-1]
     return scores, random.random(count) < (scores + 2) / 4

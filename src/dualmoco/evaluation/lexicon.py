@@ -42,8 +42,8 @@ class Lexicon:
         """Precision at 1 and 5, by cosine and by CSLS."""
         queries = list(self.translations)
         vectors = sentences.vectors(queries, self.langs[0]), sentences.vectors(self.words, self.langs[1])
-        with counting("lexicon", len(queries), " words") as tell:
-            forward, backward = nearest_both_ways(*vectors, CSLS_NEIGHBORS, tell=tell)
+        with counting("lexicon", len(queries), " words") as progress:
+            forward, backward = nearest_both_ways(*vectors, CSLS_NEIGHBORS, tell=progress)
         rows = {word: row for row, word in enumerate(self.words)}
         gold = [{rows[word] for word in self.translations[query]} for query in queries]
         signer = Signer(identity, "lexicon", data_sha256([self.path]))

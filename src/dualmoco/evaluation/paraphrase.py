@@ -19,7 +19,7 @@ from dualmoco.models.identity import Identity
 from dualmoco.search.neighbors import nearest
 
 NEIGHBORS = 20
-Pair = tuple[int, int]
+IdPair = tuple[int, int]
 
 
 class Paraphrases:
@@ -66,8 +66,8 @@ class Paraphrases:
         rows = {text: row for row, text in enumerate(texts)}
         gold = closure((rows[a], rows[b]) for label, a, b in self.test if label == 1)
         vectors = sentences.vectors(texts, self.lang)
-        with counting("paraphrases", len(texts)) as tell:
-            near = nearest(vectors, vectors, NEIGHBORS + 1, tell=tell)
+        with counting("paraphrases", len(texts)) as progress:
+            near = nearest(vectors, vectors, NEIGHBORS + 1, tell=progress)
         a, b = np.repeat(np.arange(len(texts)), near.ids.shape[1]), near.ids.ravel()
         low, high = np.minimum(a, b), np.maximum(a, b)
         keys, first = np.unique(low * len(texts) + high, return_index=True)
@@ -80,7 +80,7 @@ class Paraphrases:
         return Score("paraphrase", "test.tsv", "mining", "average precision", float(found), len(gold), signature)
 
 
-def closure(pairs: Iterable[Pair]) -> set[Pair]:
+def closure(pairs: Iterable[IdPair]) -> set[IdPair]:
     """All pairs that follow when paraphrases of paraphrases are paraphrases, the lower number first."""
     group: dict[int, set[int]] = {}
     for a, b in pairs:

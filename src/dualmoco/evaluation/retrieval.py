@@ -1,7 +1,7 @@
 """MTEB's bitext retrieval on BUCC's gold pairs: not the shared task, and named so that nobody confuses them.
 
 MTEB's BUCC.v2 searches gold targets only, its older BUCC all targets; both take the cosine's nearest neighbour of each
-gold source. There is no margin, no threshold and nothing to be rejected, so figures are far higher than F1 of mining.
+gold source. There is no margin, no threshold and nothing to be rejected, so scores are far higher than F1 of mining.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class BitextRetrieval:
         return dict(zip(self.langs, (self.split.src, self.split.tgt), strict=True))
 
     def score(self, sentences: Sentences, identity: Identity) -> Result:
-        """Weighted F1, MTEB's figure, and accuracy."""
+        """Weighted F1, MTEB's metric, and accuracy."""
         signer = Signer(identity, TASK, data_sha256(self.split.paths))
         ids = [{name: row for row, name in enumerate(side)} for side in (self.split.src_ids, self.split.tgt_ids)]
         gold = np.array([(ids[0][src], ids[1][tgt]) for src, tgt in self.split.gold])  # (g, 2)

@@ -22,7 +22,7 @@ INPUT = re.compile(r"STS\.input\.(.*?)([a-z]{2,3})-([a-z]{2,3})\.txt")
 
 
 class CrossLingualSts:
-    """Every `STS.input.[NAME.]XX-YY.txt` of a folder with its `STS.gs...`; the name tells the languages."""
+    """Every `STS.input.[NAME.]XX-YY.txt` of a folder with its `STS.gs...`; the name gives the languages."""
 
     def __init__(self, folder: Path) -> None:
         matches = [INPUT.fullmatch(path.name) for path in sorted(existing(folder, "XSTS files").iterdir())]
