@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.metrics import f1_score
 
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.sample import Hits, interval, value_of
+from dualmoco.evaluation.sample import Hits, interval
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
@@ -52,11 +52,9 @@ class BitextRetrieval:
                 protocol = f"{direction} {variant}"
                 f1 = 100 * float(f1_score(gold[:, other], nearest_rows, average="weighted", zero_division=0))
                 sample = Hits((nearest_rows == gold[:, other]).astype(np.float64))
-                low, high = interval(sample)
-                signed = {metric: signer.sign(protocol, metric) for metric in ("weighted f1", "accuracy")}
+                signature = signer.sign(protocol, "weighted f1")
                 scores += [
-                    Score(TASK, self.pair, protocol, "weighted f1", f1, len(gold), signed["weighted f1"]),
-                    Score(TASK, self.pair, protocol, "accuracy", value_of(sample), len(gold), signed["accuracy"],
-                          low, high, sample),
-                ]  # fmt: skip
+                    Score(TASK, self.pair, protocol, "weighted f1", f1, len(gold), signature),
+                    signer.score(self.pair, protocol, "accuracy", sample, len(gold), interval(sample)),
+                ]
         return Result(scores)
