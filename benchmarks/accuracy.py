@@ -26,9 +26,10 @@ import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
-from benchmarks.tatoeba import tatoeba_accuracy
 from dualmoco.data.pairs import load_pairs
+from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.models.network import open_routes, save_encoders
+from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import Kind
 from dualmoco.training.batching import PairLoader, Share, order_pairs, prefetch
 from dualmoco.training.config import TrainConfig, load_config
@@ -72,7 +73,9 @@ def main() -> None:
         for name, run in systems.items():
             with peak_memory() as peak:
                 curves[name] = run()
-            zh_en, en_zh = tatoeba_accuracy(Path(folder) / name / "model", Path(parsed.data))
+            encoder = open_model(str(Path(folder) / name / "model"))
+            scores = evaluate(encoder, "tatoeba", data=parsed.data).scores
+            zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
             rows.append({"system": name, "held-out": 100 * curves[name][-1][1], "Tatoeba zh-en": zh_en,
                          "en-zh": en_zh, "peak MiB": peak.extra_mib})  # fmt: skip
     goal = curves[PEER][-1][1]

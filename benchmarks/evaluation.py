@@ -27,7 +27,7 @@ ROUNDS = 2
 
 
 def main() -> None:
-    """Prints our metrics, the peer's, the ratio and peak memory."""
+    """Prints our time, the peer's, the ratio and peak memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["sts", "bucc"])
     parser.add_argument("--data", help="folder that holds eval/, for sts")

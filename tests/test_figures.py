@@ -56,7 +56,7 @@ def make_parallel(count: int, noise: float = 0.3) -> Figure:
 
 
 def make_scores(count: int, seed: int = 0) -> tuple[Any, Any]:
-    """Falling scores, many of them equal, and flags that the higher ones have more often."""
+    """Descending scores, many of them equal, and flags that the higher ones have more often."""
     random = np.random.default_rng(seed)
     scores = np.sort(random.integers(-20, 20, count) / 10)[::-1]
     return scores, random.random(count) < (scores + 2) / 4
@@ -262,7 +262,7 @@ def _draw_uneven(src: int, tgt: int, vectors: int, width: int) -> Figure:
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: _draw_uneven(1, 1, 1, 4), "1 pairs; expected at least 2"),
+        (lambda: _draw_uneven(1, 1, 1, 4), "pairs to draw: 1; expected at least 2"),
         (lambda: _draw_uneven(3, 2, 3, 4), "3 source and 2 target sentences"),
         (lambda: _draw_uneven(3, 3, 2, 4), "2 vectors; expected 3"),
         (lambda: _draw_uneven(3, 3, 3, 5), "width 5; expected 4"),

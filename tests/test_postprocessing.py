@@ -205,9 +205,9 @@ def test_settings_below_one(make: type[Postprocessing]) -> None:
     ("postprocessing", "shape", "message"),
     [
         (Whitening(5), (9, 4), "whitening:5: vectors of dimension 4; expected at least 5"),
-        (Whitening(), (1, 4), "whitening: 1 vectors to fit to; expected at least 2"),
+        (Whitening(), (1, 4), "whitening: vectors to fit to: 1; expected at least 2"),
         (AllButTheTop(4), (9, 4), "all-but-the-top:4: vectors of dimension 4; expected more than 4"),
-        (AllButTheTop(), (0, 4), "all-but-the-top: 0 vectors to fit to"),
+        (AllButTheTop(), (0, 4), "all-but-the-top: vectors to fit to: 0"),
         (Flow(), (1, 4), "flow: vectors of shape"),
         (Flow(), (9, 1), "flow: vectors of shape"),
     ],

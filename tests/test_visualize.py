@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from dualmoco.models.recipe import EncoderConfig, Kind
 
 @pytest.fixture(scope="module")
 def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of two untrained static encoders, 16 wide."""
+    """The folder of two untrained static encoders of dimension 16."""
     torch.manual_seed(3)
     sides = zip(*_pairs(corpus), strict=True)
     src, tgt = (EncoderConfig(lang=lang, kind=Kind.static, width=16, vocab_size=300) for lang in ("en", "zh"))
@@ -120,8 +121,23 @@ def test_bad_words(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn"])
+def test_missing_package(
+    package: str, model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A package that is not installed is named with what installs it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["visualize", str(model), str(corpus), "--out", "never.png"]) == 2
+    said = f"dualmoco: A figure needs the package {package}; pip install 'dualmoco[eval]'\n"
+    assert capsys.readouterr() == ("", said)
+
+
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such file; expected sentence pairs"), ("one\t一\ntwo\t\n", "1 pairs with text")]
+    ("content", "message"),
+    [
+        (None, "no such file; expected sentence pairs"),
+        ("one\t一\ntwo\t\n", "pairs with text on both sides: 1; expected at least 2"),
+    ],
 )
 def test_bad_pairs(
     model: Path, tmp_path: Path, content: str | None, message: str, capsys: pytest.CaptureFixture[str]

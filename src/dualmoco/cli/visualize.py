@@ -30,11 +30,11 @@ def add(verbs: Any) -> None:
     visualize.add_argument("--tgt-file", metavar="FILE", help="the translations, if PAIRS holds only the source lines")
     visualize.add_argument("--src", default="en", metavar="LANG", help="source language")
     visualize.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
-    visualize.add_argument("--format", default="auto", metavar="NAME", help="of PAIRS, if its extension does not tell")
+    visualize.add_argument("--format", default="auto", metavar="NAME", help="of PAIRS, if its extension does not say")
     visualize.add_argument("--count", type=int, default=15, help="pairs to draw; up to 40 have their sentences written")
     visualize.add_argument("--first", action="store_true", help="draw the first pairs, not random ones")
     visualize.add_argument("--seed", type=int, default=0, help="of the random pairs")
-    visualize.add_argument("--pooling", default="auto", help="how token vectors become one, if MODEL does not tell")
+    visualize.add_argument("--pooling", default="auto", help="how token vectors become one, if MODEL does not say")
     visualize.add_argument("--out", default="parallel.png", metavar="FILE", help="a .png, .svg or .html file")
     visualize.add_argument("--json", action="store_true", help="print the pairs and their cosines as JSON")
     visualize.set_defaults(run=run)
@@ -44,7 +44,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Chooses pairs, encodes and draws them."""
     from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
+    from dualmoco.core.errors import ConfigError, require
+
+    for module in ("matplotlib", "sklearn"):
+        require(module, "eval", "A figure")
+
     from dualmoco.data.readers.formats import check_format
     from dualmoco.data.readers.source import Source
     from dualmoco.evaluation.figures.canvas import check_figure_path, save_figure
@@ -116,5 +120,5 @@ def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> lis
     for line, what in problems[:SHOWN_PROBLEMS]:
         logger.warning("left out %s:%d: %s", source.path, line, what)
     if len(chosen) < 2:
-        raise DataError(f"{source.path}: {len(chosen)} pairs with text on both sides; expected at least 2")
+        raise DataError(f"{source.path}: pairs with text on both sides: {len(chosen)}; expected at least 2")
     return [pair for _, _, pair in sorted(chosen, key=lambda item: item[1])]

@@ -15,7 +15,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import read_table
-from dualmoco.evaluation.sample import Extraction, interval, value_of
+from dualmoco.evaluation.sample import Extraction, interval
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import JudgedMining, Result
@@ -111,21 +111,19 @@ class Bucc:
     ) -> list[Score]:
         correct, extracted = int(pairs.correct[accepted].sum()), int(accepted.sum())
         sample = extraction(pairs, accepted)
-        low, high = interval(sample)
         settings = {"split": name, "size": size, "margin": self.settings.margin.value, "k": self.settings.k}
         values = {
             "precision": 100 * correct / max(1, extracted),
             "recall": 100 * correct / len(pairs.gold),
-            "f1": value_of(sample),
         }
-        subset = f"{self.pair} {name}"
+        subset, n = f"{self.pair} {name}", len(pairs.gold)
         return [
-            Score(
-                "bucc", subset, protocol, metric, value, len(pairs.gold), signer.sign(protocol, metric, **settings),
-                *((low, high, sample) if metric == "f1" else (None, None, None)),
-            )
-            for metric, value in values.items()
-        ]  # fmt: skip
+            *(
+                Score("bucc", subset, protocol, metric, value, n, signer.sign(protocol, metric, **settings))
+                for metric, value in values.items()
+            ),
+            signer.score(subset, protocol, "f1", sample, n, interval(sample), **settings),
+        ]
 
 
 def cross_fitted(pairs: JudgedMining) -> np.ndarray:

@@ -11,8 +11,8 @@ import torch
 from dualmoco.core.errors import DataError
 from dualmoco.data.nli import read_nli
 from dualmoco.data.testfiles import existing
-from dualmoco.evaluation.sample import Hits, interval, value_of
-from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sample import Hits, interval
+from dualmoco.evaluation.score import Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
 from dualmoco.models.model import Identity
@@ -48,9 +48,5 @@ class Inference:
             batches = zip(premises.split(BATCH), hypotheses.split(BATCH), strict=True)
             found = torch.cat([self.classifier.compare(u, v).argmax(dim=1) for u, v in batches]).numpy()
         sample = Hits((found == np.array([example.label for example in self.examples])).astype(np.float64))
-        low, high = interval(sample, 200)
-        signature = Signer(identity, "nli", data_sha256([self.path])).sign("trained head", "accuracy")
-        name = self.path.name
-        return Result([
-            Score("nli", name, "trained head", "accuracy", value_of(sample), len(found), signature, low, high, sample)
-        ])  # fmt: skip
+        signer, ends = Signer(identity, "nli", data_sha256([self.path])), interval(sample, 200)
+        return Result([signer.score(self.path.name, "trained head", "accuracy", sample, len(found), ends)])

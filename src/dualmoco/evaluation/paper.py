@@ -31,10 +31,10 @@ BUCC: dict[str, float] = {  # F1
 }
 """Table 2: the official zh-en test set."""
 
-Row = tuple[float, float, float, float, float, float, float, float]
+PaperRow = tuple[float, float, float, float, float, float, float, float]
 """STS12, STS13, STS14, STS15, STS16, STS-B, SICK-R, average."""
 
-STS_WMEAN: dict[str, Row] = {
+STS_WMEAN: dict[str, PaperRow] = {
     "Avg. GloVe": (55.14, 70.66, 59.73, 68.25, 63.66, 58.02, 53.76, 61.32),
     "BERT base [CLS]": (20.16, 30.01, 20.09, 36.88, 38.08, 16.05, 42.63, 29.19),
     "BERT base-flow": (59.54, 64.69, 64.66, 72.92, 71.84, 58.56, 65.44, 65.38),
@@ -49,7 +49,7 @@ STS_WMEAN: dict[str, Row] = {
 }
 """Table 3, weighted mean of the subsets' Spearman correlations; rows with NLI used labelled NLI data."""
 
-STS_ALL: dict[str, Row] = {
+STS_ALL: dict[str, PaperRow] = {
     "BERT base-flow": (58.40, 67.10, 60.85, 75.16, 71.22, 68.66, 64.47, 66.55),
     "BERT base-whitening": (57.83, 66.90, 60.90, 75.08, 71.31, 68.24, 63.73, 66.28),
     "MoCo-BERT base": (70.99, 76.51, 73.17, 82.09, 78.32, 77.50, 72.48, 75.87),

@@ -19,7 +19,7 @@ from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest
 
 NEIGHBORS = 20
-Pair = tuple[int, int]
+IdPair = tuple[int, int]
 
 
 class Paraphrases:
@@ -45,11 +45,9 @@ class Paraphrases:
         f1 = 200 * correct / max(1, (test >= chosen.value).sum() + labels[1].sum())
         accuracy = 100 * ((test >= chosen.value) == (labels[1] == 1)).mean()
         ranking = Ranking(test, labels[1])
-        low, high = interval(ranking, 200)
-        n = len(test)
+        n, ends = len(test), interval(ranking, 200)
         return Result([
-            Score("paraphrase", "test.tsv", "detection", "average precision", value_of(ranking), n,
-                  signer.sign("detection", "average precision"), low, high, ranking),
+            signer.score("test.tsv", "detection", "average precision", ranking, n, ends),
             Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "f1", float(f1), n,
                   signer.sign("detection, threshold from dev.tsv", "f1")),
             Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "accuracy", float(accuracy), n,
@@ -80,7 +78,7 @@ class Paraphrases:
         return Score("paraphrase", "test.tsv", "mining", "average precision", float(found), len(gold), signature)
 
 
-def closure(pairs: Iterable[Pair]) -> set[Pair]:
+def closure(pairs: Iterable[IdPair]) -> set[IdPair]:
     """All pairs that follow when paraphrases of paraphrases are paraphrases, the lower number first."""
     group: dict[int, set[int]] = {}
     for a, b in pairs:

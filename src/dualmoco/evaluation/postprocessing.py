@@ -189,7 +189,7 @@ def _principal_components(vectors: Vectors, name: str) -> _PrincipalComponents:
     checked = check_vectors(vectors, len(vectors), name).astype(np.float64)  # (n, D)
     count, dimension = checked.shape
     if count < 2:
-        raise DataError(f"{name}: {count} vectors to fit to; expected at least 2")
+        raise DataError(f"{name}: vectors to fit to: {count}; expected at least 2")
     mean = checked.mean(axis=0)
     centred = checked - mean
     variances, directions = np.linalg.eigh(centred.T @ centred / (count - 1))  # ascending

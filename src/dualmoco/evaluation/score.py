@@ -10,7 +10,7 @@ from typing import Any
 
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.version import VERSION
-from dualmoco.evaluation.sample import Sample, sample_from_json
+from dualmoco.evaluation.sample import Sample, sample_from_json, value_of
 from dualmoco.models.model import Identity
 
 SHOWN = 12  # characters of a checksum in a signature
@@ -84,6 +84,27 @@ class Signer:
             "postprocessing": self.identity.postprocessing, "version": VERSION,
         }  # fmt: skip
         return "|".join(f"{name}:{value}" for name, value in parts.items())
+
+    def score(
+        self, subset: str, protocol: str, metric: str, sample: Sample, n: int, ends: tuple[float, float], /,
+        **settings: object,
+    ) -> Score:  # fmt: skip
+        """A signed score of a sample.
+
+        Args:
+            subset: The part of the task's data.
+            protocol: How the task was scored, or in which direction.
+            metric: What was counted.
+            sample: What the value is computed from.
+            n: Test items.
+            ends: Of the 95 % interval.
+            settings: Everything else that changes the number, for the signature.
+
+        Returns:
+            The score.
+        """
+        signature = self.sign(protocol, metric, **settings)
+        return Score(self.task, subset, protocol, metric, value_of(sample), n, signature, *ends, sample)
 
 
 def data_sha256(paths: Iterable[Path]) -> str:

@@ -122,13 +122,11 @@ class Sts:
 
 
 def _scored(signer: Signer, subset: str, protocol: str, metric: str, sample: Correlation) -> Score:
-    value = value_of(sample)
-    low, high = correlation_interval(sample, value)
-    signature = signer.sign(protocol, metric, subset=subset)
-    return Score("sts", subset, protocol, metric, value, len(sample.gold), signature, low, high, sample)
+    n, ends = len(sample.gold), correlation_interval(sample)
+    return signer.score(subset, protocol, metric, sample, n, ends, subset=subset)
 
 
-def correlation_interval(sample: Correlation, value: float) -> tuple[float, float]:
+def correlation_interval(sample: Correlation) -> tuple[float, float]:
     """An approximate 95 % interval of a correlation in percent, by Fisher's transformation.
 
     With ranks, the variance is Bonett and Wright's (2000). A mean of several groups counts as one group of all
@@ -136,12 +134,11 @@ def correlation_interval(sample: Correlation, value: float) -> tuple[float, floa
 
     Args:
         sample: What was correlated.
-        value: Its correlation in percent.
 
     Returns:
         The ends of the interval.
     """
-    share = np.clip(value / 100, -0.999999, 0.999999)
+    share = np.clip(value_of(sample) / 100, -0.999999, 0.999999)
     spread = np.sqrt((1 + share**2 / 2 if sample.ranks else 1.0) / max(1, len(sample.gold) - 3))
     ends = 100 * np.tanh(np.arctanh(share) + 1.96 * spread * np.array([-1, 1]))
     return float(ends[0]), float(ends[1])

@@ -10,7 +10,7 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import existing, read_aligned_sentences
-from dualmoco.evaluation.sample import Hits, interval, value_of
+from dualmoco.evaluation.sample import Hits, interval
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Parallel, Result
@@ -54,11 +54,9 @@ class Tatoeba:
 
     def _score(self, signer: Signer, direction: str, metric: str, units: np.ndarray) -> Score:
         sample = Hits(units.astype(np.float64))
-        low, high = interval(sample)
         settings = {"k": XSIM_NEIGHBORS} if metric.startswith("xsim") else {}
-        signature = signer.sign(direction, metric, pair=self.pair, **settings)
-        return Score(
-            "tatoeba", self.pair, direction, metric, value_of(sample), len(units), signature, low, high, sample
+        return signer.score(
+            self.pair, direction, metric, sample, len(units), interval(sample), pair=self.pair, **settings
         )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from dualmoco.evaluation.paper import (
     STS_ALL,
     STS_WMEAN,
     TATOEBA,
-    Row,
+    PaperRow,
     is_bucc_part,
     is_paper_bucc,
     is_paper_sts,
@@ -40,7 +40,7 @@ class Table:
     note: str = ""
 
     def is_highlighted(self, number: int) -> bool:
-        """Whether a row must be told apart from the paper's rows in the same table."""
+        """Whether a row must stand out from the paper's rows in the same table."""
         return bool(self.paper) and number not in self.paper
 
     def as_text(self) -> str:
@@ -141,7 +141,7 @@ def _mining_table(findings: Findings, scores: Sequence[Score]) -> Table:
     return Table(title, ["model", "precision", "recall", "F1"], rows, theirs, note)
 
 
-def _sts(findings: Findings, protocol: str, paper: dict[str, Row], title: str, place: str) -> list[Table]:
+def _sts(findings: Findings, protocol: str, paper: dict[str, PaperRow], title: str, place: str) -> list[Table]:
     found = {
         score.subset: score
         for score in findings.scores
