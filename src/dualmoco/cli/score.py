@@ -35,6 +35,7 @@ def run(parsed: argparse.Namespace) -> int:
     import numpy as np
 
     from dualmoco.data.readers.formats import check_format
+    from dualmoco.data.readers.raw import Row
     from dualmoco.data.readers.sentences import read_sentence_pairs
     from dualmoco.data.readers.source import Source
     from dualmoco.mining.output import check_pairs_path
@@ -46,10 +47,10 @@ def run(parsed: argparse.Namespace) -> int:
     settings = mine_settings(parsed)
     tgt_path = Path(parsed.tgt_file) if parsed.tgt_file else None
     source = Source(Path(parsed.bitext), parsed.src, parsed.tgt, tgt_path=tgt_path)
-    pairs = read_sentence_pairs(source, parsed.format)
+    rows = (Row(*pair, line) for line, pair in enumerate(read_sentence_pairs(source, parsed.format), start=1))
     model, engine = open_named_model(parsed), open_engine(parsed)
     with working_in(parsed, out) as work:
-        scored = score_pairs(pairs, (parsed.src, parsed.tgt), model, settings, out, work, engine)
+        scored = score_pairs(rows, (parsed.src, parsed.tgt), model, settings, out, work, engine)
     quantiles = np.quantile(scored.scores, [0.05, 0.25, 0.5, 0.75, 0.95]).round(4).tolist()
     if parsed.json:
         print_json({"out": parsed.out, "pairs": scored.pairs, "kept": scored.kept, "quantiles": quantiles})
