@@ -19,7 +19,7 @@ from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import SHARD_ROWS, Store
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, select_pairs
-from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.mining.output import PairTable, sentences_at, write_pairs
 from dualmoco.mining.scanning import DEFAULT_MEMORY, probe_stores, scan_stores
 from dualmoco.mining.thresholds import Calibration, calibrate
 from dualmoco.models.model import Model
@@ -115,7 +115,8 @@ def mine_files(
         stores[0].first_lines()[kept.src] + 1, stores[1].first_lines()[kept.tgt] + 1,
     )  # fmt: skip
     origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept))
-    write_pairs(out, table, (texts[0], texts[1]), (src.lang, tgt.lang), origin)
+    sides = sentences_at(texts[0], table.src_lines), sentences_at(texts[1], table.tgt_lines)
+    write_pairs(out, table, sides, (src.lang, tgt.lang), origin)
     return Mined(kept, len(pairs), threshold, calibration, recall)
 
 

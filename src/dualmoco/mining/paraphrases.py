@@ -14,7 +14,7 @@ from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.mining.margins import ScoredPairs, margin_scores
 from dualmoco.mining.mine import MineSettings, find_neighbors
-from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.mining.output import PairTable, sentences_at, write_pairs
 from dualmoco.models.model import Model
 from dualmoco.search.neighbors import PLACES, Neighbors
 
@@ -54,7 +54,8 @@ def mine_paraphrases(
         "text_sha256": store.key.text_sha256, "margin": settings.margin.value, "k": settings.k,
         "threshold": settings.threshold, "approximate_recall": recall,
     }  # fmt: skip
-    write_pairs(out, table, (text.path, text.path), (text.lang, text.lang), origin)
+    sides = sentences_at(text.path, table.src_lines), sentences_at(text.path, table.tgt_lines)
+    write_pairs(out, table, sides, (text.lang, text.lang), origin)
     return pairs
 
 
