@@ -39,7 +39,7 @@ def open_encoder(name: str, pooling: str = AUTO, *, prompt: str = "") -> Sentenc
         ModelError: A name that stands for no model, or a model that cannot be loaded safely.
         DataError: A file of vectors that cannot be read as such.
     """
-    poolings = [AUTO, *(choice.value for choice in PoolingMode), FIRST_LAST]
+    poolings = [*(choice.value for choice in PoolingMode), FIRST_LAST]
     if pooling not in poolings:
         raise ConfigError(f"pooling {pooling!r}: expected one of {', '.join(poolings)}")
     prefix, colon, rest = name.partition(":")
