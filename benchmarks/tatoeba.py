@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from dualmoco.data.text import read_lines
 from dualmoco.models.model import Model
-from dualmoco.training.metrics import retrieval_accuracy
+from dualmoco.search.neighbors import nearest_both_ways
 
 
 def main() -> None:
@@ -28,14 +28,13 @@ def main() -> None:
 def tatoeba_accuracy(model: Path, data: Path) -> tuple[float, float]:
     """Accuracies in percent, Chinese to English and English to Chinese."""
     encoders = Model.load(model)
-    vectors = [
-        torch.from_numpy(
-            encoders.encode(list(read_lines(data / "eval" / "tatoeba" / f"tatoeba.cmn-eng.{code}")), lang=lang)
-        )
+    zh, en = (
+        encoders.encode(list(read_lines(data / "eval" / "tatoeba" / f"tatoeba.cmn-eng.{code}")), lang=lang)
         for code, lang in (("cmn", "zh"), ("eng", "en"))
-    ]
-    accuracy = retrieval_accuracy(*vectors)
-    return 100 * accuracy.src_to_tgt, 100 * accuracy.tgt_to_src
+    )
+    found = (neighbors.ids[:, 0] == np.arange(len(neighbors.ids)) for neighbors in nearest_both_ways(zh, en, 1))
+    zh_en, en_zh = (100 * float(hits.mean()) for hits in found)
+    return zh_en, en_zh
 
 
 if __name__ == "__main__":

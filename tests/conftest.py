@@ -9,7 +9,7 @@ import pytest
 
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.training.config import load_config
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 
 PAIRS = 600
 

@@ -14,7 +14,7 @@ import pytest
 from dualmoco.cli.main import main
 from dualmoco.data.nli import LABELS
 from dualmoco.training.config import load_config
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 from testsets import TrigramEncoder, write_all, write_lines
 
 ROOT = Path(__file__).parents[1]

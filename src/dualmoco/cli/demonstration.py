@@ -20,7 +20,7 @@ from dualmoco.mining.mine import Known, MineSettings, Side, mine_files
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_encoder
 from dualmoco.training.config import TrainConfig
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 
 QUERIES = 4
 NEIGHBOURS = 3
@@ -41,6 +41,8 @@ def run_demo(config: TrainConfig) -> None:
     src, tgt = config.src.lang, config.tgt.lang
     _say(f"1. Training {src}-{tgt} encoders on {', '.join(config.data.train)}")
     result = train(config)
+    if result.best is None:
+        raise RunError(f"{out}: {result.stop} before the first evaluation, so there is no model; run the demo again")
     _say(
         f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
         f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s)"
