@@ -35,7 +35,7 @@ from dualmoco.training.batching import PairLoader, Share, order_pairs, prefetch
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.heldout import Heldout
 from dualmoco.training.log import read_log
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 
 Curve = list[tuple[float, float]]  # minutes, accuracy
 EVALUATIONS = 10

@@ -227,21 +227,6 @@ def test_result_is_told(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "run" / "model" / "modules.json").is_file()
 
 
-@pytest.mark.parametrize(("number", "name"), [(signal.SIGINT, "SIGINT"), (signal.SIGTERM, "SIGTERM")])
-def test_signal_decides_the_exit_code(
-    recipe: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: int, name: str
-) -> None:
-    """A run that a signal ended says so and gives 128 and the signal's number."""
-    from dualmoco.training import loop
-    from dualmoco.training.heldout import HeldoutScore
-
-    score = HeldoutScore(0.1, 0.1, None, 0.1)
-    result = loop.TrainResult("runs/x", 7, 60.0, score, 0.5, 5, name)
-    monkeypatch.setattr(loop, "train", lambda config, resume: result)
-    assert main(["train", str(recipe)]) == 128 + number
-    assert capsys.readouterr().out.startswith(f"{name} at step 7 after 1.0 minutes\n")
-
-
 def test_interruption_before_training_is_quiet(
     monkeypatch: pytest.MonkeyPatch, recipe: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

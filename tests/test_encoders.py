@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 from transformers import BertModel, PreTrainedTokenizerFast
@@ -35,6 +38,7 @@ STATIC = EncoderConfig(lang="en", kind=Kind.static, width=24, vocab_size=300, dr
 BERT = EncoderConfig(
     lang="zh", kind=Kind.bert, width=24, layers=2, heads=2, vocab_size=400, max_piece_length=4, max_tokens=32
 )
+POOLINGS = [mode for mode in PoolingMode if mode != PoolingMode.auto]
 SPECIAL = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 
@@ -143,7 +147,7 @@ def test_static_vector_is_the_mean_of_its_tokens() -> None:
         torch.testing.assert_close(vector, normalize(rows.mean(dim=0), dim=0))
 
 
-@pytest.mark.parametrize("pooling", list(PoolingMode))
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_bert_pools_over_the_attention_mask(pooling: PoolingMode) -> None:
     """Mean, max and CLS equal those worked out from the token vectors, padding left out."""
     encoder = _build(replace(BERT, pooling=pooling), TGT_TEXTS)
@@ -166,7 +170,7 @@ def test_bert_pools_over_the_attention_mask(pooling: PoolingMode) -> None:
 def test_poolings_differ() -> None:
     """With the same weights the three poolings give three different vectors."""
     mean, most, cls = (
-        encode_texts(_build(replace(BERT, pooling=pooling), TGT_TEXTS), TGT_TEXTS[:5], 8) for pooling in PoolingMode
+        encode_texts(_build(replace(BERT, pooling=pooling), TGT_TEXTS), TGT_TEXTS[:5], 8) for pooling in POOLINGS
     )
     for a, b in ((mean, most), (mean, cls), (most, cls)):
         assert (a - b).norm(dim=1).min() > 0.05
@@ -200,8 +204,8 @@ def test_different_widths_are_refused() -> None:
     with pytest.raises(ModelError) as caught:
         build_encoders(replace(STATIC, width=20), BERT, TEXTS)
     assert str(caught.value) == (
-        "en vectors have width 20, zh vectors 24; expected one width: "
-        "set src.projection and tgt.projection to the same number, for example 20"
+        "en vectors have dimension 20, zh vectors 24; expected the same: "
+        "set src.projection and tgt.projection to one number, for example 20"
     )
 
 
@@ -336,7 +340,7 @@ print(json.dumps({"error": error, "ours": ours, "score": score}))
     np.testing.assert_allclose(told["score"], expected["en"] @ expected["zh"].T, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", list(PoolingMode))
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_pretrained_from_a_transformers_folder(plain: Path, pooling: PoolingMode) -> None:
     """A plain BERT folder is opened with its weights and the pooling of the settings."""
     encoder = build_encoder(EncoderConfig(lang="en", name=str(plain), pooling=pooling), [])
@@ -344,11 +348,64 @@ def test_pretrained_from_a_transformers_folder(plain: Path, pooling: PoolingMode
     torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
 
 
-def test_pretrained_from_a_sentence_transformers_folder(plain: Path, sentence_folder: Path) -> None:
-    """The network comes from the folder, the pooling from the settings."""
-    encoder = build_encoder(EncoderConfig(lang="en", name=str(sentence_folder), pooling=PoolingMode.mean), [])
-    expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.mean)
+@pytest.mark.parametrize("asked", list(PoolingMode))
+def test_pretrained_from_a_sentence_transformers_folder(plain: Path, sentence_folder: Path, asked: PoolingMode) -> None:
+    """The folder's own pooling is kept unless the settings ask for another."""
+    encoder = build_encoder(EncoderConfig(lang="en", name=str(sentence_folder), pooling=asked), [])
+    expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.cls if asked == PoolingMode.auto else asked)
     torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
+
+
+def _projected_folder(plain: Path, folder: Path, poolings: tuple[str, ...] = ("cls",)) -> Path:
+    """A folder of LaBSE's kind: CLS pooling, a Dense layer with tanh, unit length."""
+    torch.manual_seed(3)
+    dense = Dense(16 * len(poolings), 10, activation_function=nn.Tanh())
+    modules: list[Any] = [Transformer(str(plain)), PoolingLayer(16, pooling_mode=poolings), dense, Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+    return folder
+
+
+@pytest.mark.parametrize("asked", [0, 10])
+def test_training_further_keeps_the_layers_after_pooling(plain: Path, tmp_path: Path, asked: int) -> None:
+    """A model of LaBSE's kind gives its own vectors, also where the recipe asks for the dimension it has."""
+    folder = _projected_folder(plain, tmp_path / "labse")
+    encoder = build_encoder(EncoderConfig(lang="en", name=str(folder), projection=asked, dropout=0.0), [])
+    expected = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(SRC_TEXTS[:6]))
+    torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-6, rtol=0)
+    dense: Any = encoder.layers[2]
+    assert encoder.width == 10 and dense.linear.weight.requires_grad
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_training_further_keeps_our_projection(tmp_path: Path, lang: str) -> None:
+    """A model of ours with a projection starts from its own vectors, static or not."""
+    built = build_encoders(replace(STATIC, projection=8), replace(BERT, projection=8), TEXTS)
+    save_encoders(built, tmp_path / "model")
+    expected = encode_texts(built[lang], TEXTS[lang][:5], 8)
+    encoder = build_encoder(EncoderConfig(lang=lang, name=str(tmp_path / "model"), projection=8), [])
+    torch.testing.assert_close(encode_texts(encoder, TEXTS[lang][:5], 8), expected)
+    assert len(encoder.layers) == len(built[lang].layers)
+
+
+def test_another_projection_comes_after_the_saved_layers(plain: Path, tmp_path: Path) -> None:
+    """A recipe that asks for another dimension adds a linear layer to what is there and drops nothing."""
+    folder = _projected_folder(plain, tmp_path / "labse")
+    encoder = build_encoder(EncoderConfig(lang="en", name=str(folder), projection=4), [])
+    saved = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(SRC_TEXTS[:6]))
+    dense: Any = encoder.layers[3]
+    added = dense.linear.weight.detach()
+    torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), normalize(saved @ added.T, dim=1))
+    assert added.shape == (4, 10)
+
+
+def test_pooling_that_does_not_fit_the_saved_layers_is_refused(plain: Path, tmp_path: Path) -> None:
+    """A Dense layer over two poolings cannot take one; a static model has no pooling to change."""
+    folder = _projected_folder(plain, tmp_path / "two", ("mean", "max"))
+    assert build_encoder(EncoderConfig(lang="en", name=str(folder)), []).width == 10
+    with pytest.raises(ModelError, match="pooling cls gives dimension 16, its Dense layer takes 32 of its own pooling"):
+        build_encoder(EncoderConfig(lang="en", name=str(folder), pooling=PoolingMode.cls), [])
+    with pytest.raises(ModelError, match="en: pooling max of a static model, which averages; expected auto or mean"):
+        build_encoder(replace(STATIC, pooling=PoolingMode.max), SRC_TEXTS)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])

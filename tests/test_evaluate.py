@@ -19,7 +19,7 @@ from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.sts import Sts
 from dualmoco.models.opening import open_model
 from dualmoco.training.config import load_config
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 from testsets import TrigramEncoder, write_all, write_lines
 
 ROOT = Path(__file__).parents[1]

@@ -16,7 +16,7 @@ from dualmoco.data.prepare import prepare
 from dualmoco.data.prepared import open_prepared
 from dualmoco.data.recipe import CleanConfig, CorpusConfig, DataConfig, PrepareConfig
 from dualmoco.training.config import load_config
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 
 PAIRS = generate_pairs(700, seed=9)
 LANGS = ("en", "zh")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from dualmoco.models.opening import open_model as load
     from dualmoco.search.build import build_index
     from dualmoco.search.index import open_index
-    from dualmoco.training.loop import train
+    from dualmoco.training.run import train
 
 __all__ = [
     "Model",
@@ -38,7 +38,7 @@ __all__ = [
 HOMES = {
     "Model": ("models.model", "Model"),
     "load": ("models.opening", "open_model"),
-    "train": ("training.loop", "train"),
+    "train": ("training.run", "train"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
     "mine": ("mining.api", "mine"),
     "score": ("mining.api", "score"),

@@ -44,7 +44,7 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.data.pairs import load_pairs
     from dualmoco.evaluation.evaluate import require_page_packages
     from dualmoco.models.opening import open_model
-    from dualmoco.training.loop import train
+    from dualmoco.training.run import train
 
     require_page_packages()
     out = Path(config.out)
@@ -52,6 +52,9 @@ def run(parsed: argparse.Namespace) -> int:
     src, tgt = config.src.lang, config.tgt.lang
     _say(f"1. Training {src}-{tgt} encoders on {', '.join(config.data.train)}")
     result = train(config)
+    if result.best is None or result.stop.startswith("SIG"):
+        _say(f"   {result.stop} at step {result.step}: the demo ends here")
+        return 1
     _say(
         f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
         f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s)"

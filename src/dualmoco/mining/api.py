@@ -135,9 +135,7 @@ def score(
     with _prepared(out, model, options) as (opened, engine, file, work):
         problems: list[str] = []
         rows = _read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems if on_error == "skip" else None)
-        scored = score_pairs(
-            ((row.src, row.tgt) for row in rows), (src_lang, tgt_lang), opened, settings, file, work, engine
-        )
+        scored = score_pairs(rows, (src_lang, tgt_lang), opened, settings, file, work, engine)
         quantiles = tuple(np.quantile(scored.scores, QUANTILES).round(4).tolist())
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), scored.kept, scored.pairs, settings.threshold,

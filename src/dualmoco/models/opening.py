@@ -29,7 +29,7 @@ from dualmoco.models.recipe import FIRST_LAST, PoolingMode
 if TYPE_CHECKING:
     from dualmoco.models.encoder import Encoder
 
-POOLINGS = (AUTO, *(mode.value for mode in PoolingMode), FIRST_LAST)
+POOLINGS = (*(mode.value for mode in PoolingMode), FIRST_LAST)
 
 
 def open_model(

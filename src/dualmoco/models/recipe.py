@@ -22,6 +22,7 @@ FIRST_LAST = "first-last"
 class PoolingMode(StrEnum):
     """How token vectors become one sentence vector."""
 
+    auto = "auto"  # the model's own; mean where it has none
     mean = "mean"
     max = "max"
     cls = "cls"
@@ -34,8 +35,8 @@ class EncoderConfig:
     lang: str = ""  # the name of the language in the saved model, such as en
     kind: Kind = Kind.pretrained
     name: str = ""  # pretrained: folder or hub name
-    pooling: PoolingMode = PoolingMode.mean
-    projection: int = 0  # width of a linear layer after pooling; 0: none, so both encoders must have one width
+    pooling: PoolingMode = PoolingMode.auto  # any other replaces the pooling of a saved model
+    projection: int = 0  # dimension of a linear layer after the others; 0: none, so both sides must have one dimension
     dropout: float = 0.1  # of every dropout layer; static: of the averaged vector
     max_tokens: int = 128  # longer sentences are cut
     width: int = 256  # bert, static: width of a token vector
