@@ -6,8 +6,10 @@ Takes a file, or the name of a recipe that comes with the package.
 from __future__ import annotations
 
 import sys
+from dataclasses import is_dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast, get_type_hints
 
 from dualmoco.core.errors import ConfigError, require
 
@@ -63,10 +65,34 @@ def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str]
         if "=" not in override:
             raise ConfigError(f"{override!r}: expected key=value, for example optimizer.lr=1e-4")
     try:
-        given = OmegaConf.load(path) if path else OmegaConf.create()
-        config = OmegaConf.merge(OmegaConf.structured(schema), given, OmegaConf.from_dotlist(overrides or []))
-        return cast(T, OmegaConf.to_object(config))
+        recipe_settings = OmegaConf.load(path) if path else OmegaConf.create()
+        given = OmegaConf.merge(recipe_settings, OmegaConf.from_dotlist(overrides or []))
+        _name_choices(given, schema)
+        return cast(T, OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), given)))
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError, TypeError) as error:
         reason = " ".join(str(error).split())
         place = sys.modules[schema.__module__].__name__.replace(".", "/")
         raise ConfigError(f"{path or 'settings'}: {reason}; see {place}.py for every key and its type") from None
+
+
+def _writable(settings: Any) -> Any:
+    """Settings that can be merged into: OmegaConf 2.3 takes those of frozen dataclasses for read-only."""
+    from omegaconf import DictConfig, OmegaConf
+
+    OmegaConf.set_readonly(settings, False)
+    for child in settings.values():
+        if isinstance(child, DictConfig):
+            _writable(child)
+    return settings
+
+
+def _name_choices(given: Any, schema: Any) -> None:
+    """Puts the names of choices in the place of their values, such as `dual-moco`: OmegaConf 2.3 knows names only."""
+    from omegaconf import DictConfig
+
+    for key, kind in get_type_hints(schema).items():
+        value = given._get_node(key) if isinstance(given, DictConfig) else None
+        if isinstance(value, DictConfig) and is_dataclass(kind):
+            _name_choices(value, kind)
+        elif value is not None and isinstance(kind, type) and issubclass(kind, StrEnum):
+            given[key] = next((choice.name for choice in kind if choice.value == value), value)
