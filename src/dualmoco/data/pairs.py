@@ -65,7 +65,7 @@ def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Spli
     counts: Counter[str] = Counter()
     parts: list[Pairs] = []
     with tqdm(desc="reading pairs", unit=" pairs", unit_scale=True, delay=2) as bar:
-        for block in _read_blocks(config, langs):
+        for block in _read_all(config, langs):
             parts.append(_usable(block, exclusion, counts))
             bar.update(len(block))
     if not any(map(len, parts)):
@@ -78,24 +78,30 @@ def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Spli
     return _split(corpus, ids, fates, config, counts, seed)
 
 
-def _read_blocks(config: DataConfig, langs: tuple[str, str]) -> Iterator[PairBlock]:
-    """The pairs of all files, in their order; the first line that cannot be read is an error."""
+def _read_all(config: DataConfig, langs: tuple[str, str]) -> Iterator[PairBlock]:
+    """The pairs of aligned files, of grammars and of other files; what is named must be there before any is read."""
     check_format(config.format)
-    sources = [*_aligned_sources(config, langs), *_sources(config, langs)]
+    aligned, files = list(_aligned_sources(config, langs)), list(_sources(config, langs))
+    for source in aligned:
+        yield from _parse(source, "aligned")
     for name in config.train:
         if name.startswith(GRAMMAR_PREFIX):
-            for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)):
-                yield rows.parse()[0]
-    for source, form in sources:
+            yield from (rows.parse()[0] for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)))
+    for source, form in files:
+        yield from _parse(source, form)
 
-        def refuse(line: int, what: str, path: Path = source.path) -> None:
-            raise DataError(f"{path}:{line}: {what}")
 
-        for raw in read_blocks(source, form, refuse):
-            block, problems = raw.parse()
-            for problem in problems:
-                refuse(*problem)
-            yield block
+def _parse(source: Source, form: str) -> Iterator[PairBlock]:
+    """The pairs of a file; the first line that cannot be read is an error."""
+
+    def refuse(line: int, what: str) -> None:
+        raise DataError(f"{source.path}:{line}: {what}")
+
+    for raw in read_blocks(source, form, refuse):
+        block, problems = raw.parse()
+        for problem in problems:
+            refuse(*problem)
+        yield block
 
 
 def _sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[Source, str]]:
@@ -111,7 +117,7 @@ def _sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[Sourc
                 yield source, form
 
 
-def _aligned_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[Source, str]]:
+def _aligned_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[Source]:
     src_files, tgt_files = (find_files(names, config.root) for names in (config.src_files, config.tgt_files))
     if len(src_files) != len(tgt_files):
         raise DataError(
@@ -119,7 +125,7 @@ def _aligned_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tup
             "expected as many of both"
         )
     for src, tgt in zip(src_files, tgt_files, strict=True):
-        yield Source(src, *langs, tgt_path=tgt), "aligned"
+        yield Source(src, *langs, tgt_path=tgt)
 
 
 def _generate(name: str) -> list[tuple[str, str]]:

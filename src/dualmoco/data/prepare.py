@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import new_folder, write_json, write_text
-from dualmoco.data.cleaning import Cleaner, Workers, start_workers
+from dualmoco.data.cleaning import Clean, Cleaner, start_workers
 from dualmoco.data.exclusion import Exclusion, TestFile, read_test_sets
 from dualmoco.data.languages import scripts_of
 from dualmoco.data.manifest import CorpusCounts, FileRecord, PreparedManifest, describe_file, versions
@@ -127,7 +127,7 @@ def _fill(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, 
     total = sum(path.stat().st_size for path in paths if path.is_file())
     count = config.workers or os.cpu_count() or 1
     with (
-        start_workers(cleaner, count) as workers,
+        start_workers(cleaner, count) as clean,
         tqdm(total=total, desc="reading", unit="B", unit_scale=True, delay=2) as bar,
     ):
         for corpus in corpora:
@@ -135,7 +135,7 @@ def _fill(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, 
             for source in corpus.sources:
                 bar.set_postfix_str(f"{corpus.name}, {store.rows:,} pairs", refresh=False)
                 with _counted(bar, source) as counted:
-                    _read(counted, corpus, workers, store)
+                    _read(counted, corpus, clean, store)
                 own = [path for path in (source.path, source.tgt_path) if path]
                 corpus.inputs += [describe_file(path, Path(config.root)) for path in own]
             corpus.rows = slice(first, store.rows)
@@ -150,12 +150,12 @@ def _counted(bar: tqdm, source: Source) -> Iterator[Source]:
     bar.update(before + sum(sizes) - bar.n)
 
 
-def _read(source: Source, corpus: _Corpus, workers: Workers, store: TemporaryStore) -> None:
+def _read(source: Source, corpus: _Corpus, clean: Clean, store: TemporaryStore) -> None:
     def report(line: int, what: str) -> None:
         corpus.complain(f"{source.path}:{line}: {what}")
 
     try:
-        for cleaned in workers.clean(read_blocks(source, corpus.config.format, report)):
+        for cleaned in clean(read_blocks(source, corpus.config.format, report)):
             for problem in cleaned.problems:
                 report(*problem)
             corpus.counts.read += cleaned.read
