@@ -56,12 +56,12 @@ def _load(path: Path, *, seed: int = 0, **settings: Any) -> Split:
 
 @pytest.fixture
 def tangled(tmp_path: Path) -> Path:
-    """300 pairs in which most source and many target sentences come several times, marks and case varying."""
-    marks, rng = ["", ".", "!", " ?"], np.random.default_rng(7)
+    """300 pairs in which most source and many target sentences come several times, punctuation and case varying."""
+    punctuation, rng = ["", ".", "!", " ?"], np.random.default_rng(7)
     rows = [(int(a), int(b), int(c)) for a, b, c in rng.integers([120, 150, 4], size=(300, 3))]
     return _write(
         tmp_path / "tangled.tsv",
-        [(f"{'Source' if c else 'source'} {a}{marks[c]}", f"目标{b}{marks[c]}") for a, b, c in rows],
+        [(f"{'Source' if c else 'source'} {a}{punctuation[c]}", f"目标{b}{punctuation[c]}") for a, b, c in rows],
     )
 
 
@@ -324,7 +324,7 @@ def test_max_pairs_samples_the_training_pairs(corpus: Path) -> None:
 
 
 def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
-    """As many pairs as are to be held out are too few; one more is enough to go on."""
+    """As many pairs as are to be held out are too few; one more is enough."""
     path = _write(tmp_path / "pairs.tsv", [*generate_pairs(10, seed=1), ("", "空")])
     with pytest.raises(DataError) as caught:
         _load(path, heldout=10)

@@ -20,7 +20,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.data.readers import lines as line_readers
 from dualmoco.data.readers.formats import READERS, guess_format, read_blocks, read_pairs
 from dualmoco.data.readers.raw import Row
-from dualmoco.data.readers.source import Source
+from dualmoco.data.readers.source import Source, follow
 
 Pair = tuple[str, str]
 PAIRS: list[Pair] = [("Hello, world", "你好，世界"), ("two\u3000words", "两个词"), ("third", "第三")]
@@ -396,6 +396,30 @@ def test_rows_have_their_lines_and_every_unreadable_line_is_reported(tmp_path: P
     assert problems == [(2, "1 comma-separated column; expected at least 2 (source in 0, target in 1; set columns)")]
     with pytest.raises(DataError, match=r"absent\.tsv: no such file; expected sentence pairs"):
         next(read_pairs(Source(tmp_path / "absent.tsv", "en", "zh"), report=lambda line, what: None))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.parquet", "a.en"])
+def test_progress_ends_at_the_size_of_the_files(tmp_path: Path, name: str) -> None:
+    """Whether or not a reader reports bytes, a source has counted in full when the next one begins."""
+    path, tgt_path = tmp_path / name, tmp_path / "a.zh" if name == "a.en" else None
+    if name == "a.parquet":
+        pq.write_table(pa.table({"en": ["a"], "zh": ["一"]}), path)
+    else:
+        path.write_bytes(PACKERS[path.suffix if path.suffix in PACKERS else ""](tsv(PAIRS)))
+    if tgt_path:
+        tgt_path.write_bytes(tsv(PAIRS))
+    size = path.stat().st_size + (tgt_path.stat().st_size if tgt_path else 0)
+    counted = 0
+
+    def advance(count: int) -> None:
+        nonlocal counted
+        counted += count
+
+    for number, source in enumerate(follow([Source(path, "en", "zh", tgt_path=tgt_path)] * 2, advance)):
+        assert counted == number * size == number * source.size
+        assert list(read_pairs(source, report=lambda line, what: None))
+        assert counted > number * size or name == "a.parquet"
+    assert counted == 2 * size
 
 
 def test_files_of_a_folder_are_numbered_as_one(tmp_path: Path) -> None:

@@ -12,9 +12,8 @@ from http.client import HTTPException
 from importlib.metadata import version
 from pathlib import Path
 
-from tqdm import tqdm
-
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.storage import file_sha256
 
 DOWNLOAD_BYTES = 1 << 18
@@ -87,11 +86,12 @@ def _fetch(address: str, partial: Path) -> None:
         left = int(answer.headers.get("Content-Length") or 0)
         with (
             partial.open("ab" if resumes else "wb") as stream,
-            tqdm(total=have + left or None, initial=have, desc=partial.stem, unit="B", unit_scale=True, delay=2) as bar,
+            counting(partial.stem, have + left, "B") as advance,
         ):
+            advance(have)
             while chunk := answer.read(DOWNLOAD_BYTES):
                 stream.write(chunk)
-                bar.update(len(chunk))
+                advance(len(chunk))
                 left -= len(chunk)
     if left > 0:
         raise ConnectionError(f"{left} bytes are missing")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
-from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.data.block import PairBlock
 from dualmoco.data.dropping import Measured, condemn
 from dualmoco.data.languages import identify
 from dualmoco.data.readers.formats import find_shards, read_blocks
-from dualmoco.data.readers.source import Source
+from dualmoco.data.readers.source import Source, follow
 from dualmoco.data.recipe import CleanConfig
 from dualmoco.data.rewriting import rewrite
 from dualmoco.data.temporary import mix
@@ -72,13 +71,13 @@ def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Insp
         nonlocal unreadable
         unreadable += 1
 
-    with tqdm(desc="inspecting", unit=" pairs", unit_scale=True, delay=2) as bar:
-        for source in chain.from_iterable(map(find_shards, sources)):
+    shards = [shard for source in sources for shard in find_shards(source)]
+    with counting("inspecting", sum(shard.size for shard in shards), "B") as advance:
+        for source in follow(shards, advance):
             for raw in read_blocks(source, form, report):
                 block, problems = raw.parse()
                 unreadable += len(problems)
                 view.add(block)
-                bar.update(len(block))
     if not view.pairs:
         raise DataError(f"{sources[0].path}: no pair in it; expected sentence pairs")
     return view.finish([str(source.path) for source in sources], unreadable)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Ids
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.block import PairBlock
@@ -24,7 +24,7 @@ from dualmoco.data.exclusion import Exclusion, read_test_sets
 from dualmoco.data.prepared import open_prepared
 from dualmoco.data.readers.formats import check_format, find_shards, guess_format, read_blocks
 from dualmoco.data.readers.raw import Row, in_blocks
-from dualmoco.data.readers.source import Source
+from dualmoco.data.readers.source import Source, follow
 from dualmoco.data.recipe import DataConfig
 from dualmoco.data.sampling import drop_repeats, hold_out, sample_rows
 from dualmoco.data.shards import HELDOUT
@@ -64,10 +64,8 @@ def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Spli
         return _open_prepared(config, exclusion, seed=seed)
     counts: Counter[str] = Counter()
     parts: list[Pairs] = []
-    with tqdm(desc="reading pairs", unit=" pairs", unit_scale=True, delay=2) as bar:
-        for block in _read_blocks(config, langs):
-            parts.append(_usable(block, exclusion, counts))
-            bar.update(len(block))
+    for block in _read_all(config, langs):
+        parts.append(_usable(block, exclusion, counts))
     if not any(map(len, parts)):
         raise DataError("no usable pair in the training files; expected lines with a source and a target sentence")
     corpus = Pairs.concatenate(parts)
@@ -78,28 +76,35 @@ def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Spli
     return _split(corpus, ids, fates, config, counts, seed)
 
 
-def _read_blocks(config: DataConfig, langs: tuple[str, str]) -> Iterator[PairBlock]:
-    """The pairs of all files, in their order; the first line that cannot be read is an error."""
+def _read_all(config: DataConfig, langs: tuple[str, str]) -> Iterator[PairBlock]:
+    """The pairs of aligned files, of grammars and of other files; what is named must be there before any is read."""
     check_format(config.format)
-    sources = [*_aligned_sources(config, langs), *_sources(config, langs)]
-    for name in config.train:
-        if name.startswith(GRAMMAR_PREFIX):
-            for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)):
-                yield rows.parse()[0]
-    for source, form in sources:
-
-        def refuse(line: int, what: str, path: Path = source.path) -> None:
-            raise DataError(f"{path}:{line}: {what}")
-
-        for raw in read_blocks(source, form, refuse):
-            block, problems = raw.parse()
-            for problem in problems:
-                refuse(*problem)
-            yield block
+    aligned, files = list(_aligned_sources(config, langs)), list(_sources(config, langs))
+    with counting("reading pairs", sum(source.size for source in (*aligned, *files)), "B") as advance:
+        for source in follow(aligned, advance):
+            yield from _parse(source, "aligned")
+        for name in config.train:
+            if name.startswith(GRAMMAR_PREFIX):
+                yield from (rows.parse()[0] for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)))
+        for source in follow(files, advance):
+            yield from _parse(source, config.format)
 
 
-def _sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[Source, str]]:
-    """The files of `data.train`, and their formats; of a prepared folder those that are not held out."""
+def _parse(source: Source, form: str) -> Iterator[PairBlock]:
+    """The pairs of a file; the first line that cannot be read is an error."""
+
+    def refuse(line: int, what: str) -> None:
+        raise DataError(f"{source.path}:{line}: {what}")
+
+    for raw in read_blocks(source, form, refuse):
+        block, problems = raw.parse()
+        for problem in problems:
+            refuse(*problem)
+        yield block
+
+
+def _sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[Source]:
+    """The files of `data.train`; of a prepared folder those that are not held out."""
     names = (name for name in config.train if not name.startswith(GRAMMAR_PREFIX))
     for path in find_files(names, config.root, folders=True):
         for source in find_shards(Source(path, *langs)):
@@ -108,10 +113,10 @@ def _sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[Sourc
                 first, second = map(str, config.columns)
                 source = Source(source.path, *langs, (first, second))
             if not (path.is_dir() and source.path.name.startswith(HELDOUT)):
-                yield source, form
+                yield source
 
 
-def _aligned_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[Source, str]]:
+def _aligned_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[Source]:
     src_files, tgt_files = (find_files(names, config.root) for names in (config.src_files, config.tgt_files))
     if len(src_files) != len(tgt_files):
         raise DataError(
@@ -119,7 +124,7 @@ def _aligned_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[tup
             "expected as many of both"
         )
     for src, tgt in zip(src_files, tgt_files, strict=True):
-        yield Source(src, *langs, tgt_path=tgt), "aligned"
+        yield Source(src, *langs, tgt_path=tgt)
 
 
 def _generate(name: str) -> list[tuple[str, str]]:

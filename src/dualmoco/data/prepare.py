@@ -10,20 +10,19 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.storage import new_folder, write_json, write_text
-from dualmoco.data.cleaning import Cleaner, Workers, start_workers
+from dualmoco.data.cleaning import Clean, Cleaner, start_workers
 from dualmoco.data.exclusion import Exclusion, TestFile, read_test_sets
 from dualmoco.data.languages import scripts_of
 from dualmoco.data.manifest import CorpusCounts, FileRecord, PreparedManifest, describe_file, versions
 from dualmoco.data.readers.formats import check_format, read_blocks
-from dualmoco.data.readers.source import Source
+from dualmoco.data.readers.source import Source, follow
 from dualmoco.data.recipe import CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
 from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample_rows
 from dualmoco.data.shards import write_shards
@@ -123,39 +122,24 @@ class _Corpus:
 def _fill(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, exclusion: Exclusion) -> None:
     """Reads and cleans all corpora into the temporary store."""
     cleaner = Cleaner(config.clean, (config.src, config.tgt), exclusion, config.duplicates)
-    paths = [path for corpus in corpora for source in corpus.sources for path in (source.path, source.tgt_path) if path]
-    total = sum(path.stat().st_size for path in paths if path.is_file())
+    total = sum(source.size for corpus in corpora for source in corpus.sources)
     count = config.workers or os.cpu_count() or 1
-    with (
-        start_workers(cleaner, count) as workers,
-        tqdm(total=total, desc="reading", unit="B", unit_scale=True, delay=2) as bar,
-    ):
+    with start_workers(cleaner, count) as clean, counting("reading", total, "B") as advance:
         for corpus in corpora:
             first = store.rows
-            for source in corpus.sources:
-                bar.set_postfix_str(f"{corpus.name}, {store.rows:,} pairs", refresh=False)
-                with _counted(bar, source) as counted:
-                    _read(counted, corpus, workers, store)
+            for source in follow(corpus.sources, advance):
+                _read(source, corpus, clean, store)
                 own = [path for path in (source.path, source.tgt_path) if path]
                 corpus.inputs += [describe_file(path, Path(config.root)) for path in own]
             corpus.rows = slice(first, store.rows)
 
 
-@contextmanager
-def _counted(bar: tqdm, source: Source) -> Iterator[Source]:
-    """The source with the bar as its progress callback; at the end the bar stands at the whole of its size."""
-    before = bar.n
-    yield Source(source.path, source.src, source.tgt, source.columns, source.tgt_path, bar.update)
-    sizes = (path.stat().st_size for path in (source.path, source.tgt_path) if path and path.is_file())
-    bar.update(before + sum(sizes) - bar.n)
-
-
-def _read(source: Source, corpus: _Corpus, workers: Workers, store: TemporaryStore) -> None:
+def _read(source: Source, corpus: _Corpus, clean: Clean, store: TemporaryStore) -> None:
     def report(line: int, what: str) -> None:
         corpus.complain(f"{source.path}:{line}: {what}")
 
     try:
-        for cleaned in workers.clean(read_blocks(source, corpus.config.format, report)):
+        for cleaned in clean(read_blocks(source, corpus.config.format, report)):
             for problem in cleaned.problems:
                 report(*problem)
             corpus.counts.read += cleaned.read

@@ -6,14 +6,15 @@ Parquet is for exchange; the first training on a folder unpacks it into plain Ar
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.storage import new_folder
 from dualmoco.core.vectors import Ids
 from dualmoco.data.bitext import Pairs
@@ -61,11 +62,10 @@ def _check_shards(folder: Path, shards: list[dict[str, object]]) -> None:
 def _unpack(paths: list[Path], folder: Path, split: str) -> None:
     """Writes, for each side, one file of UTF-8, one of the places where sentences end, and one of ids."""
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    bar = tqdm(total=rows, desc=f"unpacking {split} pairs", unit=" pairs", unit_scale=True, delay=2)
     names = [f"{side}.{kind}" for side in SIDE_COLUMNS for kind in KINDS]
-    streams = {name: (folder / f"{split}.{name}").open("wb") for name in names}
     position = dict.fromkeys(SIDE_COLUMNS, 0)
-    try:
+    with counting(f"unpacking {split} pairs", rows, " pairs") as advance, ExitStack() as stack:
+        streams = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in names}
         for side in SIDE_COLUMNS:
             streams[f"{side}.offsets"].write(bytes(8))
         for path in paths:
@@ -78,11 +78,7 @@ def _unpack(paths: list[Path], folder: Path, split: str) -> None:
                     streams[f"{side}.text"].write(b"".join(encoded))
                     streams[f"{side}.offsets"].write(ends.tobytes())
                     streams[f"{side}.ids"].write(sentence_ids(texts).astype("<i8").tobytes())
-                bar.update(len(batch))
-    finally:
-        bar.close()
-        for stream in streams.values():
-            stream.close()
+                advance(len(batch))
 
 
 def _map(folder: Path, split: str) -> Pairs:

@@ -109,7 +109,7 @@ class PrepareConfig:
     seed: int = 0
     shard_pairs: int = 1_000_000
     on_error: OnError = OnError.stop
-    workers: int = 0  # processes; 0: one a core
+    workers: int = 0  # processes that clean; 0: one a core; 1: this process alone
 
 
 @dataclass(frozen=True)

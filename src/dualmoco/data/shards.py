@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
+from dualmoco.core.progress import counting
 from dualmoco.data.manifest import FileRecord, describe_file
 from dualmoco.data.temporary import Fate, TemporaryStore
 
@@ -35,7 +35,7 @@ def write_shards(
     writers = {Fate.train: _Writer(folder, TRAIN, shard_pairs), Fate.heldout: _Writer(folder, HELDOUT, shard_pairs)}
     ends = [rows.stop for _, rows in corpora]
     row, corpus = 0, 0
-    with tqdm(total=store.rows, desc="writing", unit=" pairs", unit_scale=True, delay=2) as bar:
+    with counting("writing", store.rows, " pairs") as advance:
         for batch in store.texts():
             while row >= ends[corpus]:  # a block belongs to one corpus
                 corpus += 1
@@ -43,7 +43,7 @@ def write_shards(
             for fate, writer in writers.items():
                 writer.write(batch.filter(pa.array(own == fate)), corpora[corpus][0])
             row += len(batch)
-            bar.update(len(batch))
+            advance(len(batch))
     paths = sorted(path for writer in writers.values() for path in writer.close())
     return [describe_file(path, folder) for path in paths]
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dualmoco.core.errors import DataError, require
-from dualmoco.data.readers.raw import BLOCK_ROWS, Raw, Row, in_blocks, pick_pair
+from dualmoco.data.readers.raw import PARSED_ROWS, Raw, Row, in_blocks, pick_pair
 from dualmoco.data.readers.source import Report, Source
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ def read_parquet(source: Source, report: Report) -> Iterator[Raw]:
     try:
         with pq.ParquetFile(source.path, memory_map=True) as file:
             names = file.schema_arrow.names
-            batches = file.iter_batches(BLOCK_ROWS, columns=_wanted(source, names))
+            batches = file.iter_batches(PARSED_ROWS, columns=_wanted(source, names))
             yield from in_blocks(_rows(batches, source, names))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{source.path}: not a Parquet file, or damaged ({_short(error)})") from None

@@ -14,7 +14,7 @@ from dualmoco.data.block import Ints, PairBlock, TextColumn, to_codes, to_text
 from dualmoco.data.readers.source import TableLayout
 
 Problem = tuple[int, str]  # number of the line, and what is wrong with it
-BLOCK_ROWS = 20_000  # of a block that is not made of lines
+PARSED_ROWS = 20_000  # of a block that is not made of lines
 NEWLINE, TAB, RETURN = 10, 9, 13
 
 
@@ -60,7 +60,7 @@ class ParsedRows:
 def in_blocks(rows: Iterable[Row]) -> Iterator[ParsedRows]:
     """Cuts a stream of pairs into blocks."""
     stream = iter(rows)
-    while part := list(islice(stream, BLOCK_ROWS)):
+    while part := list(islice(stream, PARSED_ROWS)):
         yield ParsedRows(part)
 
 

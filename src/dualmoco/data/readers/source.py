@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -56,6 +56,12 @@ class Source:
     columns: tuple[str, str] | None = None  # names, or numbers from 0
     tgt_path: Path | None = None
     progress: Callable[[int], None] | None = None  # callback, takes how many more bytes of the file were read
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files; a folder or a hub name counts as nothing."""
+        paths = (path for path in (self.path, self.tgt_path) if path and path.is_file())
+        return sum(path.stat().st_size for path in paths)
 
     def open(self) -> IO[bytes]:
         """Opens the file for reading bytes, unpacked according to its extension.
@@ -151,6 +157,34 @@ class Source:
             raise DataError(f"{self.path}: columns {', '.join(names)}; expected {self.src} and {self.tgt}; set columns")
         self.check_names(chosen, names)
         return chosen
+
+
+class _Meter:
+    """A progress callback that knows how far it is."""
+
+    def __init__(self, advance: Callable[[int], object]) -> None:
+        self.advance, self.done = advance, 0
+
+    def __call__(self, count: int) -> None:
+        self.done += count
+        self.advance(count)
+
+
+def follow(sources: Iterable[Source], advance: Callable[[int], object]) -> Iterator[Source]:
+    """Yields sources that report how far they are read.
+
+    Args:
+        sources: To be read one after the other.
+        advance: Progress callback, takes how many more bytes were read; each source ends at its full size, also if its
+            reader reports nothing.
+
+    Yields:
+        One source.
+    """
+    for source in sources:
+        meter = _Meter(advance)
+        yield replace(source, progress=meter)
+        advance(max(source.size - meter.done, 0))
 
 
 def plain_suffix(path: Path) -> str:
