@@ -184,10 +184,10 @@ def test_self_is_left_out_even_among_equals() -> None:
     assert near.ids.shape == (12, 2) and not (near.ids == np.arange(12)[:, None]).any()
 
 
-def test_approximate_search_of_all_cells_is_exact(
+def test_approximate_search_of_all_lists_is_exact(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With every cell visited nothing is missed, and the recall says so, for a bitext and within a language too."""
+    """With every list probed nothing is missed, and the recall says so, for a bitext and within a language too."""
     pytest.importorskip("faiss")
     exact = mined(files, tiny_model, tmp_path / "exact.tsv").read_bytes()
     capsys.readouterr()

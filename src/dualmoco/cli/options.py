@@ -129,7 +129,7 @@ def mine_settings(parsed: argparse.Namespace) -> MineSettings:
     from dualmoco.embeddings.arrays import VectorPrecision
     from dualmoco.mining.margins import Margin, Retrieval
     from dualmoco.mining.mine import MineSettings
-    from dualmoco.search.cells import require_faiss
+    from dualmoco.search.approximate import require_faiss
 
     named_model(parsed)
     check_counts(parsed, "neighbors", "probes", "shard_rows")
