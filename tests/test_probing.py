@@ -78,11 +78,10 @@ def test_few_lists_find_most(tmp_path: Path) -> None:
     sides = stored(tmp_path, src, "src"), stored(tmp_path, tgt, "tgt")
     found = probe_stores(*sides, 3, 4, tmp_path / "probe", LocalEngine())
     assert default_lists(5000, PROBED_LISTS_PER_ROOT) >= 64
-    for near, right in zip(found, nearest_both_ways(src, tgt, 3), strict=True):
+    expected = nearest_both_ways(src, tgt, 3)
+    for near, right in zip(found, expected, strict=True):
         assert 0.97 < recall(near, right) <= 1
-    assert sampled_recall(found[0], src, tgt) == pytest.approx(
-        recall(found[0], nearest_both_ways(src, tgt, 3)[0]), abs=0.01
-    )
+    assert sampled_recall(found[0], src, tgt) == pytest.approx(recall(found[0], expected[0]), abs=0.01)
     np.testing.assert_allclose(found[0].scores[:, 0], (src * tgt[found[0].ids[:, 0]]).sum(axis=1), atol=2e-6)
 
 
