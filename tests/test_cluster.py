@@ -164,7 +164,7 @@ def test_mining_survives_a_lost_node(
 def test_approximate_mining_is_the_local_engines(
     engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path
 ) -> None:
-    """Workers read the cells from the work folder; the recall is the same, and not all is found."""
+    """Workers read the lists from the work folder; the recall is the same, and not all is found."""
     pytest.importorskip("faiss")
     local = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.static], approximate=True)
     assert mined(engine, files, tmp_path / "ray.tsv", models[Kind.static], approximate=True) == local

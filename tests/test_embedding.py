@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands import Moment, run_command
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
@@ -169,31 +167,34 @@ def test_encoding_killed_at_its_very_start_is_resumed(opened: Model, text: Path,
     assert encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL).count
 
 
-def test_killed_encoding_goes_on(tiny_model: Path, tmp_path: Path) -> None:
-    """`kill -9` at any moment: run again, the command gives the same files as one that was left alone."""
-    text = tmp_path / "t.txt"
-    text.write_text(
-        "".join(f"{src} {n}\n" for n, (src, _) in enumerate(generate_pairs(3000, seed=4))), encoding="utf-8"
-    )
+@pytest.mark.parametrize(
+    "moment",
+    [
+        Moment(signal.SIGKILL, "dualmoco.embeddings.store", "write_bytes"),  # its rows are there, its manifest is not
+        Moment(signal.SIGKILL, "dualmoco.embeddings.store", "write_bytes", call=7),  # a shard that no manifest names
+        Moment(signal.SIGKILL, "pathlib", "Path.replace", call=10, after=False),  # half-written beside its place
+        Moment(signal.SIGINT, "dualmoco.embeddings.store", "Store.add", call=6),
+    ],
+    ids=str,
+)
+def test_killed_encoding_is_resumed(tiny_model: Path, text: Path, tmp_path: Path, moment: Moment) -> None:
+    """Run again, the command gives the same files as one that was left alone."""
 
     def words(out: str) -> list[str]:
-        options = ["--lang", "en", "--model", str(tiny_model), "--shard-rows", "40"]
-        return [sys.executable, "-m", "dualmoco", "encode", str(text), "--out", str(tmp_path / out), *options]
+        options = ["--lang", "en", "--model", str(tiny_model), "--shard-rows", "20"]
+        return ["encode", str(text), "--out", str(tmp_path / out), *options]
 
-    subprocess.run(words("whole"), check=True, capture_output=True)
-    process = subprocess.Popen(words("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and len(list((tmp_path / "killed").glob("*.npy"))) < 6:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    subprocess.run(words("killed"), check=True, capture_output=True)
+    assert main(words("whole")) == 0
+    assert run_command(words("killed"), tmp_path / "said", moment=moment).code != 0
+    assert len(list((tmp_path / "killed").glob("*.npy"))) < len(list((tmp_path / "whole").glob("*.npy")))
+    assert main(words("killed")) == 0
     files = sorted(path.name for path in (tmp_path / "whole").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "killed").iterdir() if not path.name.endswith(".partial"))
     for name in files:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
 
 
-def test_command_tells_what_it_made(
+def test_command_says_what_it_made(
     tiny_model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """JSON for machines; without a model, how to get one."""

@@ -109,21 +109,40 @@ def test_retrievals(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, 
     assert pairs == counts[retrieval] if retrieval in counts else pairs < 120
 
 
+def rows_of(path: Path) -> list[list[str]]:
+    """The rows of a TSV of pairs."""
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+
+
 def test_threshold_from_planted_pairs(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Planted pairs choose the threshold and are not among the pairs written."""
-    planted = [pair for pair in dict.fromkeys(generate_pairs(300, seed=77))][:50]
-    (tmp_path / "known.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
+    """The threshold has the highest F1 of all on planted pairs, which are not among the pairs written."""
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
+    planted = dict(list(dict.fromkeys(generate_pairs(300, seed=77)))[:50])
+    (tmp_path / "known.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted.items()), encoding="utf-8")
     out = mined(files, tiny_model, tmp_path / "p.tsv", "--planted", str(tmp_path / "known.tsv"), "--json")
     result = json.loads(capsys.readouterr().out)
-    chosen = result["calibration"]
-    assert chosen["low"] <= result["threshold"] <= chosen["high"] or chosen["high"] - chosen["low"] < 0.1
-    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
-    for line in out.read_text(encoding="utf-8").splitlines()[1:]:
-        score, src, tgt, _, _, src_line, tgt_line = line.split("\t")
-        assert float(score) >= result["threshold"]
-        assert texts[0][int(src_line) - 1].strip() == src and texts[1][int(tgt_line) - 1].strip() == tgt
+    joined = tmp_path / "a", tmp_path / "b"  # the same texts, mined without a threshold
+    sides = [*texts[0], *planted], [*texts[1], *planted.values()]
+    for path, lines in zip(joined, sides, strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    rows = rows_of(mined(joined, tiny_model, tmp_path / "all.tsv"))
+    known = {a: b for a, b in planted.items() if sides[0].count(a) == sides[1].count(b) == 1}
+    touching = [row for row in rows if row[1] in known or row[2] in known.values()]
+    judged = [(float(row[0]), known.get(row[1]) == row[2]) for row in touching]
+    assert 20 < len(known) <= len(judged) and any(not correct for _, correct in judged)
+
+    def f1(threshold: float) -> float:
+        accepted = [correct for score, correct in judged if score >= threshold]
+        return 2 * sum(accepted) / (len(accepted) + len(known))
+
+    best = max(f1(score) for score, _ in judged)
+    assert f1(result["threshold"]) == pytest.approx(best) == pytest.approx(result["calibration"]["threshold"]["f1"])
+    assert judged[-1][0] <= result["calibration"]["low"] <= result["calibration"]["high"] <= judged[0][0]
+    lengths = len(texts[0]), len(texts[1])
+    own = [row for row in rows if int(row[5]) <= lengths[0] and int(row[6]) <= lengths[1]]
+    assert rows_of(out) == [row for row in own if float(row[0]) >= result["threshold"]] != []
 
 
 def test_threshold_from_gold(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
@@ -186,10 +205,10 @@ def test_self_is_left_out_even_among_equals() -> None:
     assert near.ids.shape == (12, 2) and not (near.ids == np.arange(12)[:, None]).any()
 
 
-def test_approximate_search_of_all_cells_is_exact(
+def test_approximate_search_of_all_lists_is_exact(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With every cell visited nothing is missed, and the recall says so, for a bitext and within a language too."""
+    """With every list probed nothing is missed, and the recall says so, for a bitext and within a language too."""
     pytest.importorskip("faiss")
     exact = mined(files, tiny_model, tmp_path / "exact.tsv").read_bytes()
     capsys.readouterr()

@@ -186,7 +186,7 @@ def mine_settings(retrieval: str, options: MiningOptions) -> MineSettings:
         if int(options.get(name, 1)) < 1:  # type: ignore[call-overload]
             raise ConfigError(f"{name} {options.get(name)}; expected at least 1")
     if options.get("approximate"):
-        from dualmoco.search.cells import require_faiss
+        from dualmoco.search.approximate import require_faiss
 
         require_faiss()
     defaults = MineSettings()

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import Progress
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.search.cells import Cells, scan_cells
-from dualmoco.search.neighbors import SPARE, Candidates, scan
+from dualmoco.search.candidates import SPARE, Candidates
+from dualmoco.search.neighbors import scan
+from dualmoco.search.probing import ProbedLists, scan_lists
 
 CANDIDATE_BYTES = 12  # a score and an id
 HELD = 4  # candidates of a row held at once: a block's of both sides, and what they are merged with
@@ -32,7 +33,7 @@ class Block(NamedTuple):
 
 
 Found = tuple[Candidates, Candidates | None]
-"""Candidates of a block's sources, and of its targets unless cells are visited."""
+"""Candidates of a block's sources, and of its targets unless lists are probed."""
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,19 @@ class Scanning:
     src: ShardedVectors
     tgt: ShardedVectors
     k: int
-    cells: Path | None = None
-    """File of the targets' cells, where the sources' candidates come from alone; everything is compared if None."""
+    lists: Path | None = None
+    """File of the targets' inverted lists, from which alone candidates come; everything is compared if None."""
     wants_gpu = False
 
     def open(self) -> Callable[[Block, Progress], Found]:
         """What scans a block."""
-        if self.cells is None:
+        if self.lists is None:
             return lambda block, progress: scan(
                 self.src, self.tgt, block.rows, block.columns, self.k, progress=progress
             )  # fmt: skip
-        cells = Cells.load(self.cells)
+        lists = ProbedLists.load(self.lists)
         return lambda block, progress: (
-            scan_cells(self.src, self.tgt, block.rows, block.columns, self.k, cells, progress=progress),
+            scan_lists(self.src, self.tgt, block.rows, block.columns, self.k, lists, progress=progress),
             None,
         )
 
@@ -114,7 +115,7 @@ class Scanning:
     def portable(self) -> PortableScanning:
         """The files of vectors, never the vectors themselves."""
         src, tgt = ([path.resolve() for path in side.paths] for side in (self.src, self.tgt))
-        return PortableScanning(src, tgt, self.src.dimension, self.k, self.cells.resolve() if self.cells else None)
+        return PortableScanning(src, tgt, self.src.dimension, self.k, self.lists.resolve() if self.lists else None)
 
 
 @dataclass(frozen=True)
@@ -125,17 +126,17 @@ class PortableScanning:
     tgt: Sequence[Path]
     dimension: int
     k: int
-    cells: Path | None
+    lists: Path | None
     wants_gpu = False
 
     def open(self) -> Callable[[Block, Progress], Found]:
         """What scans a block; DataError if the files are not on this machine."""
         host = f"node {socket.gethostname()}"
-        for path in (*self.src, *self.tgt, *([self.cells] if self.cells else [])):
+        for path in (*self.src, *self.tgt, *([self.lists] if self.lists else [])):
             if not path.is_file():
                 raise DataError(f"{path}: not found on {host}; expected a work folder that every node sees (--work)")
         src, tgt = (ShardedVectors(side, self.dimension) for side in (self.src, self.tgt))
-        return Scanning(src, tgt, self.k, self.cells).open()
+        return Scanning(src, tgt, self.k, self.lists).open()
 
     def size(self, piece: Block) -> int:
         """Sources."""

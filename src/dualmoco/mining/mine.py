@@ -13,7 +13,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.storage import write_text
 from dualmoco.core.version import VERSION
 from dualmoco.data.text import read_lines
-from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
+from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile
@@ -23,12 +23,12 @@ from dualmoco.mining.output import PairTable, sentences_at, write_pairs
 from dualmoco.mining.scanning import DEFAULT_MEMORY, probe_stores, scan_stores
 from dualmoco.mining.thresholds import Calibration, calibrate
 from dualmoco.models.model import Model
-from dualmoco.search.neighbors import Neighbors, nearest
+from dualmoco.search.approximate import sampled_recall
+from dualmoco.search.neighbors import Neighbors
 
 logger = logging.getLogger(__name__)
 
 PROBES = 14
-SAMPLE = 1000  # rows on which recall is measured
 
 
 @dataclass(frozen=True)
@@ -140,17 +140,9 @@ def find_neighbors(
     forward, backward = probe_stores(
         src, tgt, settings.k, settings.probes, work / "probe", engine, memory=settings.memory
     )  # fmt: skip
-    recall = measured_recall(forward, src, tgt)
+    recall = sampled_recall(forward, src, tgt)
     logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
     return forward, backward, recall
-
-
-def measured_recall(found: Neighbors, queries: ShardedVectors, keys: ShardedVectors, seed: int = 0) -> float:
-    """Share of the true nearest, by exact search of a sample of queries, that are among those found."""
-    rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:SAMPLE])
-    exact = nearest(queries[rows], keys, found.ids.shape[1])
-    hits = [len(set(a) & set(b)) for a, b in zip(exact.ids.tolist(), found.ids[rows].tolist(), strict=True)]
-    return sum(hits) / exact.ids.size
 
 
 def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[Path]:

@@ -23,7 +23,7 @@ from dualmoco.core.storage import file_sha256, write_bytes
 from dualmoco.core.version import VERSION
 from dualmoco.embeddings.engines.engine import Engine
 from dualmoco.mining.blocks import Plan, Scanning
-from dualmoco.search.neighbors import SPARE, Candidates
+from dualmoco.search.candidates import SPARE, Candidates
 
 DIGEST_LENGTH = 32
 
@@ -82,7 +82,7 @@ def scan_blocks(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> Sca
     place = folder / digest(
         sides=[(side.sha256, side.shape) for side in (work.src, work.tgt)], kept=work.k + SPARE,
         runs=[[run.stop for run in side] for side in (plan.src, plan.tgt)],
-        cells=file_sha256(work.cells) if work.cells else None,
+        lists=file_sha256(work.lists) if work.lists else None,
     )  # fmt: skip
     found = Scanned(
         [RunFile(place / f"src-{number:05d}.safetensors") for number in range(len(plan.src))],
@@ -91,7 +91,7 @@ def scan_blocks(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> Sca
     left = []
     for block in plan.blocks():
         row, column = plan.place(block)
-        if column not in found.src[row].done or (work.cells is None and row not in found.tgt[column].done):
+        if column not in found.src[row].done or (work.lists is None and row not in found.tgt[column].done):
             left.append(block)
     pieces = {block.number: block for block in left}
     with counting("scanning", sum(map(work.size, left)), " rows") as progress:

@@ -17,8 +17,10 @@ from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.embeddings.engines.engine import Engine
 from dualmoco.mining.blocks import Scanning, make_plan
 from dualmoco.mining.resumable import RunFile, digest, scan_blocks, stacked
-from dualmoco.search.cells import Cells, default_cells, turned, union
-from dualmoco.search.neighbors import UNSEEN, Candidates, Neighbors, nearest, rerank
+from dualmoco.search.approximate import default_lists
+from dualmoco.search.candidates import UNSEEN, Candidates
+from dualmoco.search.neighbors import Neighbors, nearest, rerank
+from dualmoco.search.probing import PROBED_LISTS_PER_ROOT, ProbedLists
 
 DEFAULT_MEMORY = 1 << 30  # bytes
 
@@ -57,14 +59,14 @@ def probe_stores(
 ) -> tuple[Neighbors, Neighbors]:  # fmt: skip
     """Neighbours of every source and every target, some of which may be missed.
 
-    The sources visit cells of the targets, and the targets cells of the sources; what has found a row is a candidate of
-    that row too. So a translation is missed only if neither side's visit finds it.
+    The sources probe inverted lists of the targets, and the targets those of the sources; what has found a row is a
+    candidate of that row too. So a translation is missed only if neither side finds it.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
         k: How many neighbours.
-        probes: Cells that a row visits on average.
+        probes: Lists that a row probes on average.
         folder: For lists and candidates of finished blocks, of this search and of others.
         engine: Where blocks are scanned.
         memory: Bytes for candidates.
@@ -75,16 +77,16 @@ def probe_stores(
     Raises:
         ConfigError: FAISS is not installed.
     """
-    count = default_cells(max(len(src), len(tgt)))
+    count = default_lists(max(len(src), len(tgt)), PROBED_LISTS_PER_ROOT)
     compared = min(1.0, probes / count + count / max(len(src), len(tgt)))
     plan = make_plan(src.shape, tgt.shape, k, memory, compared)
     there, back = (
-        scan_blocks(Scanning(queries, keys, k, _cells(queries, keys, probes, folder)), cut, folder, engine)
+        scan_blocks(Scanning(queries, keys, k, _lists(queries, keys, probes, folder)), cut, folder, engine)
         for queries, keys, cut in ((src, tgt, plan), (tgt, src, plan.turned()))
     )
     return (
-        _rerank_probed(there.src, turned(stacked(back.src), len(src)), plan.src, src, tgt, k),
-        _rerank_probed(back.src, turned(stacked(there.src), len(tgt)), plan.tgt, tgt, src, k),
+        _rerank_probed(there.src, stacked(back.src).transposed(len(src)), plan.src, src, tgt, k),
+        _rerank_probed(back.src, stacked(there.src).transposed(len(tgt)), plan.tgt, tgt, src, k),
     )
 
 
@@ -108,14 +110,14 @@ class _Run:
         return self.vectors[self.run.start + start : self.run.start + stop]
 
 
-def _cells(src: ShardedVectors, tgt: ShardedVectors, probes: int, folder: Path) -> Path:
-    """The file of the targets' cells, made if it is not there or damaged."""
-    path = folder / f"{digest(sides=[(side.sha256, side.shape) for side in (src, tgt)], probes=probes)}.cells"
+def _lists(src: ShardedVectors, tgt: ShardedVectors, probes: int, folder: Path) -> Path:
+    """The file of the targets' inverted lists, made if it is not there or damaged."""
+    path = folder / f"{digest(sides=[(side.sha256, side.shape) for side in (src, tgt)], probes=probes)}.lists"
     try:
-        Cells.load(path)
+        ProbedLists.load(path)
     except DataError:
-        with counting("finding cells", len(tgt), " rows") as progress:
-            Cells.make(src, tgt, probes, progress).save(path)
+        with counting("training lists", len(tgt), " rows") as progress:
+            ProbedLists.train(src, tgt, probes, progress).save(path)
     return path
 
 
@@ -127,7 +129,7 @@ def _rerank_probed(
     k = min(k, len(keys))
     parts = []
     for file, run in zip(files, runs, strict=True):
-        found = union(file.candidates(), Candidates(others.scores[run], others.ids[run]))
+        found = file.candidates().union(Candidates(others.scores[run], others.ids[run]))
         rows = _Run(queries, run)
         near = rerank(found, rows, keys, k, exact=False)
         short = np.flatnonzero(((found.scores > UNSEEN).sum(dim=1) < k).numpy())

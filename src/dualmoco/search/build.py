@@ -16,7 +16,7 @@ from dualmoco.embeddings.encode import StoreForm
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.model import AUTO, BACKENDS, Model
 from dualmoco.models.opening import open_model
-from dualmoco.search.cells import require_faiss
+from dualmoco.search.approximate import require_faiss
 from dualmoco.search.inverted import InvertedLists
 from dualmoco.search.manifest import (
     PARTS,

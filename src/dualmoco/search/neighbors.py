@@ -16,15 +16,14 @@ from torch import Tensor
 
 from dualmoco.core.progress import Progress
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
+from dualmoco.search.candidates import SPARE, UNSEEN, Candidates
 
-SPARE = 2
 TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
 PLACES = 6  # decimal places of a similarity; beyond them the lower row number comes first
 RESCORED_ROWS = 1024
 KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
 PAIRS_AT_ONCE = 32_768
-UNSEEN = -2.0  # below every cosine
 
 
 @dataclass(frozen=True)
@@ -39,49 +38,6 @@ class Neighbors:
         """The average cosine of a row's neighbours, shape (n,)."""
         means: Floats = self.scores.mean(axis=1)
         return means
-
-
-class Candidates:
-    """The c best rows of the other side seen so far for each of n rows, in no guaranteed order among equals."""
-
-    def __init__(self, scores: Tensor, ids: Tensor) -> None:
-        self.scores, self.ids = scores, ids  # (n, c), scores descending
-
-    @classmethod
-    def empty(cls, rows: int, kept: int) -> Candidates:
-        """None seen yet."""
-        return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
-
-    def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
-        """Takes a tile of similarities of some rows with some of the others.
-
-        Most rows find nothing better in a tile than they have: only those that do are sorted.
-
-        Args:
-            rows: Which rows the tile is of, shape (r,).
-            scores: The tile, (r, o) or (o, r).
-            ids: Numbers of the others, shape (o,).
-            axis: Of the tile, along which the rows lie.
-        """
-        across = 1 - axis
-        improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
-        if len(improved):
-            kept = min(self.scores.shape[1], len(ids))
-            best, places = scores.index_select(axis, improved).topk(kept, dim=across)
-            if axis:
-                best, places = best.T, places.T
-            self._keep(rows[improved], best, ids[places])
-
-    def merge(self, other: Candidates) -> None:
-        """Takes the candidates of the same rows among other rows of the other side."""
-        self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
-
-    def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
-        scores = torch.cat([self.scores.index_select(0, rows), scores], dim=1)
-        ids = torch.cat([self.ids.index_select(0, rows), ids], dim=1)
-        best, order = scores.topk(self.scores.shape[1], dim=1)
-        self.scores.index_copy_(0, rows, best)
-        self.ids.index_copy_(0, rows, ids.gather(1, order))
 
 
 def nearest_both_ways(
