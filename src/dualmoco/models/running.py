@@ -29,7 +29,7 @@ def run_network(
         encoder: The network.
         name: One of BACKENDS.
         prompt: Put before every sentence.
-        compute: One of COMPUTES; other than fp32 for PyTorch on a GPU alone.
+        compute: One of PRECISIONS; other than fp32 for PyTorch on a GPU alone.
         threads: Of onnxruntime.
 
     Returns:
