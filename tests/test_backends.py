@@ -297,6 +297,8 @@ def test_what_cannot_be_run_is_refused(statics: Path, transformers: Path, monkey
     """An unknown back-end, one that does not fit, a language that is not there, a library that is not installed."""
     with pytest.raises(ConfigError, match="back-end 'fast'; expected one of auto, torch, static, onnx, onnx-int8"):
         open_model(str(statics), "fast")
+    with pytest.raises(ConfigError, match="back-end 'words'; expected one of auto, torch, static, onnx, onnx-int8"):
+        run_network(open_routes(statics)["en"], "words")
     with pytest.raises(ModelError, match="back-end static: the model is no table"):
         open_model(str(transformers), "static").backend("en")
     with pytest.raises(ModelError, match="back-end onnx: the model is no transformer"):

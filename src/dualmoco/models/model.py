@@ -24,7 +24,7 @@ PRECISIONS = (FP32, FP16, BF16)
 ANY_LANGUAGE = ""
 """In place of a language, for the one encoder of a model that takes text of any."""
 Part = TypeVar("Part")
-CHUNK = 4096
+BAR_SENTENCES = 4096
 """Sentences between two moves of the progress bar; back-ends sort as many by length."""
 
 
@@ -128,10 +128,12 @@ class Model:
                 raise DataError(f"sentence {place} is a {type(text).__name__}; expected a string")
         vectors: Vectors = np.empty((len(texts), backend.dimension), dtype=np.float32)
         with counting(f"encoding {lang}", len(texts), enabled=progress) as advance:
-            for start in range(0, len(texts), CHUNK):
-                chunk = texts[start : start + CHUNK]
+            for start in range(0, len(texts), BAR_SENTENCES):
+                chunk = texts[start : start + BAR_SENTENCES]
                 made = check_vectors(backend.encode(chunk), len(chunk), self.identity.name, backend.dimension)
-                vectors[start : start + CHUNK] = unit_vectors(made) if normalize and not backend.is_unit else made
+                vectors[start : start + BAR_SENTENCES] = (
+                    unit_vectors(made) if normalize and not backend.is_unit else made
+                )
                 advance(len(chunk))
         return vectors
 

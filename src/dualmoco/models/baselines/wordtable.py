@@ -48,7 +48,7 @@ def read_word_table(path: Path) -> WordTable:
 
     Raises:
         DataError: A file that is missing, empty or damaged, another dimension than that of the first line, or a value
-            that is no finite number.
+            that is no finite number, with the number of the line.
     """
     if path.suffix == ".npy":
         beside = [path.with_suffix(ending) for ending in (".txt", ".parquet")]
