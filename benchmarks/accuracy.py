@@ -40,7 +40,7 @@ from dualmoco.training.run import train
 Curve = list[tuple[float, float]]  # minutes, accuracy
 EVALUATIONS = 10
 PEER = "sentence-transformers"
-PEER_PIECE = 256
+PEER_MICRO_BATCH = 256
 WARM_UP = 0.1  # share of the minutes in which the peer's rate rises: its batches are too few to count them
 
 
@@ -117,7 +117,7 @@ def by_peer(config: TrainConfig, start: Path, out: Path, rate: float | None) -> 
     if Kind.static in (config.src.kind, config.tgt.kind):
         loss = ranking_loss(routed(src, tgt), config.contrast.temperature)
     else:
-        loss = cached_loss(routed(src, tgt), config.contrast.temperature, PEER_PIECE)
+        loss = cached_loss(routed(src, tgt), config.contrast.temperature, PEER_MICRO_BATCH)
     peak_rate = rate or config.optimizer.lr * math.sqrt(batch_size / config.optimizer.batch_size)
     optimizer = torch.optim.AdamW(loss.parameters(), peak_rate, weight_decay=config.optimizer.weight_decay, fused=True)
     heldout = Heldout(split.heldout, src, tgt)

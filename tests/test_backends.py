@@ -1,4 +1,4 @@
-"""Back-ends against one sentence at a time, token vectors added by hand, and a product of bytes worked in a loop."""
+"""Back-ends against one sentence at a time, token vectors added by hand, and an int8 product worked in a loop."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_a_projection_with_a_bias_moves_empty_sentences_too(statics: Path) -> No
 
 
 def test_onnx_agrees_with_torch(transformers: Path) -> None:
-    """In single precision vectors are equal; in bytes they are near, and do not depend on the other sentences."""
+    """In fp32 vectors are equal; in int8 they are near, and do not depend on the other sentences."""
     pytest.importorskip("onnxruntime")
     expected = open_model(str(transformers)).backend("zh").encode(TEXTS)
     exact, small = (open_model(str(transformers), name, threads=1).backend("zh") for name in ("onnx", "onnx-int8"))
@@ -236,7 +236,7 @@ def test_onnx_agrees_with_torch(transformers: Path) -> None:
 
 
 @pytest.mark.parametrize("one_sided", [False, True])
-def test_products_of_bytes_are_those_of_a_loop(one_sided: bool) -> None:
+def test_int8_products_are_those_of_a_loop(one_sided: bool) -> None:
     """A graph of one product gives what rounding rows and columns by hand gives."""
     onnx = pytest.importorskip("onnx")
     ort = pytest.importorskip("onnxruntime")
@@ -297,6 +297,8 @@ def test_what_cannot_be_run_is_refused(statics: Path, transformers: Path, monkey
     """An unknown back-end, one that does not fit, a language that is not there, a library that is not installed."""
     with pytest.raises(ConfigError, match="back-end 'fast'; expected one of auto, torch, static, onnx, onnx-int8"):
         open_model(str(statics), "fast")
+    with pytest.raises(ConfigError, match="back-end 'words'; expected one of auto, torch, static, onnx, onnx-int8"):
+        run_network(open_routes(statics)["en"], "words")
     with pytest.raises(ModelError, match="back-end static: the model is no table"):
         open_model(str(transformers), "static").backend("en")
     with pytest.raises(ModelError, match="back-end onnx: the model is no transformer"):

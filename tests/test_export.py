@@ -99,7 +99,7 @@ def test_onnx_runs_in_plain_onnxruntime(model: Path, exported: Path) -> None:
     assert config["sha256"] == open_model(str(model)).identity.sha256
 
 
-def test_bytes_are_the_same_each_time(model: Path, tmp_path: Path) -> None:
+def test_int8_exports_are_the_same_each_time(model: Path, tmp_path: Path) -> None:
     """Two exports are equal files, smaller than single precision, near in vectors."""
     pytest.importorskip("onnxruntime")
     folders = [tmp_path / "a", tmp_path / "b"]
@@ -166,13 +166,13 @@ def test_what_cannot_be_exported_is_refused(model: Path, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_tells_what_it_wrote(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_what_it_wrote(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As JSON, and as one line; an error is one line and code 2."""
     words = ["export", str(model), "--lang", "zh", "--to", "sentence-transformers", "--out", str(tmp_path / "out")]
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["lang"], told["to"]) == ("zh", "sentence-transformers")
-    assert told["bytes"] == sum(file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file())
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["lang"], printed["to"]) == ("zh", "sentence-transformers")
+    assert printed["bytes"] == sum(file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file())
     assert main(words) == 0
     assert "lowest cosine with the model 1.0000\n" in capsys.readouterr().out
     assert main([*words[:5], "onnx", *words[6:]]) == 2

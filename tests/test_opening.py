@@ -111,7 +111,7 @@ def test_no_sentence_gives_no_vector(ours: Path) -> None:
 
 
 def test_prompt_comes_before_every_sentence(plain: Path, sentence_folder: Path, tmp_path: Path) -> None:
-    """A given prompt, or else the one that the model names as its own, is encoded with the text and told."""
+    """A given prompt, or else the one that the model names as its own, is encoded with the text and named."""
     expected = _oracle(plain, ["Tom " + text for text in EN[:4]], "mean")
     encoder = open_model(str(plain), prompt="Tom ")
     np.testing.assert_allclose(encoder.encode(EN[:4], lang="en", normalize=False), expected, atol=1e-5)

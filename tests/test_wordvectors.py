@@ -117,7 +117,7 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_words_are_found_as_written_first() -> None:
-    """Case is folded and marks are cut off only where the text as written is no word of the table."""
+    """Case is folded and punctuation is cut off only where the text as written is no word of the table."""
     averager = _averager("cat", "Cat", "u.s.", "u", "s", "dog", ".", "do", "n't", "'s", "well-known", "e", "mail", "-")
     assert _words(averager, "Cat CAT cat") == ["Cat", "cat", "cat"]
     assert _words(averager, "U.S. dog. (Dog)") == ["u.s.", "dog", ".", "dog"]
@@ -163,7 +163,7 @@ def test_one_file_serves_any_language(tmp_path: Path) -> None:
 
 
 def test_files_by_language(tmp_path: Path) -> None:
-    """Each language has its own table; another language, a missing file or another width is refused."""
+    """Each language has its own table; another language, a missing file or another dimension is refused."""
     en = _write(tmp_path / "en.txt", ["a 1 2"])
     zh = _write(tmp_path / "zh.txt", ["中 3 4", "a 5 6"])
     encoder = open_words(f"en={en},zh={zh}")

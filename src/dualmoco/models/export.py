@@ -26,7 +26,7 @@ from dualmoco.models.running import reference_vectors, run_network
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 TARGETS = (SENTENCE_TRANSFORMERS, ONNX, ONNX_INT8)
-FORMAT = "dualmoco-export-1"
+EXPORT_FORMAT = "dualmoco-export-1"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,10 @@ def check_place(out: Path, model: Path, *, overwrite: bool) -> None:
 def is_export(folder: Path) -> bool:
     """Whether a folder was written by `export_model`."""
     try:
-        return is_onnx_folder(folder) or json.loads((folder / RECORD).read_text(encoding="utf-8"))["format"] == FORMAT
+        return (
+            is_onnx_folder(folder)
+            or json.loads((folder / RECORD).read_text(encoding="utf-8"))["format"] == EXPORT_FORMAT
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -136,7 +139,13 @@ def _write_sentence_transformers(folder: Path, part: _Part, to: str) -> float:
         raise ModelError(f"{part.identity.name}: not written as it is; expected one route and prompt {part.prompt!r}")
     backend = run_network(opened.encoders[ANY_LANGUAGE], TORCH, prompt=opened.prompt)
     cosine = check_agreement(to, backend.encode, reference_vectors(part.network, part.prompt))
-    record = {"format": FORMAT, "version": VERSION, "lang": part.lang, "lowest_cosine": cosine, **asdict(part.identity)}
+    record = {
+        "format": EXPORT_FORMAT,
+        "version": VERSION,
+        "lang": part.lang,
+        "lowest_cosine": cosine,
+        **asdict(part.identity),
+    }
     write_json(folder / RECORD, record)
     return cosine
 

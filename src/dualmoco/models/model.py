@@ -7,7 +7,7 @@ sentences, D dimension.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -19,12 +19,12 @@ from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 AUTO, TORCH, STATIC, ONNX, ONNX_INT8 = "auto", "torch", "static", "onnx", "onnx-int8"
 BACKENDS = (AUTO, TORCH, STATIC, ONNX, ONNX_INT8)
 FP32, FP16, BF16 = "fp32", "fp16", "bf16"
-COMPUTES = (FP32, FP16, BF16)
+PRECISIONS = (FP32, FP16, BF16)
 """What a network can compute in; a CPU does so in fp32 alone."""
 ANY_LANGUAGE = ""
 """In place of a language, for the one encoder of a model that takes text of any."""
 Part = TypeVar("Part")
-CHUNK = 4096
+BAR_SENTENCES = 4096
 """Sentences between two moves of the progress bar; back-ends sort as many by length."""
 
 
@@ -39,6 +39,10 @@ class Identity:
     """How token vectors become a sentence vector; `own` if the model says so itself."""
     postprocessing: str = "none"
     """What was done to the vectors afterwards."""
+
+    def pooled(self, pooling: str, prompt: str) -> Identity:
+        """The same model with its pooling, and the prompt if there is one."""
+        return replace(self, pooling=f"{pooling}, prompt {prompt!r}" if prompt else pooling)
 
 
 class Backend(Protocol):
@@ -65,7 +69,7 @@ class Model:
 
     Args:
         identity: What it is.
-        languages: Those it tells apart and must be asked by; None if one encoder takes text of any language.
+        languages: Those that have an encoder of their own; None if one encoder takes text of any language.
         open_backend: Makes what runs a language, asked for once a language; for ANY_LANGUAGE if `languages` is None.
         reopen: Opens the same model again, in another process too; None if that cannot be.
     """
@@ -124,10 +128,12 @@ class Model:
                 raise DataError(f"sentence {place} is a {type(text).__name__}; expected a string")
         vectors: Vectors = np.empty((len(texts), backend.dimension), dtype=np.float32)
         with showing(progress), counting(f"encoding {lang}", len(texts)) as advance:
-            for start in range(0, len(texts), CHUNK):
-                chunk = texts[start : start + CHUNK]
+            for start in range(0, len(texts), BAR_SENTENCES):
+                chunk = texts[start : start + BAR_SENTENCES]
                 made = check_vectors(backend.encode(chunk), len(chunk), self.identity.name, backend.dimension)
-                vectors[start : start + CHUNK] = unit_vectors(made) if normalize and not backend.is_unit else made
+                vectors[start : start + BAR_SENTENCES] = (
+                    unit_vectors(made) if normalize and not backend.is_unit else made
+                )
                 advance(len(chunk))
         return vectors
 

@@ -45,7 +45,7 @@ def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:
 
     Args:
         folder: Of the model.
-        pooling: mean, max, cls or first-last, not the model's own; a model without any pools by mean unless told.
+        pooling: mean, max, cls or first-last, not the model's own; a model without any pools by mean.
 
     Returns:
         Its encoders, whose vectors are of unit length only if the model makes them so, on the CPU.

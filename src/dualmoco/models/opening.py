@@ -1,11 +1,19 @@
-"""Any model by one name: a folder, a run, a hub name, an export, or `package:`, `words:` and `embeddings:`.
+"""The one opener: any model by its name.
 
-The one opener of models. Nothing heavy is imported before it is needed: a static model opens without PyTorch.
+    runs/x, runs/x/model          a run, or a model folder of dualmoco, sentence-transformers or transformers
+    exported/x                    a folder of `dualmoco export`, to ONNX or to sentence-transformers
+    owner/name                    a model of the hub
+    package:NAME                  a model that is installed as a Python package
+    words:FILE, words:en=FILE,zh=FILE    averaged word vectors
+    embeddings:FOLDER             vectors made elsewhere
+
+Nothing heavy is imported before it is needed: a static model opens without PyTorch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +24,9 @@ from dualmoco.models.model import (
     ANY_LANGUAGE,
     AUTO,
     BACKENDS,
-    COMPUTES,
     FP32,
+    PRECISIONS,
     STATIC,
-    Backend,
     Identity,
     Model,
     assemble_model,
@@ -27,9 +34,21 @@ from dualmoco.models.model import (
 from dualmoco.models.recipe import FIRST_LAST, PoolingMode
 
 if TYPE_CHECKING:
-    from dualmoco.models.encoder import Encoder
+    from dualmoco.models.backends.static_folder import StaticFolder
 
+PREFIXES = ("package", "words", "embeddings")
 POOLINGS = (*(mode.value for mode in PoolingMode), FIRST_LAST)
+
+
+@dataclass(frozen=True)
+class _Settings:
+    """How a model shall run; see `open_model`."""
+
+    backend: str
+    pooling: str
+    prompt: str
+    compute: str
+    threads: int | None
 
 
 def open_model(
@@ -61,13 +80,10 @@ def open_model(
     prefix, rest = split_name(name)
     _check("back-end", backend, (*BACKENDS, prefix) if prefix else BACKENDS)
     _check("pooling", pooling, POOLINGS)
-    _check("compute", compute, COMPUTES)
+    _check("compute", compute, PRECISIONS)
+    settings = _Settings(backend, pooling, prompt, compute, threads)
     folder = find_folder(name)
-    if folder is not None:
-        model = open_folder(folder, name, backend, pooling=pooling, prompt=prompt, compute=compute, threads=threads)
-    else:
-        _refuse_settings(name, pooling, prompt, compute)
-        model = _only(OPENERS[prefix](rest), backend)
+    model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
     place = str(Path(name).resolve()) if Path(name).exists() else name
     model.reopen = partial(open_model, place, backend, pooling=pooling, prompt=prompt, compute=compute)
     return model
@@ -80,7 +96,7 @@ def split_name(name: str) -> tuple[str, str]:
         name: Of a model, as in `open_model`.
 
     Returns:
-        One of `OPENERS` and the rest; two empty strings if the name is a folder's or a hub name.
+        One of PREFIXES and the rest; two empty strings if the name is a folder's or a hub name.
 
     Raises:
         ModelError: An unknown prefix.
@@ -88,8 +104,8 @@ def split_name(name: str) -> tuple[str, str]:
     prefix, _, rest = name.partition(":")
     if not rest or Path(name).exists():
         return "", ""
-    if prefix not in OPENERS:
-        known = ", ".join(f"{known}:" for known in OPENERS)
+    if prefix not in PREFIXES:
+        known = ", ".join(f"{known}:" for known in PREFIXES)
         raise ModelError(f"{name}: no such folder, and {prefix}: is no prefix; expected one of {known} or a hub name")
     return prefix, rest
 
@@ -116,92 +132,52 @@ def find_folder(name: str) -> Path | None:
     return network_folder(rest)
 
 
-def open_folder(
-    folder: Path, title: str, backend: str, *, pooling: str = AUTO, prompt: str = "", compute: str = FP32,
-    threads: int | None = None,
-) -> Model:  # fmt: skip
-    """Opens a model folder that is on this machine.
+def _open_baseline(name: str, prefix: str, rest: str, settings: _Settings) -> Model:
+    """A model that is no network."""
+    _refuse_settings(name, settings)
+    if prefix == "package":
+        from dualmoco.models.baselines.packages import open_package as open_it
+    elif prefix == "words":
+        from dualmoco.models.baselines.wordvectors import open_words as open_it
+    else:
+        from dualmoco.models.baselines.precomputed import open_precomputed as open_it
+    return _check_own_backend(open_it(rest), settings.backend)
 
-    Args:
-        folder: Of dualmoco, sentence-transformers or transformers, or an export to ONNX.
-        title: What to call it in results.
-        backend: As in `open_model`.
-        pooling: As in `open_model`.
-        prompt: As in `open_model`.
-        compute: As in `open_model`.
-        threads: As in `open_model`.
 
-    Returns:
-        The model.
-
-    Raises:
-        ConfigError: A back-end or pooling that the model does not take.
-        ModelError: A model that cannot be loaded safely or run so.
-    """
+def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
+    """A model folder: an export to ONNX, else tables without PyTorch, else any network."""
     from dualmoco.models.backends.onnx_folder import is_onnx_folder, open_onnx_folder
 
     if is_onnx_folder(folder):
-        _refuse_settings(title, pooling, prompt, compute)
-        return _only(open_onnx_folder(folder, title, threads), backend)
+        _refuse_settings(title, settings)
+        return _check_own_backend(open_onnx_folder(folder, title, settings.threads), settings.backend)
     check_folder(folder)
-    sha256 = folder_sha256(folder)
-
-    def identity(pooling: str, prompt: str) -> Identity:
-        return Identity(title, sha256, f"{pooling}, prompt {prompt!r}" if prompt else pooling)
-
-    if backend in (AUTO, STATIC) and pooling == AUTO and compute == FP32:
-        from dualmoco.models.backends.static import StaticBackend
+    identity = Identity(title, folder_sha256(folder))
+    if settings.backend in (AUTO, STATIC) and settings.pooling == AUTO and settings.compute == FP32:
         from dualmoco.models.backends.static_folder import read_static_folder
 
         found = read_static_folder(folder)
         if found:
-            before = prompt or found.prompt
-            return assemble_model(identity("own", before), found.tables, lambda table: StaticBackend(table, before))
-    return _open_network(folder, identity, backend, pooling=pooling, prompt=prompt, compute=compute, threads=threads)
+            return _open_tables(found, identity, settings)
+    return _open_network(folder, identity, settings)
 
 
-def _open_network(
-    folder: Path, identity: Callable[[str, str], Identity], backend: str, *, pooling: str, prompt: str, compute: str,
-    threads: int | None,
-) -> Model:  # fmt: skip
-    """A model of any other kind, with PyTorch."""
+def _open_tables(found: StaticFolder, identity: Identity, settings: _Settings) -> Model:
+    from dualmoco.models.backends.static import StaticBackend
+
+    prompt = settings.prompt or found.prompt
+    return assemble_model(identity.pooled("own", prompt), found.tables, lambda table: StaticBackend(table, prompt))
+
+
+def _open_network(folder: Path, identity: Identity, settings: _Settings) -> Model:
     from dualmoco.models.network import open_network
     from dualmoco.models.running import run_network, set_threads
 
-    opened = open_network(folder, None if pooling == AUTO else pooling)
-    prompt = prompt or opened.prompt
-    set_threads(threads)
-
-    def run(encoder: Encoder) -> Backend:
-        return run_network(encoder, backend, prompt=prompt, compute=compute, threads=threads)
-
-    return assemble_model(identity(opened.pooling, prompt), opened.encoders, run)
-
-
-def _open_package(name: str) -> Model:
-    from dualmoco.models.baselines.packages import open_package
-
-    return open_package(name)
-
-
-def _open_words(files: str) -> Model:
-    from dualmoco.models.baselines.wordvectors import open_words
-
-    return open_words(files)
-
-
-def _open_embeddings(folder: str) -> Model:
-    from dualmoco.models.baselines.precomputed import open_precomputed
-
-    return open_precomputed(folder)
-
-
-OPENERS: dict[str, Callable[[str], Model]] = {
-    "package": _open_package,
-    "words": _open_words,
-    "embeddings": _open_embeddings,
-}
-"""What opens a model that is no network, by the prefix of its name."""
+    opened = open_network(folder, None if settings.pooling == AUTO else settings.pooling)
+    prompt = settings.prompt or opened.prompt
+    set_threads(settings.threads)
+    run = partial(run_network, name=settings.backend, prompt=prompt, compute=settings.compute, threads=settings.threads)
+    return assemble_model(identity.pooled(opened.pooling, prompt), opened.encoders, run)
 
 
 def _check(setting: str, value: str, known: Sequence[str]) -> None:
@@ -209,14 +185,15 @@ def _check(setting: str, value: str, known: Sequence[str]) -> None:
         raise ConfigError(f"{setting} {value!r}; expected one of {', '.join(known)}")
 
 
-def _refuse_settings(name: str, pooling: str, prompt: str, compute: str) -> None:
-    if pooling != AUTO or prompt or compute != FP32:
+def _refuse_settings(name: str, settings: _Settings) -> None:
+    """For models that have no pooling, prompt or precision to choose."""
+    if (settings.pooling, settings.prompt, settings.compute) != (AUTO, "", FP32):
         raise ConfigError(
             f"{name}: takes neither pooling nor prompt nor compute; expected pooling auto, no prompt, compute {FP32}"
         )
 
 
-def _only(model: Model, backend: str) -> Model:
+def _check_own_backend(model: Model, backend: str) -> Model:
     """The model, if the back-end asked for is the one it has."""
     lang = model.languages[0] if model.languages else ANY_LANGUAGE
     own = model.backend(lang).name

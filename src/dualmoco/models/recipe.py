@@ -39,7 +39,7 @@ class EncoderConfig:
     projection: int = 0  # dimension of a linear layer after the others; 0: none, so both sides must have one dimension
     dropout: float = 0.1  # of every dropout layer; static: of the averaged vector
     max_tokens: int = 128  # longer sentences are cut
-    width: int = 256  # bert, static: width of a token vector
+    width: int = 256  # bert, static: dimension of a token vector
     layers: int = 4  # bert
     heads: int = 4  # bert
     vocab_size: int = 16_000  # bert, static: entries of the trained tokenizer

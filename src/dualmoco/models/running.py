@@ -17,7 +17,7 @@ from dualmoco.models.model import AUTO, BACKENDS, BF16, FP16, FP32, ONNX, ONNX_I
 CHECK_BATCH = 8
 
 
-DTYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
+TORCH_TYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
 
 
 def run_network(
@@ -29,7 +29,7 @@ def run_network(
         encoder: The network.
         name: One of BACKENDS.
         prompt: Put before every sentence.
-        compute: One of COMPUTES; other than fp32 for PyTorch on a GPU alone.
+        compute: One of PRECISIONS; other than fp32 for PyTorch on a GPU alone.
         threads: Of onnxruntime.
 
     Returns:
@@ -46,7 +46,7 @@ def run_network(
         raise ConfigError(f"compute {compute} with back-end {name} on a {device}; expected {FP32}, or torch on a GPU")
     made = _other_than_torch(encoder, name, prompt, threads) if compute == FP32 else None
     if made is None:
-        return TorchBackend(encoder.to(device, DTYPES[compute]), prompt)
+        return TorchBackend(encoder.to(device, TORCH_TYPES[compute]), prompt)
     check_agreement(made.name, made.encode, reference_vectors(encoder, prompt))
     return made
 

@@ -22,7 +22,7 @@ from dualmoco.models.backends.tokens import Padding, TokenSource
 from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
 GRAPH, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
-FORMAT = "dualmoco-onnx-1"
+ONNX_FORMAT = "dualmoco-onnx-1"
 LIBRARIES = ("onnx", "onnxruntime", "tokenizers", "torch")
 USE = (
     "batch = tokenizers.Tokenizer.from_file('tokenizer.json').encode_batch(sentences); give input_ids (ids), "
@@ -76,7 +76,7 @@ def write_onnx_folder(folder: Path, graph: bytes, source: TokenSource, config: O
         "versions": {"dualmoco": VERSION, **{name: version(name) for name in LIBRARIES}},
         "use": USE,
     }  # fmt: skip
-    write_json(folder / CONFIG, {"format": FORMAT, **content})
+    write_json(folder / CONFIG, {"format": ONNX_FORMAT, **content})
 
 
 def is_onnx_folder(folder: Path) -> bool:
@@ -84,7 +84,7 @@ def is_onnx_folder(folder: Path) -> bool:
     if not (folder / GRAPH).is_file():
         return False
     try:
-        return bool(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["format"] == FORMAT)
+        return bool(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["format"] == ONNX_FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -13,7 +13,7 @@ from dualmoco.data.text import read_lines
 from dualmoco.models.folder import files_sha256
 from dualmoco.models.model import Identity, Model, assemble_model
 
-BLOCK_ROWS = 65536
+CHECKED_ROWS = 65536
 QUOTED = 80  # characters of a sentence that an error quotes
 
 
@@ -47,8 +47,8 @@ class PrecomputedLanguage:
                 f"{self.path}: {len(self.vectors):,} vectors for the {count:,} lines of {self.path.stem}.txt; "
                 "expected one vector a line, and at least one"
             )
-        for start in range(0, count, BLOCK_ROWS):
-            block = self.vectors[start : start + BLOCK_ROWS]
+        for start in range(0, count, CHECKED_ROWS):
+            block = self.vectors[start : start + CHECKED_ROWS]
             check_vectors(block, len(block), f"{self.path}, rows from {start}")
 
     def encode(self, texts: Sequence[str]) -> Vectors:

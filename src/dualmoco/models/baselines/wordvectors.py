@@ -137,8 +137,8 @@ def average_words(tables: Mapping[str, WordTable], name: str) -> Model:
     """
     dimensions = {lang: table.vectors.shape[1] for lang, table in tables.items()}
     if len(set(dimensions.values())) > 1:
-        told = ", ".join(f"{lang} {dimension}" for lang, dimension in dimensions.items())
-        raise DataError(f"{name}: vectors of different dimension ({told}); expected tables that share a space")
+        given = ", ".join(f"{lang} {dimension}" for lang, dimension in dimensions.items())
+        raise DataError(f"{name}: vectors of different dimension ({given}); expected tables that share a space")
     return assemble_model(Identity(name, _checksum(tables), "mean of words"), tables, WordAverager)
 
 
