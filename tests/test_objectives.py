@@ -21,8 +21,9 @@ from dualmoco.models.encoder import Encoder
 from dualmoco.models.recipe import EncoderConfig, Kind
 from dualmoco.training.batching import NliBatch, PairBatch, make_nli_batch
 from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
+from dualmoco.training.contrast import BLOCK_ROWS
 from dualmoco.training.nli import NliHead, WithNli
-from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, rank_translations
+from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, block_rows, rank_translations
 
 PAIRS = generate_pairs(40, seed=7)
 WIDTH = 8
@@ -135,6 +136,17 @@ def test_dual_moco_enqueues_before_or_after_the_loss(batch_keys: bool) -> None:
     assert len(objective.contrast.src_queue) == len(objective.contrast.tgt_queue) == 4
     assert torch.equal(objective.contrast.src_queue.vectors[:4], torch.cat([keys.src for keys in prepared]))
     assert torch.equal(objective.contrast.tgt_queue.ids[:4], torch.cat([keys.ids for keys in prepared]).flip(1))
+
+
+def test_block_follows_the_device_and_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU keeps its scores in the cache; a GPU takes a quarter of what is free, held but unused memory included."""
+    assert block_rows(1024, torch.device("cpu")) == BLOCK_ROWS == 2048
+    mebibyte = 1 << 20
+    for free, reserved, allocated, expected in ((6000, 3000, 1000, 512_000), (10, 500, 500, BLOCK_ROWS)):
+        monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda _, free=free: (free * mebibyte, 1 << 40))
+        monkeypatch.setattr(torch.accelerator, "memory_reserved", lambda _, held=reserved: held * mebibyte)
+        monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda _, used=allocated: used * mebibyte)
+        assert block_rows(1024, torch.device("cuda")) == expected  # 512,000 rows of 1,024 scores of 4 bytes: 2,000 MiB
 
 
 def test_dual_moco_with_batch_keys_ranks_the_batch() -> None:

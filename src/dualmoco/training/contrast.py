@@ -83,8 +83,8 @@ class _InfoNCE(torch.autograd.Function):
 def _shared_rows(query_ids: Tensor, queue_ids: Tensor, size: int) -> tuple[Tensor, ...]:
     """Rows of each block of a queue that have a text of the batch, mostly none; the host waits for the device here."""
     texts = query_ids.flatten().sort().values  # (2 N,)
-    found = texts[torch.searchsorted(texts, queue_ids).clamp_(max=len(texts) - 1)]  # (K, 2)
-    shared = (found == queue_ids).any(dim=1).nonzero().squeeze(1)
+    found = [(texts[torch.searchsorted(texts, ids, right=True) - 1] == ids).any(1) for ids in queue_ids.split(1 << 17)]
+    shared = torch.cat(found).nonzero().squeeze(1)
     starts = torch.arange(size, max(size, len(queue_ids)), size, device=shared.device)  # of all blocks but the first
     return shared.tensor_split(torch.searchsorted(shared, starts).tolist())
 
