@@ -13,7 +13,7 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.evaluation.sts import SICK_FILES, YEARS
 from dualmoco.models.identity import Identity, check_language
 
-DIMENSION = 64
+WIDTH = 64
 
 
 def mirrored(text: str) -> str:
@@ -34,11 +34,11 @@ class TrigramEncoder:
         """Counts (n, 64)."""
         check_language(self, lang)
         self.encoded += [f"{lang} {text}" for text in texts]
-        vectors: Vectors = np.zeros((len(texts), DIMENSION), dtype=np.float32)
+        vectors: Vectors = np.zeros((len(texts), WIDTH), dtype=np.float32)
         for row, text in enumerate(texts):
             plain = mirrored(text) if lang == "zh" else text
             for start in range(max(1, len(plain) - 2)):
-                vectors[row, zlib.crc32(plain[start : start + 3].encode()) % DIMENSION] += 1
+                vectors[row, zlib.crc32(plain[start : start + 3].encode()) % WIDTH] += 1
         return vectors
 
 

@@ -77,7 +77,7 @@ def run(parsed: argparse.Namespace) -> int:
         require_page_packages()
     folder = model / "model" if (model / "model").is_dir() else model
     tasks = read_tasks(
-        parsed.tasks, data, parsed.pairs, margin=parsed.margin, k=parsed.neighbors,
+        parsed.tasks.split(","), data, parsed.pairs, margin=parsed.margin, k=parsed.neighbors,
         model=folder if model.is_dir() else None,
     )  # fmt: skip
     if parsed.texts:
