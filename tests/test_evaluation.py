@@ -21,7 +21,7 @@ from dualmoco.evaluation.retrieval import BitextRetrieval
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import SEVEN, Sts
 from dualmoco.evaluation.task import Task
-from dualmoco.evaluation.tasks import TASKS, TaskSettings, build_tasks
+from dualmoco.evaluation.tasks import TASKS, read_tasks
 from dualmoco.evaluation.tatoeba import Tatoeba
 from dualmoco.mining.margins import Margin
 from dualmoco.models.model import Identity, Model
@@ -55,7 +55,7 @@ def scores_of(task: Task) -> dict[tuple[str, str, str], float]:
 def test_every_task_gives_signed_scores_in_range(data: Path) -> None:
     """Each score names its task, has a value, a count, and a signature with all that made it."""
     encoder = TrigramEncoder()
-    scores = evaluate(encoder, build_tasks(MORE, TaskSettings(data))).scores
+    scores = evaluate(encoder, read_tasks(MORE, data)).scores
     assert {score.task for score in scores} == set(MORE)
     for score in scores:
         assert -100 <= score.value <= 100 and score.n > 0
@@ -70,7 +70,7 @@ def test_every_task_gives_signed_scores_in_range(data: Path) -> None:
 def test_every_distinct_sentence_is_encoded_once(data: Path) -> None:
     """Over all tasks together."""
     encoder = TrigramEncoder()
-    tasks = build_tasks(MORE, TaskSettings(data))
+    tasks = read_tasks(MORE, data)
     evaluate(encoder, tasks)
     wanted = {f"{lang} {text}" for task in tasks for lang, texts in task.texts().items() for text in texts}
     assert sorted(encoder.encoded) == sorted(wanted)
@@ -84,7 +84,7 @@ def test_inputs_are_left_as_they_are(data: Path) -> None:
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     before = snapshot()
-    evaluate(TrigramEncoder(), build_tasks(MORE, TaskSettings(data)))
+    evaluate(TrigramEncoder(), read_tasks(MORE, data))
     assert snapshot() == before
 
 
@@ -313,11 +313,11 @@ def test_damaged_tatoeba_files_are_named(tmp_path: Path, change: Callable[[list[
 def test_unknown_tasks_and_pairs_are_named(data: Path) -> None:
     """What was given and what there is."""
     with pytest.raises(ConfigError, match=r"task 'moon': expected paper or some of tatoeba, bucc"):
-        build_tasks(["moon"], TaskSettings(data))
+        read_tasks(["moon"], data)
     with pytest.raises(DataError, match="no pair zh-fr"):
-        build_tasks(["tatoeba"], TaskSettings(data, ("zh-fr",)))
+        read_tasks(["tatoeba"], data, "zh-fr")
     with pytest.raises(DataError, match="no gold of de-en"):
-        build_tasks(["bucc"], TaskSettings(data, ("de-en",)))
+        read_tasks(["bucc"], data, "de-en")
     with pytest.raises(DataError, match="no folder with a trained head"):
-        build_tasks(["nli"], TaskSettings(data))
+        read_tasks(["nli"], data)
     assert set(MORE) | {"nli"} == set(TASKS)

@@ -86,7 +86,7 @@ def test_f1_of_extractions() -> None:
     ids=lambda sample: type(sample).__name__,
 )
 def test_samples_survive_json(sample: Sample) -> None:
-    """What is read back gives the same figure."""
+    """What is read back gives the same metric."""
     again = sample_from_json(json.loads(json.dumps(sample.to_json())))
     assert type(again) is type(sample) and value_of(again) == pytest.approx(value_of(sample), abs=1e-3)
 
@@ -143,7 +143,7 @@ def test_p_values_are_uniform_where_there_is_no_difference() -> None:
 
 
 def test_other_test_items_are_refused() -> None:
-    """Figures over different items cannot be paired."""
+    """Metrics over different items cannot be paired."""
     with pytest.raises(DataError, match="same test items"):
         compare_samples(Hits(np.ones(3)), Hits(np.ones(4)))
     with pytest.raises(DataError, match="same test items"):

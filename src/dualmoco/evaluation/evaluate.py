@@ -108,7 +108,8 @@ def evaluate(
         DataError: Test data that are missing or damaged, or vectors that cannot be compared.
     """
     postprocessing = parse_postprocessing(postprocessing) if isinstance(postprocessing, str) else postprocessing
-    ready = _ready(tasks, data, pairs)
+    names = tasks if isinstance(tasks, str) else [task for task in tasks if isinstance(task, str)]
+    ready = [task for task in tasks if not isinstance(task, str)] + (read_tasks(names, data, pairs) if names else [])
     fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if postprocessing and fitting else []
     wanted = distinct_sentences(task.texts() for task in ready)
     rows = distinct_sentences([*({lang: list(known) for lang, known in wanted.items()},), *fitted])
@@ -129,14 +130,6 @@ def evaluate(
         [result.parallel for result in results if result.parallel],
         about,
     )
-
-
-def _ready(tasks: str | Sequence[str] | Sequence[Task], data: str | Path | None, pairs: str) -> list[Task]:
-    if isinstance(tasks, str):
-        tasks = tasks.split(",")
-    names = [task for task in tasks if isinstance(task, str)]
-    given = [task for task in tasks if not isinstance(task, str)]
-    return [*given, *(read_tasks(names, data, pairs) if names else [])]
 
 
 def _fit(

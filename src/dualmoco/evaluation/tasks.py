@@ -127,7 +127,7 @@ def find_data(data: str | Path | None) -> Path:
 
 
 def read_tasks(
-    names: Sequence[str],
+    names: str | Sequence[str],
     data: str | Path | None = None,
     pairs: str = "zh-en",
     *,
@@ -135,10 +135,10 @@ def read_tasks(
     k: int = 3,
     model: Path | None = None,
 ) -> list[Task]:
-    """Reads the data of some tasks, as a user names them.
+    """Reads the data of some tasks.
 
     Args:
-        names: Tasks; `paper` stands for those of the paper.
+        names: Tasks, by commas or in a list; `paper` stands for those of the paper.
         data: Folder that holds eval/, or what eval/ holds; DUALMOCO_DATA if None.
         pairs: Language pairs of the cross-lingual tasks, by commas; `all` for every pair there is.
         margin: Of mining: distance, ratio or absolute.
@@ -157,27 +157,12 @@ def read_tasks(
         raise ConfigError(f"margin {margin}; expected distance, ratio or absolute")
     if k < 1:
         raise ConfigError(f"{k} neighbours; expected at least 1")
-    return build_tasks(names, TaskSettings(folder, tuple(pairs.split(",")), Margin(margin), k, model))
-
-
-def build_tasks(names: Sequence[str], settings: TaskSettings) -> list[Task]:
-    """Reads the data of some tasks.
-
-    Args:
-        names: Tasks; `paper` stands for those of the paper.
-        settings: Where the data are, and which languages.
-
-    Returns:
-        The tasks, ready to score.
-
-    Raises:
-        ConfigError: An unknown task.
-        DataError: Data that are missing or damaged.
-    """
-    wanted = [task for name in names for task in (PAPER_TASKS if name == "paper" else (name,))]
+    given = names.split(",") if isinstance(names, str) else names
+    wanted = [task for name in given for task in (PAPER_TASKS if name == "paper" else (name,))]
     for name in wanted:
         if name not in TASKS:
             raise ConfigError(f"task {name!r}: expected paper or some of {', '.join(TASKS)}")
+    settings = TaskSettings(folder, tuple(pairs.split(",")), Margin(margin), k, model)
     return [task for name in dict.fromkeys(wanted) for task in TASKS[name](settings)]
 
 
