@@ -12,8 +12,9 @@ from scipy.stats import spearmanr
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.evaluation.bucc import Bucc, BuccSettings, read_bucc
-from dualmoco.evaluation.evaluate import Fitting, evaluate
+from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.lexicon import Lexicon, nearest_by_csls
 from dualmoco.evaluation.paraphrase import Paraphrases, closure
 from dualmoco.evaluation.postprocessing import Whitening
@@ -223,7 +224,7 @@ def test_postprocessing_is_fitted_and_signed(data: Path, tmp_path: Path) -> None
     whitened = evaluate(TrigramEncoder(), [task], Whitening(8)).scores[0]
     assert whitened.value != plain.value and "postprocessing:whitening:8 fitted to test sentences" in whitened.signature
     write_lines(tmp_path / "fit.txt", sentences(50, 9))
-    other = evaluate(TrigramEncoder(), [task], Whitening(8), Fitting(tmp_path / "fit.txt", "en")).scores[0]
+    other = evaluate(TrigramEncoder(), [task], Whitening(8), TextFile(tmp_path / "fit.txt", "en")).scores[0]
     digest = hashlib.sha256((tmp_path / "fit.txt").read_bytes()).hexdigest()[:12]
     assert f"fitted to {digest}" in other.signature and other.value != whitened.value
 

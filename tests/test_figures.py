@@ -265,7 +265,7 @@ def _draw_uneven(src: int, tgt: int, vectors: int, width: int) -> Figure:
         (lambda: _draw_uneven(1, 1, 1, 4), "pairs to draw: 1; expected at least 2"),
         (lambda: _draw_uneven(3, 2, 3, 4), "3 source and 2 target sentences"),
         (lambda: _draw_uneven(3, 3, 2, 4), "2 vectors; expected 3"),
-        (lambda: _draw_uneven(3, 3, 3, 5), "width 5; expected 4"),
+        (lambda: _draw_uneven(3, 3, 3, 5), "dimension 5; expected 4"),
         (lambda: draw_margins(np.array([-np.inf]), np.array([False]), 0.0), "none of them finite"),
         (lambda: draw_margins(np.array([1.0, 2.0]), np.array([True, True]), 0.0), "expected them sorted"),
         (lambda: precision_recall(np.array([]), np.array([]), 1), "one of each"),

@@ -225,7 +225,7 @@ def test_vectors_that_cannot_be_processed(text: str) -> None:
     with pytest.raises(DataError, match="not fitted"):
         postprocessing.apply(skewed(3, 4))
     postprocessing.fit(skewed(20, 4))
-    with pytest.raises(DataError, match="width 5; expected 4"):
+    with pytest.raises(DataError, match="dimension 5; expected 4"):
         postprocessing.apply(skewed(3, 5))
     with pytest.raises(DataError, match="NaN"):
         postprocessing.apply(np.full((3, 4), np.nan, np.float32))

@@ -11,7 +11,8 @@ from dualmoco.cli.options import add_verb, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dualmoco.evaluation.evaluate import Evaluation, Fitting
+    from dualmoco.embeddings.lines import TextFile
+    from dualmoco.evaluation.evaluate import Evaluation
     from dualmoco.evaluation.task import Task
 
 STANDARD_OUTPUT = "-"
@@ -130,19 +131,19 @@ def check_output(path: Path, *inputs: Path) -> None:
             raise ConfigError(f"{path}: inside {folder}, which is only read; expected a file somewhere else")
 
 
-def parse_fitting(text: str | None, postprocessing: str | None) -> Fitting | None:
+def parse_fitting(text: str | None, postprocessing: str | None) -> TextFile | None:
     """The text that `--fit` names; ConfigError without a language or a post-processing."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.evaluation.evaluate import Fitting
+    from dualmoco.embeddings.lines import TextFile
 
     if not text:
         return None
     lang, equals, name = text.partition("=")
     if not equals or not postprocessing:
         raise ConfigError(f"--fit {text}; expected LANG=FILE together with --postprocessing")
-    return Fitting(Path(name), lang)
+    return TextFile(Path(name), lang)
 
 
 def write_texts(tasks: list[Task], folder: Path) -> None:

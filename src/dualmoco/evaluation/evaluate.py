@@ -1,37 +1,33 @@
-"""An evaluation from encoder to scores: every distinct sentence of every task is encoded once.
+"""An evaluation from model to scores: every distinct sentence of every task is encoded once.
 
-Takes an encoder and names of tasks, or tasks already read; gives an `Evaluation`, which prints and writes itself.
+Takes a model and names of tasks, or tasks already read; gives an `Evaluation`, which prints and writes itself.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
 from dualmoco.core.errors import require
+from dualmoco.core.progress import showing
 from dualmoco.core.storage import file_sha256, write_json, write_text
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.testfiles import read_sentences
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.evaluation.postprocessing import Postprocessing, parse_postprocessing
 from dualmoco.evaluation.report.tables import Table, evaluation_tables, markdown_report
 from dualmoco.evaluation.sentences import Sentences, Texts, distinct_sentences, encode_distinct
 from dualmoco.evaluation.task import Findings, Task
 from dualmoco.evaluation.tasks import read_tasks
+from dualmoco.models.folder import model_folder
 from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Fitting:
-    """The unlabelled text that a post-processing is fitted to."""
-
-    path: Path
-    lang: str
 
 
 class Evaluation(Findings):
@@ -78,19 +74,20 @@ def require_page_packages() -> None:
 
 
 def evaluate(
-    model: Model,
+    model: Model | str | Path,
     tasks: str | Sequence[str] | Sequence[Task] = "paper",
     postprocessing: Postprocessing | str | None = None,
-    fitting: Fitting | None = None,
+    fitting: TextFile | None = None,
     *,
     data: str | Path | None = None,
     pairs: str = "zh-en",
     about: str = "",
+    progress: bool = True,
 ) -> Evaluation:
     """Scores a model on some tasks.
 
     Args:
-        model: Any model; it is only asked for vectors.
+        model: Any model, or its name; it is only asked for vectors.
         tasks: Names, by commas or in a list, such as `tatoeba,sts`; `paper` for those of the paper. Or test sets,
             already read by `read_tasks`.
         postprocessing: What is done to the vectors before they are compared, such as `whitening:256`.
@@ -98,20 +95,33 @@ def evaluate(
         data: Folder that holds eval/, or what eval/ holds; DUALMOCO_DATA if None. For tasks by name.
         pairs: Language pairs of the cross-lingual tasks, by commas; `all` for every pair there is. For tasks by name.
         about: What the test sentences are, if they are not those of the published test sets.
+        progress: Whether to show progress bars.
 
     Returns:
         The scores, each signed, and what a report can draw.
 
     Raises:
         ConfigError: An unknown task or post-processing, or no folder of data.
-        ModelError: The model lacks a language.
+        ModelError: A model that cannot be opened, or lacks a language.
         DataError: Test data that are missing or damaged, or vectors that cannot be compared.
     """
     postprocessing = parse_postprocessing(postprocessing) if isinstance(postprocessing, str) else postprocessing
     names = tasks if isinstance(tasks, str) else [task for task in tasks if isinstance(task, str)]
-    ready = [task for task in tasks if not isinstance(task, str)] + (read_tasks(names, data, pairs) if names else [])
+    place = Path(model.identity.name if isinstance(model, Model) else model)
+    folder = model_folder(str(place)) if place.is_dir() else None
+    ready = [task for task in tasks if not isinstance(task, str)]
+    ready += read_tasks(names, data, pairs, model=folder) if names else []
+    with showing(progress):
+        return _evaluate(
+            model if isinstance(model, Model) else open_model(model), ready, postprocessing, fitting, about
+        )
+
+
+def _evaluate(
+    model: Model, tasks: Sequence[Task], postprocessing: Postprocessing | None, fitting: TextFile | None, about: str
+) -> Evaluation:
     fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if postprocessing and fitting else []
-    wanted = distinct_sentences(task.texts() for task in ready)
+    wanted = distinct_sentences(task.texts() for task in tasks)
     rows = distinct_sentences([*({lang: list(known) for lang, known in wanted.items()},), *fitted])
     arrays = encode_distinct(model, rows)
     identity = model.identity
@@ -121,7 +131,7 @@ def evaluate(
         identity = replace(identity, postprocessing=name)
     tested = {lang: unit_vectors(arrays[lang][: len(known)]) for lang, known in wanted.items()}
     sentences = Sentences(wanted, tested)
-    results = [task.score(sentences, identity) for task in ready]
+    results = [task.score(sentences, identity) for task in tasks]
     return Evaluation(
         identity,
         [score for result in results for score in result.scores],
@@ -133,7 +143,7 @@ def evaluate(
 
 
 def _fit(
-    postprocessing: Postprocessing, arrays: dict[str, Vectors], fitting: Fitting | None, fitted: Sequence[Texts],
+    postprocessing: Postprocessing, arrays: dict[str, Vectors], fitting: TextFile | None, fitted: Sequence[Texts],
     rows: dict[str, dict[str, int]],
 ) -> str:  # fmt: skip
     """Fits the post-processing; returns its name with what it was fitted to."""

@@ -39,9 +39,9 @@ class Inference:
         """Accuracy of the three labels."""
         premises = torch.from_numpy(sentences.vectors([example.premise for example in self.examples], self.lang))
         hypotheses = torch.from_numpy(sentences.vectors([example.hypothesis for example in self.examples], self.lang))
-        if premises.shape[1] != self.classifier.width:
+        if premises.shape[1] != self.classifier.dimension:
             raise DataError(
-                f"vectors of dimension {premises.shape[1]} for a head of dimension {self.classifier.width}: "
+                f"vectors of dimension {premises.shape[1]} for a head of dimension {self.classifier.dimension}: "
                 "no post-processing that cuts the dimension can be used with NLI"
             )
         with torch.inference_mode():

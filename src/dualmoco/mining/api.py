@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict, TypeVar, Unpack
+from typing import TypedDict, Unpack
 
 import numpy as np
 
-from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.errors import ConfigError
 from dualmoco.core.options import parse_choice, parse_size
 from dualmoco.core.progress import showing
-from dualmoco.core.storage import locked, write_text
-from dualmoco.data.readers.formats import check_format, read_pairs
-from dualmoco.data.readers.raw import Row
-from dualmoco.data.readers.source import Source
-from dualmoco.data.testfiles import read_table
+from dualmoco.core.storage import locked
+from dualmoco.data.readers.formats import check_format
 from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.engines.cluster import open_engine
 from dualmoco.embeddings.engines.engine import Engine
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.mining.inputs import Bitext, Texts, as_text_file, read_bitext, read_known
 from dualmoco.mining.margins import Margin, Retrieval
-from dualmoco.mining.mine import PROBES, Known, MineSettings, mine_files
+from dualmoco.mining.mine import PROBES, MineSettings, mine_files
 from dualmoco.mining.output import check_pairs_path
 from dualmoco.mining.paraphrases import mine_paraphrases
 from dualmoco.mining.results import MinedPair, MiningResult, read_mined
@@ -36,12 +33,7 @@ from dualmoco.mining.score import score_pairs
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
 
-Texts = str | Path | Sequence[str]
-"""The name of a text file, one sentence a line, plain or compressed; or the sentences themselves."""
-Bitext = str | Path | Sequence[tuple[str, str]]
-"""The name of a file in any format of `dualmoco prepare`; or pairs of sentences."""
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-T = TypeVar("T")
 
 
 class MiningOptions(TypedDict, total=False):
@@ -90,11 +82,11 @@ def mine(
         ModelError: A model that cannot be opened, or lacks a language.
     """
     settings = mine_settings(retrieval, options)
-    known = _read_known(gold, planted)
+    known = read_known(gold, planted)
     if settings.threshold is not None and (gold is not None or planted is not None):
         raise ConfigError("a threshold together with gold or planted pairs; expected one of them")
     with _prepared(out, model, options) as (opened, engine, file, work):
-        texts = _as_file(src, src_lang, work / "given.src.txt"), _as_file(tgt, tgt_lang, work / "given.tgt.txt")
+        texts = as_text_file(src, src_lang, work / "given.src.txt"), as_text_file(tgt, tgt_lang, work / "given.tgt.txt")
         mined = mine_files(*texts, opened, settings, file, work, engine, known)
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), len(mined.pairs), mined.candidates, mined.threshold,
@@ -134,7 +126,7 @@ def score(
     settings = mine_settings(Retrieval.max.value, options)
     with _prepared(out, model, options) as (opened, engine, file, work):
         problems: list[str] = []
-        rows = _read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems if on_error == "skip" else None)
+        rows = read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems if on_error == "skip" else None)
         scored = score_pairs(rows, (src_lang, tgt_lang), opened, settings, file, work, engine)
         quantiles = tuple(np.quantile(scored.scores, QUANTILES).round(4).tolist())
         return MiningResult(
@@ -166,7 +158,7 @@ def paraphrases(
     """
     settings = mine_settings(Retrieval.max.value, options)
     with _prepared(out, model, options) as (opened, engine, file, work):
-        given = _as_file(text, lang, work / "given.txt")
+        given = as_text_file(text, lang, work / "given.txt")
         found = mine_paraphrases(given, opened, settings, file, work, engine)
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), len(found), len(found), settings.threshold
@@ -225,58 +217,5 @@ def _prepared(
             shutil.rmtree(work)
 
 
-def _as_file(texts: Texts, lang: str, place: Path) -> TextFile:
-    """The file that was named, or the sentences written to one."""
-    if isinstance(texts, str | Path):
-        return TextFile(Path(texts), lang)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str) or "\n" in text:
-            raise DataError(f"sentence {number}: {text!r:.60}; expected a string of one line")
-    write_text(place, "".join(f"{text}\n" for text in texts))
-    return TextFile(place, lang)
-
-
-def _read_bitext(
-    pairs: Bitext, langs: tuple[str, str], tgt_file: str | Path | None, form: str, problems: list[str] | None
-) -> Iterator[Row]:
-    """Yields the pairs of a bitext; a line that cannot be read is noted, or ends it where there are no notes."""
-    if not isinstance(pairs, str | Path):
-        yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(pairs, start=1))
-        return
-
-    def report(line: int, what: str) -> None:
-        if problems is None:
-            raise DataError(f"{pairs}:{line}: {what}; on_error=skip leaves such lines out")
-        problems.append(f"{pairs}:{line}: {what}")
-
-    source = Source(Path(pairs), *langs, tgt_path=Path(tgt_file) if tgt_file else None)
-    yield from read_pairs(source, form, report=report)
-
-
 def _pairs(file: Path, out: str | Path | None) -> list[MinedPair] | None:
     return list(read_mined(file)) if out is None else None
-
-
-def _read_known(
-    gold: str | Path | Sequence[tuple[int, int]] | None, planted: str | Path | Sequence[tuple[str, str]] | None
-) -> Known:
-    """The pairs that choose the threshold; DataError for a file of another form."""
-    if gold is not None and planted is not None:
-        raise ConfigError("gold and planted pairs; expected one of them")
-    return Known(_pairs_of(gold, _line_numbers), _pairs_of(planted, lambda path, number, cells: (cells[0], cells[1])))
-
-
-def _pairs_of(
-    given: str | Path | Sequence[tuple[T, T]] | None, parse: Callable[[Path, int, list[str]], tuple[T, T]]
-) -> list[tuple[T, T]]:
-    if given is None:
-        return []
-    if isinstance(given, str | Path):
-        return [parse(Path(given), number, cells) for number, cells in read_table(Path(given), [0, 1])]
-    return list(given)
-
-
-def _line_numbers(path: Path, number: int, cells: list[str]) -> tuple[int, int]:
-    if not (cells[0].isdecimal() and cells[1].isdecimal()):
-        raise DataError(f"{path}:{number}: {cells[0]!r}, {cells[1]!r}; expected two line numbers from 1")
-    return int(cells[0]), int(cells[1])
