@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
 from dualmoco.data import sampling, temporary
-from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample_rows
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
 from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate
 
 
@@ -68,7 +68,7 @@ def test_sample_keeps_the_number_and_is_fair() -> None:
     for seed in range(300):
         fates = np.zeros(50, dtype=np.uint8)
         fates[::10] = Fate.duplicate
-        sample_rows(fates, slice(5, 45), 9, [seed])
+        keep_sample(fates, slice(5, 45), 9, [seed])
         assert (fates[5:45] == Fate.train).sum() == 9
         assert (fates[:5] != Fate.not_sampled).all() and (fates[45:] != Fate.not_sampled).all()
         hits += fates[5:45] == Fate.train
@@ -82,7 +82,7 @@ def test_same_seed_same_sample() -> None:
     chosen = []
     for seed in (1, 1, 2):
         fates = np.zeros(100, dtype=np.uint8)
-        sample_rows(fates, slice(0, 100), 30, [seed])
+        keep_sample(fates, slice(0, 100), 30, [seed])
         chosen.append(fates.tolist())
     assert chosen[0] == chosen[1] != chosen[2]
 

@@ -32,7 +32,9 @@ def test_same_seed_same_run_other_seed_other_run(recipe: Path, tmp_path: Path) -
 
 def test_training_improves_held_out_retrieval_and_keeps_the_best_model(recipe: Path, tmp_path: Path) -> None:
     """After some steps the held-out pairs find each other, and the saved model is the best one."""
-    result = train(recipe, "schedule.steps=150", "schedule.evaluate_every=50", "src.dropout=0", "tgt.dropout=0")
+    result = train(
+        recipe, "schedule.steps=90", "schedule.evaluate_every=30", "optimizer.lr=2e-3", "src.dropout=0", "tgt.dropout=0"
+    )
     assert result.stop == "finished"
     assert result.best is not None and result.best > result.before.score + 0.2
     record = json.loads((tmp_path / "run" / "model" / "dualmoco.json").read_text())

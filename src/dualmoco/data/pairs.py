@@ -26,7 +26,7 @@ from dualmoco.data.readers.formats import check_format, find_shards, guess_forma
 from dualmoco.data.readers.raw import Row, in_blocks
 from dualmoco.data.readers.source import Source, follow
 from dualmoco.data.recipe import DataConfig
-from dualmoco.data.sampling import drop_repeats, hold_out, sample_rows
+from dualmoco.data.sampling import drop_repeats, hold_out, keep_sample
 from dualmoco.data.shards import HELDOUT
 from dualmoco.data.temporary import KEY, Fate, mix, slices
 from dualmoco.data.text import find_files
@@ -167,7 +167,7 @@ def _open_prepared(config: DataConfig, exclusion: Exclusion, *, seed: int) -> Sp
         return _split(corpus, (corpus.src_ids, corpus.tgt_ids), fates, config, counts, seed)
     used = np.zeros(len(heldout), dtype=np.uint8)
     if config.heldout < len(heldout):
-        sample_rows(used, slice(0, len(heldout)), config.heldout, [seed, 2])
+        keep_sample(used, slice(0, len(heldout)), config.heldout, [seed, 2])
         counts["held out, not used"] = len(heldout) - config.heldout
         heldout = heldout.take(np.flatnonzero(used == Fate.train))
     return _finish(corpus, heldout, fates, config, counts, seed)
@@ -195,7 +195,7 @@ def _finish(
 ) -> Split:
     left = int((fates == Fate.train).sum())
     if 0 < config.max_pairs < left:
-        sample_rows(fates, slice(0, len(fates)), config.max_pairs, [seed, 1])
+        keep_sample(fates, slice(0, len(fates)), config.max_pairs, [seed, 1])
         counts["not sampled"] = left - config.max_pairs
     train = corpus.take(np.flatnonzero(fates == Fate.train)) if (fates != Fate.train).any() else corpus
     counts["held out"], counts["train"] = len(heldout), len(train)

@@ -24,7 +24,7 @@ from dualmoco.data.manifest import CorpusCounts, FileRecord, PreparedManifest, d
 from dualmoco.data.readers.formats import check_format, read_blocks
 from dualmoco.data.readers.source import Source, follow
 from dualmoco.data.recipe import CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
-from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample_rows
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
 from dualmoco.data.shards import write_shards
 from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate, TemporaryStore, slices
 from dualmoco.data.text import find_files
@@ -165,7 +165,7 @@ def _choose(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig
     allotted = allot(available, limits, [corpus.config.weight for corpus in corpora], config.total)
     for number, (corpus, count) in enumerate(zip(corpora, allotted, strict=True)):
         if count < available[number]:
-            sample_rows(fates, corpus.rows, count, [config.seed, 1, number])
+            keep_sample(fates, corpus.rows, count, [config.seed, 1, number])
     hold_out(ids, fates, config.heldout, [config.seed, 0])
     for corpus in corpora:
         numbers = _count(fates, corpus.rows)

@@ -78,7 +78,7 @@ def allot(available: Sequence[int], limits: Sequence[int], weights: Sequence[flo
     return taken
 
 
-def sample_rows(fates: np.ndarray, rows: slice, count: int, seed: list[int]) -> None:
+def keep_sample(fates: np.ndarray, rows: slice, count: int, seed: list[int]) -> None:
     """Keeps a random choice of a corpus's rows, every choice being equally likely.
 
     Args:

@@ -90,7 +90,7 @@ def converted_text(config: TrainConfig) -> dict[str, str]:
 
 def save_model(
     out: Path, encoders: dict[str, Encoder], objective: Objective, *, config: TrainConfig, signature: str,
-    progress: Progress, score: HeldoutScore,
+    text: dict[str, str], progress: Progress, score: HeldoutScore,
 ) -> None:  # fmt: skip
     """Puts the encoders into `model/` in place of those there, with their provenance in `dualmoco.json`.
 
@@ -100,6 +100,7 @@ def save_model(
         objective: Whose NLI classifier, if it has one, is saved beside them.
         config: The settings.
         signature: Of settings and data.
+        text: What `converted_text` found.
         progress: When the model was made.
         score: How good it is.
 
@@ -117,7 +118,7 @@ def save_model(
                 "step": progress.step,
                 "heldout": asdict(score),
                 "signature": signature,
-                "text": converted_text(config),
+                "text": text,
                 "settings": config.to_dict(),
             },
         )

@@ -65,6 +65,7 @@ class TrainData:
     order: BatchOrder
     nli: list[NliExample]
     nli_heldout: list[NliExample]
+    text: dict[str, str]  # what was done to it that a model must be told of
 
 
 class Trainer:
@@ -75,7 +76,7 @@ class Trainer:
         data: TrainData,
     ) -> None:  # fmt: skip
         self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
-        self.objective = objective.to(accelerator.device)
+        self.objective, self.text = objective.to(accelerator.device), data.text
         src, tgt, order = encoders[config.src.lang], encoders[config.tgt.lang], data.order
         share = Share(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
         self.heldout = Heldout(data.split.heldout, src, tgt)
@@ -212,7 +213,7 @@ class Trainer:
         if progress.evaluated(score.score) and first:
             save_model(
                 self.out, self.encoders, self.objective, config=self.config, signature=self.signature,
-                progress=progress, score=score,
+                text=self.text, progress=progress, score=score,
             )  # fmt: skip
         self.accelerator.wait_for_everyone()
 

@@ -68,14 +68,11 @@ def train(recipe: str | Path | TrainConfig, *overrides: str, resume: bool = Fals
         check_run_folder(config, out, resume=resume)  # another run may have ended in it meanwhile
         with accelerator.main_process_first() if config.data.prepared else nullcontext():  # the first unpacks for all
             split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
-        logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
-        for language, script in converted_text(config).items():
-            logger.warning(
-                "%s: %s was converted to %s characters; convert sentences likewise before this model encodes them",
-                config.data.prepared, language.capitalize(), script,
-            )  # fmt: skip
+        text = converted_text(config)
+        if accelerator.is_main_process:
+            _report_data(config, split, text)
         order = order_pairs(split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket)
-        data = TrainData(split, order, *_load_nli(config))
+        data = TrainData(split, order, *_load_nli(config), text)
         encoders = start_encoders(config, split, out, accelerator)
         objective = build_objective(config, encoders[config.src.lang], encoders[config.tgt.lang])
         return Trainer(config, accelerator, encoders, objective, data).run(resume=resume)
@@ -89,6 +86,16 @@ def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> T
         raise ConfigError(f"{overrides[0]!r}: overrides are for recipe files; expected none beside a TrainConfig")
     check_config(recipe)
     return recipe
+
+
+def _report_data(config: TrainConfig, split: Split, text: dict[str, str]) -> None:
+    """Logs what was read and dropped, and what was done to the text."""
+    logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
+    for language, script in text.items():
+        logger.warning(
+            "%s: %s was converted to %s characters; convert sentences likewise before this model encodes them",
+            config.data.prepared, language.capitalize(), script,
+        )  # fmt: skip
 
 
 def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
