@@ -41,7 +41,7 @@ class Retrieval(StrEnum):
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs by falling score; of equal scores the lower source, then the lower target comes first."""
+    """Pairs by descending score; of equal scores the lower source, then the lower target comes first."""
 
     src: Ids  # (p,) rows of the source side
     tgt: Ids  # (p,)
@@ -120,7 +120,7 @@ def select_pairs(
         retrieval: Which candidates become pairs.
 
     Returns:
-        Pairs by falling score.
+        Pairs by descending score.
     """
     tgt_best, forward_scores = best_candidates(forward, backward.mean, margin)  # (n,)
     src_best, backward_scores = best_candidates(backward, forward.mean, margin)  # (m,)
@@ -157,7 +157,7 @@ def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
     """The lowest score to accept so that F1 against gold pairs is highest.
 
     Args:
-        scores: Of the pairs, falling, shape (p,).
+        scores: Of the pairs, descending, shape (p,).
         correct: Whether each is a gold pair, shape (p,).
         gold: How many gold pairs there are, found or not.
 

@@ -36,7 +36,7 @@ def calibrate(pairs: ScoredPairs, known: dict[int, int], seed: int = 0) -> Calib
     """Chooses the threshold of highest F1 on known pairs.
 
     Args:
-        pairs: Mined pairs by falling score.
+        pairs: Mined pairs by descending score.
         known: For source rows whose translation is known, the target row.
         seed: Of the resamples.
 
