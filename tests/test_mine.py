@@ -223,7 +223,7 @@ def test_approximate_search_without_faiss_is_refused_before_work(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """What to install is told, and nothing is encoded."""
+    """What to install is said, and nothing is encoded."""
     monkeypatch.setitem(sys.modules, "faiss", None)
     out = tmp_path / "near.tsv"
     words = ["mine", *map(str, files), "--model", str(tiny_model), "--out", str(out), "--approximate"]

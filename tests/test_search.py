@@ -260,7 +260,7 @@ def damage(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["vectors/00000.npy", "texts.txt", "offsets.npy", "lines.npy"])
 def test_damage_is_found(copy: Path, name: str) -> None:
-    """A changed byte or a missing end in any file is told with the file's name."""
+    """A changed byte or a missing end in any file is named by its file."""
     path = copy / "parts" / "00001" / name
     content = path.read_bytes()
     damage(path)

@@ -19,7 +19,7 @@ from dualmoco.core.vectors import Floats, Ids
 from dualmoco.embeddings.lines import lines_at
 
 COLUMNS = ("score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line")
-Sides = Sequence[Sequence[str]]
+SentenceSides = Sequence[Sequence[str]]
 """The source sentences and the target sentences of pairs."""
 ENDINGS = (".tsv", ".parquet", ".tmx")
 NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # and line ends, which no sentence has
@@ -52,7 +52,7 @@ def check_pairs_path(path: Path) -> None:
 
 
 def write_pairs(
-    path: Path, table: PairTable, sides: Sides, langs: tuple[str, str], origin: Mapping[str, object]
+    path: Path, table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, object]
 ) -> None:
     """Writes the pairs with their sentences, and `PATH.json` with where they come from.
 
@@ -83,7 +83,7 @@ def _rows(table: PairTable) -> Iterator[tuple[float, float, float, int, int]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _tsv(table: PairTable, sides: Sides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+def _tsv(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     stream = io.StringIO()
     stream.write("\t".join(COLUMNS) + "\n")
     for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
@@ -92,7 +92,7 @@ def _tsv(table: PairTable, sides: Sides, langs: tuple[str, str], origin: Mapping
     return stream.getvalue().encode()
 
 
-def _parquet(table: PairTable, sides: Sides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+def _parquet(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
     arrow = pa.table(dict(zip(COLUMNS, values, strict=True))).replace_schema_metadata(dict(origin))
     stream = io.BytesIO()
@@ -100,7 +100,7 @@ def _parquet(table: PairTable, sides: Sides, langs: tuple[str, str], origin: Map
     return stream.getvalue()
 
 
-def _tmx(table: PairTable, sides: Sides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+def _tmx(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     stream = io.StringIO()
     stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n')
     stream.write(

@@ -33,7 +33,7 @@ def mine_paraphrases(
         engine: Where it runs; this process if None.
 
     Returns:
-        The pairs by falling score.
+        The pairs by descending score.
 
     Raises:
         DataError: Fewer than two different sentences.
@@ -67,7 +67,7 @@ def without_self(near: Neighbors, k: int) -> Neighbors:
 
 
 def paraphrase_pairs(near: Neighbors, settings: MineSettings) -> ScoredPairs:
-    """Every neighbour of every row as a pair, once, by falling score."""
+    """Every neighbour of every row as a pair, once, by descending score."""
     src = np.repeat(np.arange(len(near.ids)), near.ids.shape[1])
     tgt, cosines = near.ids.ravel(), near.scores.ravel()
     scores = margin_scores(cosines, near.mean[src], near.mean[tgt], settings.margin)

@@ -27,7 +27,7 @@ from dualmoco.mining.output import PairTable, sentences_at, write_pairs
 from dualmoco.models.model import Model
 from dualmoco.search.neighbors import PLACES
 
-ROWS_AT_ONCE = 8192
+SCORED_AT_ONCE = 8192
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def _cosines(stores: list[Store], src: Ids, tgt: Ids) -> Floats:
     """Cosines (pairs,) in double precision, rounded."""
     vectors = stores[0].vectors(), stores[1].vectors()
     cosines = np.empty(len(src), dtype=np.float64)
-    for start in range(0, len(src), ROWS_AT_ONCE):
-        part = slice(start, start + ROWS_AT_ONCE)
+    for start in range(0, len(src), SCORED_AT_ONCE):
+        part = slice(start, start + SCORED_AT_ONCE)
         cosines[part] = np.einsum("nd,nd->n", vectors[0][src[part]], vectors[1][tgt[part]], dtype=np.float64)
     return cosines.round(PLACES)

@@ -17,7 +17,7 @@ from dualmoco.core.vectors import Floats, Ids, VectorRows
 from dualmoco.search.neighbors import Neighbors, nearest
 
 TRAINED_PER_LIST = 40  # rows that a list's centroid is trained on
-ROUNDS = 10  # of k-means
+KMEANS_ROUNDS = 10  # of k-means
 ROWS_AT_ONCE = 65_536  # assigned to lists
 RECALL_ROWS = 1000  # on which recall is measured
 

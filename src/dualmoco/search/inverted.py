@@ -20,7 +20,7 @@ from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.search.approximate import (
-    ROUNDS,
+    KMEANS_ROUNDS,
     ROWS_AT_ONCE,
     TRAINED_PER_LIST,
     default_lists,
@@ -78,7 +78,11 @@ class InvertedLists:
         chosen = sample_rows(count, wanted, without=spared, seed=1)
         if kind == IndexKind.ivfpq:
             codes = index.pq.cp
-            codes.min_points_per_centroid, codes.max_points_per_centroid, codes.niter = 1, TRAINED_PER_LIST, ROUNDS
+            codes.min_points_per_centroid, codes.max_points_per_centroid, codes.niter = (
+                1,
+                TRAINED_PER_LIST,
+                KMEANS_ROUNDS,
+            )
         logger.info("training %d inverted lists on %d vectors", lists, len(chosen))
         index.train(vectors[chosen])
         made = cls(index, vectors)
@@ -199,8 +203,8 @@ def held_out(count: int) -> Ids:
 def _codes(kind: IndexKind, dimension: int) -> str:
     if kind == IndexKind.ivf:
         return "SQ8"
-    pieces = next(pieces for pieces in range(max(1, dimension // CODE_DIMENSION), 0, -1) if dimension % pieces == 0)
-    return f"PQ{pieces}x8np"  # np: codes in no special order, which takes minutes to find and serves other searches
+    parts = next(parts for parts in range(max(1, dimension // CODE_DIMENSION), 0, -1) if dimension % parts == 0)
+    return f"PQ{parts}x8np"  # np: codes in no special order, which takes minutes to find and serves other searches
 
 
 def _others(near: Neighbors, rows: Ids) -> Floats:

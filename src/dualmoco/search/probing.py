@@ -24,7 +24,7 @@ from dualmoco.core.progress import Progress
 from dualmoco.core.storage import write_bytes
 from dualmoco.core.vectors import Ids, VectorRows, Vectors
 from dualmoco.search.approximate import (
-    ROUNDS,
+    KMEANS_ROUNDS,
     ROWS_AT_ONCE,
     TRAINED_PER_LIST,
     default_lists,
@@ -72,7 +72,9 @@ class ProbedLists:
         """
         faiss = require_faiss()
         count = default_lists(len(tgt), PROBED_LISTS_PER_ROOT)
-        means = faiss.Kmeans(tgt.shape[1], count, niter=ROUNDS, spherical=True, seed=1, min_points_per_centroid=1)
+        means = faiss.Kmeans(
+            tgt.shape[1], count, niter=KMEANS_ROUNDS, spherical=True, seed=1, min_points_per_centroid=1
+        )
         means.train(tgt[sample_rows(len(tgt), TRAINED_PER_LIST * count)])
         members = np.empty(len(tgt), dtype=np.int64)
         lists = cls(means.centroids, members, min(SPREAD * probes, count), -np.inf)

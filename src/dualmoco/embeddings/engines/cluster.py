@@ -5,6 +5,9 @@ files. A worker or node that is lost costs the pieces it had in hand: others do 
 engine is made.
 """
 
+# Ray has no quick way to ask whether a cluster answers: with a wrong address `ray.init` was still trying after 150 s,
+# whatever its timeouts were set to. So the head is asked first, by the greeting of HTTP/2, which its gRPC must answer.
+
 from __future__ import annotations
 
 import logging

@@ -1,5 +1,8 @@
 """Workers on the nodes of a Ray cluster: started where there is room, given pieces of work, replaced when lost."""
 
+# Not ray.util.ActorPool: it is of fixed size, never does the work of a dead actor again, and takes all pieces at once.
+# Not Ray's own restarts: a piece stays with its actor, so that one whose node is gone waits for a node, not a worker.
+
 from __future__ import annotations
 
 import logging
@@ -19,7 +22,7 @@ FAILURES = 5  # of one piece, or of starting workers, until the run is given up
 IN_HAND = 2  # pieces of a worker: one under work, one waiting, so that it never idles
 STARTING = 8  # workers started at once, or as many as are at work already
 LOOK_SECONDS = 2.0  # after which the cluster is looked at anew
-PATIENT_LOOKS = 30  # without any worker, until that is told
+PATIENT_LOOKS = 30  # without any worker, until that is logged
 
 THREADS = 1  # of a worker, which takes one CPU
 
