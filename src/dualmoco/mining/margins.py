@@ -143,31 +143,6 @@ def one_to_one(pairs: ScoredPairs) -> ScoredPairs:
     return pairs.take(np.array(kept, dtype=np.int64))
 
 
-<<<<<<< HEAD
-=======
-def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
-    """The lowest score to accept so that F1 against gold pairs is highest.
-
-    Args:
-        scores: Of the pairs, descending, shape (p,).
-        correct: Whether each is a gold pair, shape (p,).
-        gold: How many gold pairs there are, found or not.
-
-    Returns:
-        A threshold halfway between two scores; infinity, with F1 0, if no pair is right.
-    """
-    hits = np.cumsum(correct)  # (p,)
-    last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # equal scores are accepted together
-    f1 = np.where(last, 2 * hits / (np.arange(1, len(hits) + 1) + gold), 0.0)
-    if not len(f1) or f1.max() == 0:
-        return Threshold(np.inf, 0.0, 0.0, 0.0)
-    place = int(f1.argmax())
-    following = scores[place + 1] if place + 1 < len(scores) else scores[place]
-    value = float(scores[place] + following) / 2 if np.isfinite(following) else float(scores[place])
-    return Threshold(value, float(hits[place] / (place + 1)), float(hits[place] / gold), float(f1[place]))
-
-
->>>>>>> mine
 def _ordered(src: Ids, tgt: Ids, scores: Floats) -> ScoredPairs:
     order = np.lexsort((tgt, src, -scores))
     return ScoredPairs(src[order], tgt[order], scores[order])
