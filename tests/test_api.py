@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 import dualmoco
+from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.mining.results import read_mined
 
 PAIRS = generate_pairs(300, seed=9)
 SRC, TGT = [src for src, _ in PAIRS[:200]], [tgt for _, tgt in PAIRS[100:]][::-1]
@@ -120,3 +122,38 @@ def test_a_sentence_of_two_lines_is_refused(model: dualmoco.Model) -> None:
     """Lines are what is counted, so a list may not hide some."""
     with pytest.raises(DataError, match="expected a string of one line"):
         dualmoco.mine(["one\ntwo"], TGT, model=model)
+
+
+def test_scoring_keeps_the_lines_of_the_file(
+    model: dualmoco.Model, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that cannot be read stops `score`, or is left out and counted; the others keep their own numbers."""
+    lines = [f"{src}\t{tgt}" for src, tgt in PAIRS[:6]]
+    lines[2] = "no tab in this one"
+    bitext = write_lines(tmp_path / "crawled.tsv", lines)
+    with pytest.raises(DataError, match=r"crawled\.tsv:3: 1 tab-separated column; expected at least 2"):
+        dualmoco.score(bitext, model=model)
+    scored = dualmoco.score(bitext, model=model, on_error="skip")
+    assert scored.unreadable == 1 and [pair.src_line for pair in scored] == [1, 2, 4, 5, 6]
+    assert [(pair.src, pair.tgt) for pair in scored] == [*PAIRS[:2], *PAIRS[3:6]]
+    words = ["score", str(bitext), "--model", str(tiny_model), "--out", str(tmp_path / "scored.tsv")]
+    assert main(words) == 2
+    assert "crawled.tsv:3: 1 tab-separated column" in capsys.readouterr().err
+    assert not (tmp_path / "scored.tsv").exists()
+    assert main([*words, "--on-error", "skip"]) == 0
+    assert capsys.readouterr().out.startswith("5 pairs scored; 1 unreadable line left out; ")
+    assert [pair.tgt_line for pair in read_mined(tmp_path / "scored.tsv")] == [1, 2, 4, 5, 6]
+
+
+def test_one_pair_is_a_pair_and_no_memory_is_refused(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the command says of one pair, and of a size that nothing fits in."""
+    files = [
+        str(write_lines(tmp_path / f"{lang}.txt", [text])) for lang, text in zip(("en", "zh"), PAIRS[0], strict=True)
+    ]
+    words = ["mine", *files, "--model", str(tiny_model), "--out", str(tmp_path / "pairs.tsv")]
+    assert main([*words, "--memory", "0"]) == 2
+    assert capsys.readouterr().err == "dualmoco: memory 0; expected a size above 0, such as 500M or 4G\n"
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"1 pair: {tmp_path / 'pairs.tsv'}\n"
