@@ -162,7 +162,7 @@ BAD_INPUTS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "queue 0": (lambda folder: ["contrast.queue_size=0"], r"contrast\.queue_size is 0; expected at least 1"),
     "temperature 0": (lambda folder: ["contrast.temperature=0"], r"contrast\.temperature is 0\.0; expected above 0"),
     "missing test set": (lambda folder: ["data.exclude=[no-test]"], "no-test: no such file"),
-    "out holds another run": (_other_run, "run: already holds a run; add --resume to go on with it, or choose"),
+    "out holds another run": (_other_run, "run: already holds a run; add --resume to continue it, or choose"),
     "out holds foreign files": (_foreign_files, "run: holds files but no run; choose another with out=FOLDER"),
     "out is a file": (lambda folder: [f"out={_write(folder / 'x', '')}"], "x: is a file; expected a folder for the"),
     "pickled weights": (_pickled_weights, r"pytorch_model\.bin: pickled weights are never loaded; expected them as"),
