@@ -89,3 +89,38 @@ def test_plain_text_needs_no_optional_package(tmp_path: Path) -> None:
             ("A .zst file", "pyarrow"),
         )
     ]
+
+
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from dualmoco.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "extra"),
+    [
+        ("accelerate", ["train", "tiny"], "train"),
+        ("omegaconf", ["train", "tiny"], "data"),
+        ("pyarrow", ["train", "tiny"], "train"),
+        ("matplotlib", ["visualize", "model", "pairs.tsv"], "eval"),
+        ("omegaconf", ["data", "list"], "data"),
+        ("matplotlib", ["demo"], "eval"),
+    ],
+)
+def test_a_command_names_the_extra_it_needs(tmp_path: Path, package: str, words: list[str], extra: str) -> None:
+    """One line with the command that installs what is missing, and exit code 2."""
+    done = subprocess.run(
+        [sys.executable, "-c", ABSENT, package, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.endswith(f"needs the package {package}; pip install 'dualmoco[{extra}]'\n")
+    assert done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())

@@ -11,6 +11,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dualmoco.core.errors import missing_package
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
@@ -47,6 +48,8 @@ HOMES = {
     "open_index": ("search.index", "open_index"),
 }
 """For each public name the module that has it, and its name there."""
+EXTRAS = {"train": "train", "evaluate": "eval"}
+"""What must be installed besides the base for some of them."""
 
 
 def __getattr__(name: str) -> Any:
@@ -54,7 +57,12 @@ def __getattr__(name: str) -> Any:
     if name not in HOMES:
         raise AttributeError(f"module 'dualmoco' has no attribute {name!r}")
     module, attribute = HOMES[name]
-    found = getattr(import_module(f"dualmoco.{module}"), attribute)
+    try:
+        found = getattr(import_module(f"dualmoco.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        if name not in EXTRAS or (error.name or "").startswith("dualmoco"):
+            raise
+        raise missing_package(error.name, EXTRAS[name], f"dualmoco.{name}") from None
     globals()[name] = found
     return found
 

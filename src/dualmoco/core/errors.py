@@ -29,6 +29,21 @@ class RunError(DualmocoError):
     """A training run that cannot be started, continued or saved."""
 
 
+def missing_package(module: str | None, extra: str, what: str) -> ConfigError:
+    """What to say of a package that only some installations have.
+
+    Args:
+        module: Name of the module that was not found.
+        extra: Extra of dualmoco that installs its package, such as `data`.
+        what: What needs it, as the beginning of a sentence: "Parquet".
+
+    Returns:
+        The error that says how to install it.
+    """
+    package = (module or "").partition(".")[0]
+    return ConfigError(f"{what} needs the package {package}; pip install 'dualmoco[{extra}]'")
+
+
 def require(module: str, extra: str, what: str) -> Any:
     """Imports a package that only some installations have.
 
@@ -48,5 +63,4 @@ def require(module: str, extra: str, what: str) -> Any:
     except ImportError as error:
         if error.name and error.name.partition(".")[0] != module.partition(".")[0]:
             raise  # the package is there, but something it needs is not
-        package = module.partition(".")[0]
-        raise ConfigError(f"{what} needs the package {package}; pip install 'dualmoco[{extra}]'") from None
+        raise missing_package(module, extra, what) from None

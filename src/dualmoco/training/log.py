@@ -12,6 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dualmoco.core.errors import ConfigError
+from dualmoco.core.progress import are_shown
 from dualmoco.core.storage import append_line, write_text
 
 
@@ -35,7 +36,9 @@ class RunLog:
         self.path, self.is_first = path, is_first
         self.board = _open_board(path.parent / "tensorboard") if tensorboard and is_first else None
         form = "{l_bar}{bar}| {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(total=total, unit=unit, bar_format=form, disable=not is_first, dynamic_ncols=True)
+        self.bar = tqdm(
+            total=total, unit=unit, bar_format=form, disable=not (is_first and are_shown()), dynamic_ncols=True
+        )
         if is_first:
             kept = [line for line in read_log(path) if line["step"] <= step]
             write_text(path, "".join(json.dumps(record) + "\n" for record in kept))

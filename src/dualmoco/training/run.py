@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs
 
 from dualmoco.core.errors import ConfigError
+from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked, new_folder, restore_folder
 from dualmoco.data.nli import NliExample, load_nli
 from dualmoco.data.pairs import Split, load_pairs
@@ -36,13 +37,16 @@ MIXED = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.
 logger = logging.getLogger(__name__)
 
 
-def train(recipe: str | Path | TrainConfig, *overrides: str, resume: bool = False) -> TrainResult:
+def train(
+    recipe: str | Path | TrainConfig, *overrides: str, resume: bool = False, progress: bool = True
+) -> TrainResult:
     """Trains two encoders as a recipe says.
 
     Args:
         recipe: A YAML file, or the settings themselves.
         overrides: Settings such as `contrast.queue_size=8192`, stronger than the file.
         resume: Continue from the last checkpoint in the run folder, if there is one.
+        progress: Whether to show progress bars.
 
     Returns:
         How far training came and how well it did on held-out pairs.
@@ -54,7 +58,12 @@ def train(recipe: str | Path | TrainConfig, *overrides: str, resume: bool = Fals
         RunError: The run folder holds another run or is in use, a checkpoint does not fit or cannot be written, or the
             loss is not a number.
     """
-    config = _settings(recipe, overrides)
+    with showing(progress):
+        return _train(_settings(recipe, overrides), resume=resume)
+
+
+def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
+    """Locks the run folder, reads the data, builds the encoders and trains them."""
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),
         mixed_precision=MIXED[config.optimizer.precision],
