@@ -246,7 +246,7 @@ def test_distill_refuses_another_width() -> None:
     with pytest.raises(ConfigError) as caught:
         Distill(make_encoder(0), make_encoder(1), make_encoder(0, width=12))
     assert str(caught.value) == (
-        "the teacher's vectors have width 12, the encoders' 8; expected one width: "
+        "the teacher's vectors have dimension 12, the encoders' 8; expected the same: "
         "set src.projection=12 and tgt.projection=12"
     )
 

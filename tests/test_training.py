@@ -378,4 +378,4 @@ def test_run_killed_before_its_first_step_starts_again(recipe: Path, tmp_path: P
     for name in ("config.yaml", "log.jsonl", "checkpoints", "model"):
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
     assert run(recipe, "src.width=16", "tgt.width=16").step == 12
-    assert load_encoders(folder / "model")["en"].width == 16
+    assert load_encoders(folder / "model")["en"].dimension == 16

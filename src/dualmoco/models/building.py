@@ -34,18 +34,18 @@ def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, I
         An encoder for each language; one and the same for both if the target's kind is `shared`.
 
     Raises:
-        ModelError: A model that cannot be loaded safely, or encoders of different width without a projection.
+        ModelError: A model that cannot be loaded safely, or encoders of different dimension without a projection.
     """
     if tgt.kind == Kind.shared:
         both = [text for side in texts.values() for text in side]
         encoder = build_encoder(src, both)
         return {src.lang: encoder, tgt.lang: encoder}
     encoders = {config.lang: build_encoder(config, texts[config.lang]) for config in (src, tgt)}
-    widths = [encoders[config.lang].width for config in (src, tgt)]
-    if widths[0] != widths[1]:
+    dimensions = [encoders[config.lang].dimension for config in (src, tgt)]
+    if dimensions[0] != dimensions[1]:
         raise ModelError(
-            f"{src.lang} vectors have width {widths[0]}, {tgt.lang} vectors {widths[1]}; expected one width: "
-            f"set src.projection and tgt.projection to the same number, for example {min(widths)}"
+            f"{src.lang} vectors have dimension {dimensions[0]}, {tgt.lang} vectors {dimensions[1]}; expected the "
+            f"same: set src.projection and tgt.projection to one number, for example {min(dimensions)}"
         )
     return encoders
 
@@ -70,14 +70,14 @@ def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
 def _finish(first: Transformer | StaticEmbedding, config: EncoderConfig) -> Encoder:
     """Pooling, projection and unit length after a first module."""
     layers: list[nn.Module] = [first]
-    width = first.get_embedding_dimension()
+    dimension = first.get_embedding_dimension()
     if isinstance(first, Transformer):
         first.max_seq_length = min(config.max_tokens, first.max_seq_length or config.max_tokens)
-        layers.append(Pooling(width, pooling_mode=config.pooling.value))
+        layers.append(Pooling(dimension, pooling_mode=config.pooling.value))
     elif config.dropout:
         layers.append(Dropout(config.dropout))
     if config.projection:
-        layers.append(Dense(width, config.projection, bias=False, activation_function=nn.Identity()))
+        layers.append(Dense(dimension, config.projection, bias=False, activation_function=nn.Identity()))
     return Encoder([*layers, Normalize()])
 
 
