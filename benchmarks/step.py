@@ -118,7 +118,7 @@ def ours(src: Encoder, tgt: Encoder, size: int) -> Step:
     """Dual momentum contrast with a full queue; the batch comes in its micro-batches."""
     objective = DualMoco(src, tgt, ContrastConfig(queue_size=QUEUE, temperature=TEMPERATURE, batch_keys=True)).train()
     for queue in (objective.contrast.src_queue, objective.contrast.tgt_queue):
-        vectors = torch.nn.functional.normalize(torch.randn(QUEUE, src.width), dim=1)
+        vectors = torch.nn.functional.normalize(torch.randn(QUEUE, src.dimension), dim=1)
         queue.enqueue(vectors, torch.randint(1 << 60, (QUEUE, 2)))
     optimizer = _adamw(objective)
 

@@ -1,4 +1,4 @@
-"""Back-ends against one sentence at a time, token vectors added by hand, and an int8 product worked in a loop."""
+"""Back-ends against one sentence at a time, and token vectors added by hand."""
 
 from __future__ import annotations
 
@@ -10,34 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as some
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backends import pytorch, static, tokens, wordcache
+from dualmoco.models.backends import pytorch, static, tokens
 from dualmoco.models.backends.agreement import LOWEST_COSINE, SENTENCES, check_agreement
 from dualmoco.models.backends.pytorch import TorchBackend, token_source
-from dualmoco.models.backends.quantization import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
 from dualmoco.models.backends.static import StaticBackend
 from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length
-from dualmoco.models.backends.wordcache import WordCache, splits_at_spaces
 from dualmoco.models.building import build_encoders
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
 from dualmoco.models.running import run_network
-from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(200, seed=3)
 EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))
 TEXTS = [*EN[:30], "", "a", EN[2], " ".join(EN[:20]), *EN[5:9], "zzz ### 我们"]
-TOKENIZER = train_tokenizer([*EN, "Thé ﬁ a 3, b."], 300, 16, special_tokens=False)
-TOKENIZER.enable_truncation(12)
 BERT = EncoderConfig(
     lang="en", kind=Kind.bert, width=32, layers=2, heads=2, vocab_size=300, max_tokens=40, projection=24
 )
@@ -166,52 +158,6 @@ def test_static_is_a_sum_of_token_vectors(statics: Path, monkeypatch: pytest.Mon
     assert not found[TEXTS.index("")].any()
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    texts=some.lists(
-        some.text(alphabet=" abTh3,.[UNK]ñéÅ\u0308\u0301\u00a8\u00a0\u3000ﬁ我가İΣ\t", max_size=90), min_size=1
-    )
-)
-def test_tokens_by_words_are_the_tokenizer_s(texts: list[str]) -> None:
-    """Spaces, marks that combine, special tokens in the text and cut sentences change nothing."""
-    cache = WordCache(TOKENIZER)
-    assert cache.by_words
-    assert cache.tokens([*texts, *["a b"] * 400]) == [
-        one.ids for one in TOKENIZER.encode_batch([*texts, *["a b"] * 400], add_special_tokens=False)
-    ]
-    assert set(cache.known) >= {word for text in texts for word in text.split(" ")}
-
-
-def test_words_are_forgotten_and_unspaced_text_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache has a limit, and text of words never seen before goes past it."""
-    monkeypatch.setattr(wordcache, "MOST_WORDS", 3)
-    cache = WordCache(TOKENIZER)
-    cache.tokens(["one two three four"] * 20)
-    assert len(cache.known) == 4
-    cache.tokens(["five"] * 20)
-    assert set(cache.known) == {"five"}
-    assert cache.tokens(["我们走", "你好吗"]) == [one.ids for one in TOKENIZER.encode_batch(["我们走", "你好吗"])]
-    assert set(cache.known) == {"five"}
-
-
-def test_a_tokenizer_that_sees_spaces_is_asked_as_usual() -> None:
-    """Marks for spaces, replacements and tokens with spaces inside forbid looking words up."""
-    assert splits_at_spaces(TOKENIZER)
-    for change in (
-        {"pre_tokenizer": pre_tokenizers.Metaspace()},
-        {"pre_tokenizer": pre_tokenizers.ByteLevel()},
-        {"pre_tokenizer": pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.Whitespace()])},
-        {"normalizer": normalizers.Replace(" ", "_")},
-    ):
-        other: Any = Tokenizer.from_str(TOKENIZER.to_str())
-        for name, part in change.items():
-            setattr(other, name, part)
-        assert not splits_at_spaces(other)
-    spaced = Tokenizer.from_str(TOKENIZER.to_str())
-    spaced.add_tokens(["New York"])
-    assert not splits_at_spaces(spaced)
-
-
 def test_a_projection_with_a_bias_moves_empty_sentences_too(statics: Path) -> None:
     """A sentence without tokens has the bias for its vector, as in the network."""
     encoder = open_routes(statics)["en"]
@@ -233,46 +179,6 @@ def test_onnx_agrees_with_torch(transformers: Path) -> None:
     assert 0.99 < lowest_cosine(found, expected) < 0.999999
     alone = np.concatenate([small.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(found, alone, atol=1e-5)
-
-
-@pytest.mark.parametrize("one_sided", [False, True])
-def test_int8_products_are_those_of_a_loop(one_sided: bool) -> None:
-    """A graph of one product gives what rounding rows and columns by hand gives."""
-    onnx = pytest.importorskip("onnx")
-    ort = pytest.importorskip("onnxruntime")
-    generator = np.random.default_rng(0)
-    small = np.array(
-        [1, 0.02, 1, 0.02, 1, 0.02], dtype=np.float32
-    )  # of each pair of channels, so that no sum saturates
-    matrix = generator.standard_normal((6, 4)).astype(np.float32) * small[:, None]
-    rows = generator.standard_normal((5, 6)).astype(np.float32) * small
-    rows[:2, 0] = 4, -4
-    rows = np.maximum(rows, np.float32(-0.1)) if one_sided else rows
-    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "one product",
-        [helper.make_tensor_value_info("x", float32, ["rows", 6])],
-        [helper.make_tensor_value_info("y", float32, ["rows", 4])], [onnx.numpy_helper.from_array(matrix, "w")],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    quantized = quantize_graph(model.SerializeToString(), [{"x": rows}])
-    found = ort.InferenceSession(quantized, providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]
-
-    sizes = np.abs(rows).max(axis=0)
-    balance = sizes**SMOOTHING / np.abs(matrix).max(axis=1) ** (1 - SMOOTHING)
-    balance /= np.exp(np.mean(np.log(balance)))
-    assert balance.max() < LARGEST_BALANCE and (rows.min() > -ONE_SIDED * sizes.max()) == one_sided
-    lift = float(-rows.min()) if one_sided else 0.0
-    weights = matrix * balance[:, None]
-    for row, line in zip(rows, found, strict=True):
-        values = (row + lift) / balance
-        step = np.abs(values).max() / (255 if one_sided else 127)
-        for column in range(4):
-            size = np.abs(weights[:, column]).max() / WEIGHT_STEPS
-            total = sum(round(v / step) * round(w / size) for v, w in zip(values, weights[:, column], strict=True))
-            expected = total * step * size - lift * matrix[:, column].sum()
-            assert line[column] == pytest.approx(expected, abs=1e-3)
-    assert np.abs(found - rows @ matrix).max() > 1e-3
 
 
 def test_a_back_end_that_disagrees_is_refused() -> None:

@@ -54,7 +54,7 @@ def _build(config: EncoderConfig, texts: list[str], seed: int = 0) -> Encoder:
 
 @pytest.fixture(scope="module")
 def encoders() -> dict[str, Encoder]:
-    """A static English encoder and a Chinese BERT of one width."""
+    """A static English encoder and a Chinese BERT of one dimension."""
     torch.manual_seed(0)
     return build_encoders(STATIC, BERT, TEXTS)
 
@@ -122,12 +122,12 @@ def test_tokenizer_surrounds_sentences_if_asked() -> None:
 
 
 @pytest.mark.parametrize("config", [STATIC, BERT, replace(BERT, kind=Kind.bert, width=32, projection=10)])
-def test_vectors_are_unit_and_have_the_width(config: EncoderConfig) -> None:
-    """Each kind gives one row of length 1 a sentence, as wide as `width` says."""
+def test_vectors_are_unit_and_have_the_dimension(config: EncoderConfig) -> None:
+    """Each kind gives one row of length 1 a sentence, of the dimension that `width` says."""
     texts = TEXTS[config.lang]
     vectors = encode_texts(_build(config, texts), texts[:20], 8)
     assert vectors.shape == (20, config.projection or config.width)
-    assert _build(config, texts).width == vectors.shape[1]
+    assert _build(config, texts).dimension == vectors.shape[1]
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(20))
     assert len({tuple(row) for row in vectors.tolist()}) == 20
 
@@ -185,11 +185,11 @@ def test_long_sentences_are_cut(config: EncoderConfig) -> None:
     assert torch.equal(same, cut) and not torch.allclose(same, other, atol=1e-3)
 
 
-def test_projection_brings_widths_together() -> None:
-    """Encoders of different width end in one width; the projection is linear, without bias, and trained."""
+def test_projection_brings_dimensions_together() -> None:
+    """Encoders of different dimension end in one; the projection is linear, without bias, and trained."""
     src, tgt = replace(STATIC, width=20, projection=12), replace(BERT, projection=12)
     encoders = build_encoders(src, tgt, TEXTS)
-    assert [encoder.width for encoder in encoders.values()] == [12, 12]
+    assert [encoder.dimension for encoder in encoders.values()] == [12, 12]
     vector = encode_texts(encoders["en"], SRC_TEXTS[:1], 1)[0]
     table, weights = encoders["en"].layers[0], dict(encoders["en"].named_parameters())
     dense = weights["layers.2.linear.weight"]
@@ -199,8 +199,8 @@ def test_projection_brings_widths_together() -> None:
     torch.testing.assert_close(vector, normalize(dense @ mean, dim=0).detach())
 
 
-def test_different_widths_are_refused() -> None:
-    """Without a projection the error gives both widths and what to set."""
+def test_different_dimensions_are_refused() -> None:
+    """Without a projection the error gives both dimensions and what to set."""
     with pytest.raises(ModelError) as caught:
         build_encoders(replace(STATIC, width=20), BERT, TEXTS)
     assert str(caught.value) == (
@@ -275,7 +275,7 @@ def test_saved_encoders_give_the_same_vectors(encoders: dict[str, Encoder], save
         assert torch.equal(
             encode_texts(encoder, TEXTS[lang][:20], 8), encode_texts(encoders[lang], TEXTS[lang][:20], 8)
         )
-        assert encoder.width == encoders[lang].width
+        assert encoder.dimension == encoders[lang].dimension
 
 
 def test_projection_is_saved(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_training_further_keeps_the_layers_after_pooling(plain: Path, tmp_path: 
     expected = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(SRC_TEXTS[:6]))
     torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-6, rtol=0)
     dense: Any = encoder.layers[2]
-    assert encoder.width == 10 and dense.linear.weight.requires_grad
+    assert encoder.dimension == 10 and dense.linear.weight.requires_grad
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -401,7 +401,7 @@ def test_another_projection_comes_after_the_saved_layers(plain: Path, tmp_path: 
 def test_pooling_that_does_not_fit_the_saved_layers_is_refused(plain: Path, tmp_path: Path) -> None:
     """A Dense layer over two poolings cannot take one; a static model has no pooling to change."""
     folder = _projected_folder(plain, tmp_path / "two", ("mean", "max"))
-    assert build_encoder(EncoderConfig(lang="en", name=str(folder)), []).width == 10
+    assert build_encoder(EncoderConfig(lang="en", name=str(folder)), []).dimension == 10
     with pytest.raises(ModelError, match="pooling cls gives dimension 16, its Dense layer takes 32 of its own pooling"):
         build_encoder(EncoderConfig(lang="en", name=str(folder), pooling=PoolingMode.cls), [])
     with pytest.raises(ModelError, match="en: pooling max of a static model, which averages; expected auto or mean"):
@@ -564,7 +564,7 @@ def test_teacher_keeps_its_pooling(plain: Path, sentence_folder: Path) -> None:
     teacher = load_teacher(str(sentence_folder), EncoderConfig(lang="en", pooling=PoolingMode.mean, projection=7))
     expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.cls)
     torch.testing.assert_close(encode_texts(teacher, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
-    assert teacher.width == 16
+    assert teacher.dimension == 16
 
 
 def test_teacher_without_pooling_takes_the_students(plain: Path) -> None:

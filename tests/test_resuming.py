@@ -224,7 +224,7 @@ def test_run_killed_before_its_first_step_starts_again(recipe: Path, tmp_path: P
         shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
     (folder / LOCK).touch()
     assert train(recipe, "src.width=16", "tgt.width=16", "schedule.steps=1").step == 1
-    assert open_routes(folder / "model")["en"].width == 16
+    assert open_routes(folder / "model")["en"].dimension == 16
 
 
 TWO = """

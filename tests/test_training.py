@@ -165,7 +165,7 @@ def test_training_further_starts_from_the_saved_model(recipe: Path, tmp_path: Pa
     given, taken = (open_routes(folder)["zh"] for folder in (name, tmp_path / "run" / "initial"))
     sentences = ["我喜欢看书。", "汤姆在家。"]
     assert np.array_equal(encode_by_itself(given, sentences, 2), encode_by_itself(taken, sentences, 2))
-    assert taken.width == 8
+    assert taken.dimension == 8
 
 
 @pytest.mark.parametrize("pretrained", [False, True])

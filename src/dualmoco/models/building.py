@@ -41,7 +41,7 @@ def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, I
         encoder = build_encoder(src, both)
         return {src.lang: encoder, tgt.lang: encoder}
     encoders = {config.lang: build_encoder(config, texts[config.lang]) for config in (src, tgt)}
-    dimensions = [encoders[config.lang].width for config in (src, tgt)]
+    dimensions = [encoders[config.lang].dimension for config in (src, tgt)]
     if dimensions[0] != dimensions[1]:
         raise ModelError(
             f"{src.lang} vectors have dimension {dimensions[0]}, {tgt.lang} vectors {dimensions[1]}; expected the "
@@ -121,7 +121,7 @@ def _finish(layers: list[nn.Module], projection: int) -> Encoder:
     """Projection and unit length after the other layers; a saved projection of that dimension serves as it is."""
     while isinstance(layers[-1], Normalize):
         layers = layers[:-1]
-    dimension = Encoder(layers).width
+    dimension = Encoder(layers).dimension
     if projection and not (isinstance(layers[-1], Dense) and dimension == projection):
         layers = [*layers, Dense(dimension, projection, bias=False, activation_function=nn.Identity())]
     return Encoder([*layers, Normalize()])

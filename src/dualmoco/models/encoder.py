@@ -34,7 +34,7 @@ class Encoder(nn.Module):
         return {name: value for name, value in features.items() if isinstance(value, Tensor)}
 
     @property
-    def width(self) -> int:
+    def dimension(self) -> int:
         """D, the length of a vector."""
         sized: list[Any] = [layer for layer in self.layers if hasattr(layer, "get_embedding_dimension")]
         return int(sized[-1].get_embedding_dimension())

@@ -111,7 +111,8 @@ class Model:
         Args:
             sentences: One sentence or several.
             lang: Their language, one of `languages`.
-            normalize: Whether to bring the vectors to unit length; if not, they are as the model makes them.
+            normalize: Whether to bring the vectors to unit length; if not, they are as the model makes them, which
+                in ONNX is unit length always.
             progress: Whether to show a progress bar if it takes longer than two seconds.
 
         Returns:

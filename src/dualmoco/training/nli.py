@@ -50,7 +50,7 @@ class NliHead(nn.Module):
     def __init__(self, encoder: Encoder, config: NliConfig) -> None:
         super().__init__()
         self.encoder = encoder
-        self.classifier = NliClassifier(encoder.width, config.features, config.hidden, config.dropout)
+        self.classifier = NliClassifier(encoder.dimension, config.features, config.hidden, config.dropout)
 
     def forward(self, batch: NliBatch) -> Tensor:
         """Scores of the three labels, shape (N, 3)."""

@@ -49,7 +49,7 @@ class DualMoco(Objective):
         super().__init__()
         self.batch_keys = config.batch_keys
         self.contrast = DualMomentumContrast(
-            src, tgt, dimension=src.width, queue_size=config.queue_size, temperature=config.temperature,
+            src, tgt, dimension=src.dimension, queue_size=config.queue_size, temperature=config.temperature,
             learn_temperature=config.learn_temperature, key_dropout=config.key_dropout,
         )  # fmt: skip
 
@@ -152,10 +152,10 @@ class Distill(Objective):
 
     def __init__(self, src: Encoder, tgt: Encoder, teacher: Encoder) -> None:
         super().__init__()
-        if teacher.width != src.width:
+        if teacher.dimension != src.dimension:
             raise ConfigError(
-                f"the teacher's vectors have dimension {teacher.width}, the encoders' {src.width}; expected the same: "
-                f"set src.projection={teacher.width} and tgt.projection={teacher.width}"
+                f"the teacher's vectors have dimension {teacher.dimension}, the encoders' {src.dimension}; expected "
+                f"the same: set src.projection={teacher.dimension} and tgt.projection={teacher.dimension}"
             )
         self.src_encoder, self.tgt_encoder = src, tgt
         self.teacher = teacher.requires_grad_(False).eval()

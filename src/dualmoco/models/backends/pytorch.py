@@ -38,7 +38,7 @@ class TorchBackend:
     name, is_unit = TORCH, False
 
     def __init__(self, encoder: Encoder, prompt: str = "") -> None:
-        self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.width
+        self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.dimension
         self.source = token_source(encoder, prompt)  # None if the network takes its input in a way of its own
         self.device = next(encoder.parameters()).device
         threads = torch.get_num_threads() if self.device.type == "cpu" else 1
@@ -67,7 +67,7 @@ def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = O
     encoder.eval()
     device = next(encoder.parameters()).device
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
-    vectors: Vectors = np.empty((len(texts), encoder.width), dtype=np.float32)
+    vectors: Vectors = np.empty((len(texts), encoder.dimension), dtype=np.float32)
     for start in range(0, len(order), batch_size):
         rows = order[start : start + batch_size]
         features = encoder.tokenize([texts[row] for row in rows])

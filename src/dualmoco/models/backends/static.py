@@ -48,13 +48,17 @@ class StaticBackend:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (n, D) of sentences in their order; zeros where the model gives zeros."""
-        vectors: Vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
-        for start in range(0, len(texts), WINDOW):
-            window = [self.prompt + text for text in texts[start : start + WINDOW]]
-            place = {text: row for row, text in enumerate(dict.fromkeys(window))}
-            found = self._averages(list(place))
-            vectors[start : start + WINDOW] = found[[place[text] for text in window]]
-        return vectors
+        windows = [self._window(texts[start : start + WINDOW]) for start in range(0, len(texts), WINDOW)]
+        if len(windows) == 1:
+            return windows[0]
+        return np.concatenate([np.empty((0, self.dimension), dtype=np.float32), *windows])
+
+    def _window(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of some sentences, equal ones averaged only once."""
+        prompted = [self.prompt + text for text in texts] if self.prompt else list(texts)
+        place = {text: row for row, text in enumerate(dict.fromkeys(prompted))}
+        found = self._averages(list(place))
+        return found if len(place) == len(prompted) else found[[place[text] for text in prompted]]
 
     def _averages(self, texts: list[str]) -> Vectors:
         """Means of token vectors; for unit vectors their sums, which point the same way, do as well."""
