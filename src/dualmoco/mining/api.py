@@ -23,7 +23,7 @@ from dualmoco.data.readers.formats import check_format
 from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.engines.cluster import open_engine
 from dualmoco.embeddings.engines.engine import Engine
-from dualmoco.mining.inputs import Bitext, Texts, as_text_file, read_bitext, read_known
+from dualmoco.mining.inputs import Bitext, Problems, Texts, as_text_file, read_bitext, read_known
 from dualmoco.mining.margins import Margin, Retrieval
 from dualmoco.mining.mine import PROBES, MineSettings, mine_files
 from dualmoco.mining.output import check_pairs_path
@@ -125,13 +125,15 @@ def score(
     check_format(form)
     settings = mine_settings(Retrieval.max.value, options)
     with _prepared(out, model, options) as (opened, engine, file, work):
-        problems: list[str] = []
-        rows = read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems if on_error == "skip" else None)
-        scored = score_pairs(rows, (src_lang, tgt_lang), opened, settings, file, work, engine)
+        problems = Problems(pairs, skip=on_error == "skip")
+        rows = read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems)
+        scored = score_pairs(
+            rows, (src_lang, tgt_lang), opened, settings, file, work, engine, report=problems.report
+        )  # fmt: skip
         quantiles = tuple(np.quantile(scored.scores, QUANTILES).round(4).tolist())
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), scored.kept, scored.pairs, settings.threshold,
-            quantiles=quantiles, unreadable=len(problems),
+            quantiles=quantiles, unreadable=problems.count,
         )  # fmt: skip
 
 

@@ -45,8 +45,21 @@ def as_text_file(texts: Texts, lang: str, place: Path) -> TextFile:
     return TextFile(place, lang)
 
 
+class Problems:
+    """Lines of a bitext that cannot be used: the first is an error, unless they are to be left out and counted."""
+
+    def __init__(self, pairs: Bitext, *, skip: bool) -> None:
+        self.name, self.skip, self.count = pairs if isinstance(pairs, str | Path) else "pairs", skip, 0
+
+    def report(self, line: int, what: str) -> None:
+        """Takes the number of a line and what is wrong with it."""
+        if not self.skip:
+            raise DataError(f"{self.name}:{line}: {what}; on_error=skip leaves such lines out")
+        self.count += 1
+
+
 def read_bitext(
-    pairs: Bitext, langs: tuple[str, str], tgt_file: str | Path | None, form: str, problems: list[str] | None
+    pairs: Bitext, langs: tuple[str, str], tgt_file: str | Path | None, form: str, problems: Problems
 ) -> Iterator[Row]:
     """Yields the pairs of a bitext.
 
@@ -55,25 +68,19 @@ def read_bitext(
         langs: Languages of both sides.
         tgt_file: The translations, if the file holds source lines alone.
         form: Format of the file, or `auto`.
-        problems: Takes the lines that cannot be read; None to stop at the first.
+        problems: Takes the lines that cannot be read.
 
     Yields:
         A pair with the number of its line.
 
     Raises:
-        DataError: A file that cannot be read, or a line of it where no problems are taken.
+        DataError: A file that cannot be read, or a line of it where problems are errors.
     """
     if not isinstance(pairs, str | Path):
         yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(pairs, start=1))
         return
-
-    def report(line: int, what: str) -> None:
-        if problems is None:
-            raise DataError(f"{pairs}:{line}: {what}; on_error=skip leaves such lines out")
-        problems.append(f"{pairs}:{line}: {what}")
-
     source = Source(Path(pairs), *langs, tgt_path=Path(tgt_file) if tgt_file else None)
-    yield from read_pairs(source, form, report=report)
+    yield from read_pairs(source, form, report=problems.report)
 
 
 def read_known(
