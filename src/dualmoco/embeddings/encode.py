@@ -52,7 +52,8 @@ def encode_file(
     form, backend = form or StoreForm(), model.backend(text.lang)
     lines = survey(text.path)
     key = StoreKey(
-        model.identity.sha256, backend.name, text.lang, lines.sha256, form.precision.value, form.shard_rows
+        model.identity.sha256, backend.name, text.lang, lines.sha256, form.precision.value, form.shard_rows,
+        model.identity.pooling,
     )  # fmt: skip
     store = open_or_start(folder, key, backend.dimension, lines)
     work = Encoding(model, text.lang, form.precision)

@@ -39,6 +39,8 @@ class StoreKey:
     text_sha256: str
     precision: str
     shard_rows: int = SHARD_ROWS
+    pooling: str = "own"
+    """Of the model, and its prompt, where they are not its own."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def build_index(
     backend = _check_languages(model, texts)
     name = model.identity.name
     name = str(Path(name).resolve()) if Path(name).is_dir() else name
-    manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, ())
+    manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=model.identity.pooling)
     with locked(building):
         manifest = _with_files(building, manifest, texts, model)
     try:

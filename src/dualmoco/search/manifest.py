@@ -64,6 +64,8 @@ class IndexManifest:
     kind: IndexKind
     parts: tuple[PartRecord, ...]
     lists: ListsRecord | None = None
+    pooling: str = "own"
+    """Of the model, and its prompt, where they are not its own."""
 
     @property
     def rows(self) -> int:

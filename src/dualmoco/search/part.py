@@ -80,13 +80,18 @@ def check_index_model(model: Model, manifest: IndexManifest) -> None:
         manifest: Of the index.
 
     Raises:
-        ModelError: Another checksum.
+        ModelError: Another checksum, pooling or prompt.
     """
     if model.identity.sha256 != manifest.model_sha256:
         given, expected = model.identity.sha256[:12], manifest.model_sha256[:12]
         raise ModelError(
             f"{model.identity.name}: checksum {given}; expected {expected}, the model that made the index "
             f"({manifest.model})"
+        )
+    if model.identity.pooling != manifest.pooling:
+        raise ModelError(
+            f"{model.identity.name}: pooling {model.identity.pooling}; expected {manifest.pooling}, as the index was "
+            "made: open the index with a model that was opened so"
         )
 
 

@@ -86,7 +86,7 @@ def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
         Its tokens; None if it takes more than ids, mask and types of plain text.
     """
     tokenizer = text_tokenizer(encoder)
-    inputs = tuple(encoder.tokenize(["a"]))
+    inputs = tuple(encoder.tokenize(["a"])) if tokenizer else ()
     if tokenizer is None or not set(inputs) <= {TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES}:
         return None
     own: Tokenizer = Tokenizer.from_str(
