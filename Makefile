@@ -31,7 +31,6 @@ fix: install ## format and repair what can be repaired
 	$(BIN)/ruff format .
 
 bench: install ## the benchmarks of docs/benchmarks.md that need no data
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks.loss
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.prepare

@@ -26,20 +26,21 @@ import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
-from benchmarks.tatoeba import tatoeba_accuracy
 from dualmoco.data.pairs import load_pairs
+from dualmoco.evaluation.evaluate import evaluate
+from dualmoco.models.network import open_routes, save_encoders
+from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import Kind
-from dualmoco.models.saved import load_encoders, save_encoders
 from dualmoco.training.batching import PairLoader, Share, order_pairs, prefetch
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.heldout import Heldout
 from dualmoco.training.log import read_log
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 
 Curve = list[tuple[float, float]]  # minutes, accuracy
 EVALUATIONS = 10
 PEER = "sentence-transformers"
-PEER_PIECE = 256
+PEER_MICRO_BATCH = 256
 WARM_UP = 0.1  # share of the minutes in which the peer's rate rises: its batches are too few to count them
 
 
@@ -72,7 +73,9 @@ def main() -> None:
         for name, run in systems.items():
             with peak_memory() as peak:
                 curves[name] = run()
-            zh_en, en_zh = tatoeba_accuracy(Path(folder) / name / "model", Path(parsed.data))
+            encoder = open_model(str(Path(folder) / name / "model"))
+            scores = evaluate(encoder, "tatoeba", data=parsed.data).scores
+            zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
             rows.append({"system": name, "held-out": 100 * curves[name][-1][1], "Tatoeba zh-en": zh_en,
                          "en-zh": en_zh, "peak MiB": peak.extra_mib})  # fmt: skip
     goal = curves[PEER][-1][1]
@@ -106,15 +109,15 @@ def as_yaml(config: TrainConfig) -> str:
 def by_peer(config: TrainConfig, start: Path, out: Path, rate: float | None) -> Curve:
     """Trains by sentence-transformers' cached loss, plain for static encoders, with batches of our queue's size."""
     torch.manual_seed(config.seed)
-    src, tgt = load_encoders(start).values()
-    split = load_pairs(config.data, seed=config.seed)
+    src, tgt = open_routes(start).values()
+    split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     batch_size = config.contrast.queue_size
     order = order_pairs(split.train, batch_size, seed=config.seed, bucket=1)
     loader = PairLoader(split.train, order, src.tokenize, tgt.tokenize, Share())
     if Kind.static in (config.src.kind, config.tgt.kind):
         loss = ranking_loss(routed(src, tgt), config.contrast.temperature)
     else:
-        loss = cached_loss(routed(src, tgt), config.contrast.temperature, PEER_PIECE)
+        loss = cached_loss(routed(src, tgt), config.contrast.temperature, PEER_MICRO_BATCH)
     peak_rate = rate or config.optimizer.lr * math.sqrt(batch_size / config.optimizer.batch_size)
     optimizer = torch.optim.AdamW(loss.parameters(), peak_rate, weight_decay=config.optimizer.weight_decay, fused=True)
     heldout = Heldout(split.heldout, src, tgt)

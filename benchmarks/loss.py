@@ -1,8 +1,7 @@
 """The loss alone: ours in blocks beside plain cross-entropy over materialised logits.
 
-    python -m benchmarks.loss
-
-Prints time, memory beyond the inputs, and how far value and gradient differ.
+python -m benchmarks.loss               # time, memory beyond the inputs, how far value and gradient differ
+python -m benchmarks.loss --launches    # how often a GPU would be given work, and the host would wait for it
 """
 
 from __future__ import annotations
@@ -14,23 +13,39 @@ import time
 
 import torch
 from torch import Tensor
+from torch.autograd.profiler_util import FunctionEvent
 from torch.nn.functional import cross_entropy, normalize
 
 from benchmarks.measure import in_new_process, peak_memory, print_machine, print_table
-from dualmoco.training.contrast import info_nce
+from dualmoco.training.contrast import BLOCK_ROWS, info_nce
+from dualmoco.training.objectives import MEMORY_SHARE, SCORE_BYTES
 
-QUERIES, WIDTH, TEMPERATURE = 256, 768, 0.04
+QUERIES, DIMENSION, TEMPERATURE = 256, 768, 0.04
 SIZES = (409_600, 1_000_000)
 ROUNDS = 5
+LAUNCH_QUERIES, LAUNCH_DIMENSION, FREE_BYTES = 1024, 8, 16 << 30  # of the count: paper.yaml's batch, a GPU of 16 GiB
+WAITS = ("aten::nonzero", "aten::_local_scalar_dense", "aten::_unique2")  # their results are needed by the host
+ON_HOST = (  # views, memory and bookkeeping: no kernel
+    "aten::as_strided", "aten::as_strided_", "aten::view", "aten::reshape", "aten::_reshape_alias", "aten::slice",
+    "aten::select", "aten::narrow", "aten::expand", "aten::t", "aten::transpose", "aten::permute", "aten::unsqueeze",
+    "aten::squeeze", "aten::flatten", "aten::detach", "detach_", "aten::empty", "aten::empty_like",
+    "aten::empty_strided", "aten::resize_", "aten::to", "aten::lift_fresh", "aten::promote_types", "aten::tensor_split",
+    "aten::resolve_conj", "aten::resolve_neg", "aten::result_type", "aten::expand_as", "aten::view_as", "aten::numpy_T",
+    "aten::new_empty", "aten::detach_",
+)  # fmt: skip
 
 
 def main() -> None:
     """Measures both losses in turn, each in its own process."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["ours", "plain", "difference"], help="one measurement, as JSON")
+    parser.add_argument("--launches", action="store_true", help="count launches and waits instead")
     parser.add_argument("--queue", type=int, default=SIZES[0], help="rows of the queue")
     parsed = parser.parse_args()
-    if parsed.only == "difference":
+    if parsed.launches:
+        chosen = int(MEMORY_SHARE * FREE_BYTES) // (SCORE_BYTES * LAUNCH_QUERIES)
+        print_table([count_launches(parsed.queue, rows) for rows in (BLOCK_ROWS, chosen)])
+    elif parsed.only == "difference":
         print(json.dumps(difference(parsed.queue)))
     elif parsed.only:
         print(json.dumps(measure(parsed.only, parsed.queue)))
@@ -83,15 +98,41 @@ def difference(size: int) -> dict[str, float]:
     }
 
 
-def make_inputs(size: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+def count_launches(size: int, block_rows: int) -> dict[str, int]:
+    """Kernels of one value, and results among them that the host waits for, counted by the profiler on a CPU."""
+    query, key, queue, query_ids, queue_ids = make_inputs(size, LAUNCH_QUERIES, LAUNCH_DIMENSION)
+    queue_ids[:: size // 8] = query_ids[0]  # a text of the batch in some places
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        info_nce(query, key, queue, torch.tensor(TEMPERATURE), query_ids, queue_ids, block_rows=block_rows)
+    names = [event.name for event in profile.events() if _is_kernel(event)]
+    blocks = -(-size // block_rows)
+    return {"block rows": block_rows, "blocks": blocks, "kernels": len(names), "waits": _waits(names)}
+
+
+def _is_kernel(event: FunctionEvent) -> bool:
+    """Whether an operator does work itself, not by other operators."""
+    return event.name.startswith("aten::") and event.name not in ON_HOST and not any(map(_works, event.cpu_children))
+
+
+def _works(event: FunctionEvent) -> bool:
+    return event.name not in ON_HOST or any(map(_works, event.cpu_children))
+
+
+def _waits(names: list[str]) -> int:
+    return sum(names.count(name) for name in WAITS)
+
+
+def make_inputs(
+    size: int, queries: int = QUERIES, dimension: int = DIMENSION
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Random queries, keys near enough to them for a loss well above 0, a queue filled in place, and ids."""
     torch.manual_seed(0)
-    query = normalize(torch.randn(QUERIES, WIDTH), dim=1)
-    key = normalize(query + 0.2 * torch.randn(QUERIES, WIDTH), dim=1)
-    queue = torch.empty(size, WIDTH).normal_()
+    query = normalize(torch.randn(queries, dimension), dim=1)
+    key = normalize(query + 0.2 * torch.randn(queries, dimension), dim=1)
+    queue = torch.empty(size, dimension).normal_()
     for rows in queue.split(4096):
         rows /= rows.norm(dim=1, keepdim=True)
-    return query, key, queue, torch.randint(1 << 60, (QUERIES, 2)), torch.randint(1 << 60, (size, 2))
+    return query, key, queue, torch.randint(1 << 60, (queries, 2)), torch.randint(1 << 60, (size, 2))
 
 
 def value_and_gradient(

@@ -24,10 +24,11 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.pairs import load_pairs
 from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.local import LocalEngine
-from dualmoco.mining.margins import Margin, best_threshold, margin_scores, select_pairs
+from dualmoco.embeddings.engines.engine import LocalEngine
+from dualmoco.mining.margins import Margin, margin_scores, select_pairs
 from dualmoco.mining.scanning import probe_stores
-from dualmoco.models.backend import open_backend
+from dualmoco.mining.thresholds import best_threshold
+from dualmoco.models.opening import open_model
 from dualmoco.search.neighbors import Neighbors, nearest, nearest_both_ways
 from dualmoco.training.config import load_config
 
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--model", default="runs/static-cpu", help="a run folder with the languages en and zh")
     parser.add_argument("--peer", help="another model, for planted")
     parser.add_argument("--rows", type=int, default=100_000, help="of each side, for exact")
-    parser.add_argument("--width", type=int, default=384, help="for exact")
+    parser.add_argument("--dimension", type=int, default=384, help="for exact")
     parser.add_argument("--lines", type=int, default=1_000_000, help="of each side, for approximate")
     parser.add_argument("--probes", type=int, default=14, help="for approximate")
     parser.add_argument("--no-peer", action="store_true", help="leave the peer of approximate out")
@@ -58,8 +59,8 @@ def main() -> None:
 def measure_exact(parsed: argparse.Namespace) -> None:
     """Both directions and margins of random vectors, beside two flat searches scored as in peers' examples."""
     generator = np.random.default_rng(0)
-    src, tgt = (_units(parsed.rows, parsed.width, generator) for _ in range(2))
-    peak = _sgemm_peak(parsed.width)
+    src, tgt = (_units(parsed.rows, parsed.dimension, generator) for _ in range(2))
+    peak = _sgemm_peak(parsed.dimension)
     found: dict[str, Any] = {}
 
     def ours() -> None:
@@ -74,14 +75,14 @@ def measure_exact(parsed: argparse.Namespace) -> None:
     print_table(rows)
     best = [min(row["seconds"] for row in rows[place::2]) for place in (0, 1)]
     same = set(_pairs(found["ours"])) & set(_pairs(found["peer"]))
-    flops = 2 * parsed.rows**2 * parsed.width / best[0]
+    flops = 2 * parsed.rows**2 * parsed.dimension / best[0]
     share = 100 * len(same) / len(found["peer"])
     print(f"{best[1] / best[0]:.2f} times as fast; {share:.3f} % of the peer's pairs")
     print(f"{flops / 1e9:.0f} of {peak / 1e9:.0f} GFLOP/s of sgemm, {100 * flops / peak:.0f} %")
 
 
 def measure_approximate(parsed: argparse.Namespace) -> None:
-    """Cells over real sentences of both languages, beside FAISS inverted lists and exact search of a sample."""
+    """Inverted lists over real sentences of both languages, beside those of FAISS and exact search of a sample."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         src, tgt = (_encoded(parsed, lang, folder) for lang in ("en", "zh"))
@@ -139,8 +140,8 @@ def _of(near: Neighbors, rows: np.ndarray) -> Neighbors:
 
 def _inverted_lists(queries: ShardedVectors, keys: ShardedVectors, probes: int) -> Neighbors:
     """As many a user of FAISS would: about 4 lists for each square root of the rows, trained on 40 rows each."""
-    width, lists = keys.width, 1 << round(np.log2(4 * len(keys) ** 0.5))
-    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(width), width, lists, faiss.METRIC_INNER_PRODUCT)
+    dimension, lists = keys.dimension, 1 << round(np.log2(4 * len(keys) ** 0.5))
+    index = faiss.IndexIVFFlat(faiss.IndexFlatIP(dimension), dimension, lists, faiss.METRIC_INNER_PRODUCT)
     index.cp.niter, index.nprobe = 10, probes
     index.train(keys[np.sort(np.random.default_rng(0).choice(len(keys), 40 * lists, replace=False))])
     index.add(keys[:])
@@ -155,8 +156,8 @@ def measure_planted(parsed: argparse.Namespace) -> None:
     tgt = [pair[1] for pair in [*pairs[: parsed.planted], *pairs[parsed.planted + parsed.others :]]]
     rows = []
     for model in [parsed.model, *([parsed.peer] if parsed.peer else [])]:
-        start = time.perf_counter()
-        vectors = open_backend(model, "en").encode(src), open_backend(model, "zh").encode(tgt)
+        opened, start = open_model(model), time.perf_counter()
+        vectors = opened.encode(src, lang="en"), opened.encode(tgt, lang="zh")
         encoded = time.perf_counter() - start
         with peak_memory() as peak:
             found = select_pairs(*nearest_both_ways(*vectors, K))
@@ -182,7 +183,7 @@ def measure_planted(parsed: argparse.Namespace) -> None:
 def _sampled_pairs(parsed: argparse.Namespace, count: int) -> list[tuple[str, str]]:
     """True pairs first, held out of the model's training if it held out enough, then others; no sentence twice."""
     config = load_config(Path(parsed.model) / "config.yaml", [f"data.root={parsed.data}"])
-    split = load_pairs(config.data, seed=config.seed)
+    split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     held_out = len(split.heldout) >= parsed.planted
     print(f"true pairs {'held out of' if held_out else 'seen in'} training; the other sentences were seen in training")
     rows = np.random.default_rng(5).permutation(len(split.train))[: 2 * count]
@@ -212,21 +213,21 @@ def _encoded(parsed: argparse.Namespace, lang: str, folder: Path) -> ShardedVect
     distinct = dict.fromkeys(cells[column] for cells in lines if len(cells) > 1 and cells[column].strip())
     order = np.random.default_rng(3).permutation(len(distinct))[: parsed.lines]
     texts = list(distinct)
-    backend = open_backend(parsed.model, lang)
     path = folder / f"{lang}.npy"
-    np.save(path, backend.encode([texts[row] for row in order.tolist()]))
-    return ShardedVectors([path], backend.width)
+    vectors = open_model(parsed.model).encode([texts[row] for row in order.tolist()], lang=lang)
+    np.save(path, vectors)
+    return ShardedVectors([path], vectors.shape[1])
 
 
-def _sgemm_peak(width: int) -> float:
+def _sgemm_peak(dimension: int) -> float:
     """FLOP/s of a large matrix product, best of five."""
-    a, b = torch.randn(4096, width), torch.randn(width, 4096)
+    a, b = torch.randn(4096, dimension), torch.randn(dimension, 4096)
     seconds = []
     for _ in range(5):
         start = time.perf_counter()
         torch.mm(a, b)
         seconds.append(time.perf_counter() - start)
-    return 2 * 4096 * 4096 * width / min(seconds)
+    return 2 * 4096 * 4096 * dimension / min(seconds)
 
 
 def _flat(queries: Vectors, keys: Vectors) -> Neighbors:
@@ -240,8 +241,8 @@ def _pairs(found: Any) -> Iterator[tuple[int, int]]:
     return zip(found.src.tolist(), found.tgt.tolist(), strict=True)
 
 
-def _units(count: int, width: int, generator: np.random.Generator) -> Vectors:
-    return unit_vectors(generator.standard_normal((count, width), dtype=np.float32))
+def _units(count: int, dimension: int, generator: np.random.Generator) -> Vectors:
+    return unit_vectors(generator.standard_normal((count, dimension), dtype=np.float32))
 
 
 if __name__ == "__main__":

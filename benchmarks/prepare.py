@@ -3,7 +3,7 @@
     python -m benchmarks.prepare                 # 1 and 16 million pairs: a quarter of an hour, 3 GB of disk
     python -m benchmarks.prepare --pairs 1000000
 
-The file is generated: distinct pairs of sentences of our grammar, one in ten repeated with other marks. Ours is
+The file is generated: distinct pairs of sentences of our grammar, one in ten repeated with other punctuation. Ours is
 measured with the plain loop's steps alone and with all default steps, 20,000 test sentences excluded, equal or similar.
 Ours also writes Parquet; the plain loop writes nothing. Prints pairs per second, the ratio, and peak memory of all
 processes.
@@ -84,7 +84,7 @@ def write(path: Path, pairs: int) -> None:
 
 
 def generate(pairs: int) -> Iterator[tuple[str, str]]:
-    """Distinct pairs, but every tenth repeats an earlier one with other marks."""
+    """Distinct pairs, but every tenth repeats an earlier one with other punctuation."""
     base = generate_pairs(BASE, seed=0)
     for number in range(pairs):
         is_repeat = number % REPEAT_EVERY == REPEAT_EVERY - 1

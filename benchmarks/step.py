@@ -4,7 +4,7 @@
 
 Prints pairs per second, our ratio to each peer and memory beyond the encoders. The peer with in-batch negatives sees
 one batch of them; the cached peer gets as many as our queue holds, by one huge batch. Ours and the cached peer encode
-with gradients in pieces of any size, with the same result: both are measured with pieces of a whole batch and of 32,
+with gradients in micro-batches of any size, with the same result: both are measured with a whole batch and with 32,
 the cached peer's default.
 """
 
@@ -35,7 +35,7 @@ ROUNDS = 2
 STEPS = 8  # of one round; the cached peer's one step is worth QUEUE / BATCH of the others'
 WARM_UP = 512  # pairs of the cached peer's first step, which is not timed
 PLAIN_PEER, CACHED_PEER = "sentence-transformers in-batch", "sentence-transformers cached"
-VARIANTS = {  # system and pieces
+VARIANTS = {  # system and size of its micro-batches
     "bert": [("dual-moco", 256), ("dual-moco", 32), (PLAIN_PEER, 256), (CACHED_PEER, 256), (CACHED_PEER, 32)],
     "static": [("dual-moco", 256), (PLAIN_PEER, 256)],  # the cached loss refuses static encoders
 }
@@ -46,10 +46,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(SYSTEMS), help="one measurement, as JSON")
     parser.add_argument("--kind", choices=list(VARIANTS), default="bert", help="encoders of that measurement")
-    parser.add_argument("--piece", type=int, default=BATCH, help="pairs of that measurement encoded at a time")
+    parser.add_argument("--micro-batch", type=int, default=BATCH, help="pairs of that measurement encoded at a time")
     parsed = parser.parse_args()
     if parsed.only:
-        print(json.dumps(measure(parsed.only, Kind(parsed.kind), parsed.piece)))
+        print(json.dumps(measure(parsed.only, Kind(parsed.kind), parsed.micro_batch)))
         return
     print_machine()
     for kind in VARIANTS:
@@ -62,29 +62,29 @@ def compare(kind: str) -> None:
     variants = VARIANTS[kind]
     runs: dict[tuple[str, int], list[dict[str, float]]] = {variant: [] for variant in variants}
     for _ in range(ROUNDS):
-        for name, piece in variants:
-            result = in_new_process("benchmarks.step", "--only", name, "--kind", kind, "--piece", str(piece))
-            runs[name, piece].append(result)
+        for name, size in variants:
+            result = in_new_process("benchmarks.step", "--only", name, "--kind", kind, "--micro-batch", str(size))
+            runs[name, size].append(result)
     speed, memory = (
-        {variant: statistics.median(run[figure] for run in done) for variant, done in runs.items()}
-        for figure in ("pairs/s", "mib")
+        {variant: statistics.median(run[metric] for run in done) for variant, done in runs.items()}
+        for metric in ("pairs/s", "mib")
     )
     print_table(
         [
             {
                 "system": name,
-                "piece": piece,
-                "pairs/s": speed[name, piece],
-                "our speed / its": speed["dual-moco", piece] / speed[name, piece],
-                "peak MiB": memory[name, piece],
-                "our memory / its": memory["dual-moco", piece] / memory[name, piece],
+                "micro-batch": size,
+                "pairs/s": speed[name, size],
+                "our speed / its": speed["dual-moco", size] / speed[name, size],
+                "peak MiB": memory[name, size],
+                "our memory / its": memory["dual-moco", size] / memory[name, size],
             }
-            for name, piece in variants
+            for name, size in variants
         ]
     )
 
 
-def measure(name: str, kind: Kind, piece: int) -> dict[str, float]:
+def measure(name: str, kind: Kind, size: int) -> dict[str, float]:
     """Pairs per second and peak memory beyond the encoders of one variant."""
     torch.manual_seed(0)
     pairs = Pairs.from_texts(generate_pairs(PAIRS))
@@ -92,17 +92,17 @@ def measure(name: str, kind: Kind, piece: int) -> dict[str, float]:
     shape = EncoderConfig(kind=kind, width=256, layers=4, heads=4, vocab_size=4000)
     src, tgt = build_encoder(shape, src_texts), build_encoder(shape, tgt_texts)
 
-    def load(batch_size: int, count: int, pieces: int) -> list[list[PairBatch]]:
+    def load(batch_size: int, count: int, micro_batches: int) -> list[list[PairBatch]]:
         order = order_pairs(pairs, batch_size, seed=0, bucket=1)
-        loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, Share(pieces=pieces))
+        loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, Share(micro_batches=micro_batches))
         return [loader.step(index) for index in range(count)]
 
     if name == CACHED_PEER:
         first, *rest = load(WARM_UP, 1, 1) + load(QUEUE, 1, 1)
     else:
-        first, *rest = load(BATCH, 1 + STEPS, BATCH // piece)
+        first, *rest = load(BATCH, 1 + STEPS, BATCH // size)
     with peak_memory() as peak:
-        step = SYSTEMS[name](src, tgt, piece)
+        step = SYSTEMS[name](src, tgt, size)
         step(first)
         began = time.perf_counter()
         for batch in rest:
@@ -114,11 +114,11 @@ def measure(name: str, kind: Kind, piece: int) -> dict[str, float]:
 Step = Callable[[list[PairBatch]], None]
 
 
-def ours(src: Encoder, tgt: Encoder, piece: int) -> Step:
-    """Dual momentum contrast with a full queue; the batch comes in its pieces."""
+def ours(src: Encoder, tgt: Encoder, size: int) -> Step:
+    """Dual momentum contrast with a full queue; the batch comes in its micro-batches."""
     objective = DualMoco(src, tgt, ContrastConfig(queue_size=QUEUE, temperature=TEMPERATURE, batch_keys=True)).train()
     for queue in (objective.contrast.src_queue, objective.contrast.tgt_queue):
-        vectors = torch.nn.functional.normalize(torch.randn(QUEUE, src.width), dim=1)
+        vectors = torch.nn.functional.normalize(torch.randn(QUEUE, src.dimension), dim=1)
         queue.enqueue(vectors, torch.randint(1 << 60, (QUEUE, 2)))
     optimizer = _adamw(objective)
 
@@ -134,14 +134,14 @@ def ours(src: Encoder, tgt: Encoder, piece: int) -> Step:
     return step
 
 
-def in_batch(src: Encoder, tgt: Encoder, piece: int) -> Step:
+def in_batch(src: Encoder, tgt: Encoder, size: int) -> Step:
     """The peer with the batch's negatives, which cannot be cut."""
     return _peer(ranking_loss(routed(src, tgt), TEMPERATURE))
 
 
-def cached(src: Encoder, tgt: Encoder, piece: int) -> Step:
+def cached(src: Encoder, tgt: Encoder, size: int) -> Step:
     """The peer with as many negatives as our queue."""
-    return _peer(cached_loss(routed(src, tgt), TEMPERATURE, piece))
+    return _peer(cached_loss(routed(src, tgt), TEMPERATURE, size))
 
 
 def _peer(loss: torch.nn.Module) -> Step:

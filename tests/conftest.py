@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.base.modules import Transformer
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.training.config import load_config
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 
 PAIRS = 600
 
@@ -56,4 +63,29 @@ def data_folder() -> Path:
     folder = Path(os.environ.get("DUALMOCO_DATA", ""))
     if not os.environ.get("DUALMOCO_DATA") or not (folder / "eval").is_dir():
         pytest.skip("needs the real corpora: set DUALMOCO_DATA to their folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A random BERT of dimension 16 and its English tokenizer, as transformers saves them; not to be changed."""
+    folder = tmp_path_factory.mktemp("plain") / "bert"
+    tokenizer = train_tokenizer([src for src, _ in generate_pairs(300, seed=1)], 300, 16, special_tokens=True)
+    torch.manual_seed(5)
+    shape = BertConfig(
+        vocab_size=tokenizer.get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64,
+    )  # fmt: skip
+    BertModel(shape).save_pretrained(folder)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, pad_token="[PAD]").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same BERT as sentence-transformers saves it, with CLS pooling and no normalisation; not to be changed."""
+    folder = tmp_path_factory.mktemp("sentence") / "model"
+    first: Any = Transformer(str(plain))
+    model = SentenceTransformer(modules=[first, Pooling(16, pooling_mode="cls")], device="cpu")
+    model.save(str(folder), create_model_card=False)
     return folder

@@ -1,4 +1,4 @@
-"""Back-ends against one sentence at a time, token vectors added by hand, and a product of bytes worked in a loop."""
+"""Back-ends against one sentence at a time, and token vectors added by hand."""
 
 from __future__ import annotations
 
@@ -10,34 +10,26 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as some
 from sentence_transformers import SentenceTransformer
-from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backend import open_backend, open_network_backend
-from dualmoco.models.backends import static, tokens, wordcache
+from dualmoco.models.backends import pytorch, static, tokens
 from dualmoco.models.backends.agreement import LOWEST_COSINE, SENTENCES, check_agreement
-from dualmoco.models.backends.pytorch import TorchBackend
-from dualmoco.models.backends.quantization import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
+from dualmoco.models.backends.pytorch import TorchBackend, token_source
 from dualmoco.models.backends.static import StaticBackend
-from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length, token_source
-from dualmoco.models.backends.wordcache import WordCache, splits_at_spaces
+from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length
 from dualmoco.models.building import build_encoders
 from dualmoco.models.encoder import Encoder
-from dualmoco.models.opening import open_encoder
+from dualmoco.models.network import open_routes, save_encoders
+from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import load_encoders, save_encoders
-from dualmoco.models.tokenizer import train_tokenizer
+from dualmoco.models.running import run_network
 
 PAIRS = generate_pairs(200, seed=3)
 EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))
 TEXTS = [*EN[:30], "", "a", EN[2], " ".join(EN[:20]), *EN[5:9], "zzz ### 我们"]
-TOKENIZER = train_tokenizer([*EN, "Thé ﬁ a 3, b."], 300, 16, special_tokens=False)
-TOKENIZER.enable_truncation(12)
 BERT = EncoderConfig(
     lang="en", kind=Kind.bert, width=32, layers=2, heads=2, vocab_size=300, max_tokens=40, projection=24
 )
@@ -93,7 +85,7 @@ def test_batches_hold_every_sentence_once_and_keep_the_budget(budget: int) -> No
 @pytest.mark.parametrize("left", [False, True])
 def test_padding_is_on_the_side_that_the_model_wants(transformers: Path, left: bool) -> None:
     """Ids of a shorter sentence stand at one end, its mask with them."""
-    source = token_source(load_encoders(transformers)["en"])
+    source = token_source(open_routes(transformers)["en"])
     assert source is not None
     sided = TokenSource(source.tokenizer, source.inputs, tokens.Padding(7, left=left))
     arrays = next(sided.batches([EN[0], "a"], 1000))
@@ -111,10 +103,9 @@ def test_torch_gives_each_sentence_its_own_vector(
 ) -> None:
     """Windows, batches, repeated and overlong sentences change nothing."""
     monkeypatch.setattr(tokens, "WINDOW", 11)
-    backend = open_backend(str(transformers), lang)
-    found = backend.encode(TEXTS)
-    assert (backend.name, backend.width, str(found.dtype)) == ("torch", 24, "float32")
-    assert backend.sha256 == open_encoder(str(transformers)).identity.sha256
+    model = open_model(str(transformers))
+    found, backend = model.encode(TEXTS, lang=lang), model.backend(lang)
+    assert (backend.name, backend.dimension, str(found.dtype)) == ("torch", 24, "float32")
     expected = one_at_a_time(transformers, TEXTS, lang)
     np.testing.assert_allclose(found, expected, atol=2e-6)
     assert lowest_cosine(expected, np.roll(expected, 1, axis=0)) < 0.99
@@ -128,29 +119,33 @@ def test_threads_change_nothing(transformers: Path, name: str, monkeypatch: pyte
     monkeypatch.setattr(tokens, "WINDOW", 50)
     before, texts = torch.get_num_threads(), EN * 3
     try:
-        one, three = (open_backend(str(transformers), "en", name, threads=count).encode(texts) for count in (1, 3))
+        one, three = (
+            open_model(str(transformers), name, threads=count).backend("en").encode(texts) for count in (1, 3)
+        )
         assert torch.get_num_threads() == 3
     finally:
         torch.set_num_threads(before)
     np.testing.assert_array_equal(one, three)
 
 
-def test_a_network_with_an_input_of_its_own_still_runs(transformers: Path) -> None:
+def test_a_network_with_an_input_of_its_own_still_runs(transformers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without tokens to batch, the network's own path gives the same vectors, prompt included."""
-    encoder = load_encoders(transformers)["en"]
-    own = TorchBackend(encoder, None, "", "we ").encode(TEXTS)
-    np.testing.assert_allclose(own, TorchBackend(encoder, token_source(encoder, "we "), "").encode(TEXTS), atol=2e-6)
-    assert not np.allclose(own, TorchBackend(encoder, None, "").encode(TEXTS), atol=1e-3)
+    encoder = open_routes(transformers)["en"]
+    usual = TorchBackend(encoder, "we ").encode(TEXTS)
+    monkeypatch.setattr(pytorch, "token_source", lambda encoder, prompt: None)
+    own = TorchBackend(encoder, "we ").encode(TEXTS)
+    np.testing.assert_allclose(own, usual, atol=2e-6)
+    assert not np.allclose(own, TorchBackend(encoder).encode(TEXTS), atol=1e-3)
 
 
 def test_static_is_a_sum_of_token_vectors(statics: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A loop over tokens and sentence-transformers give the same, a sentence without tokens is zeros."""
     monkeypatch.setattr(static, "WINDOW", 7)
-    backend = open_backend(str(statics), "en")
-    assert isinstance(backend, StaticBackend) and backend.name == "static" and backend.width == 12
+    backend = open_model(str(statics)).backend("en")
+    assert isinstance(backend, StaticBackend) and backend.name == "static" and backend.dimension == 12
     found = backend.encode(TEXTS)
     np.testing.assert_allclose(found, one_at_a_time(statics, TEXTS, "en"), atol=1e-6)
-    layers: Any = load_encoders(statics)["en"].layers
+    layers: Any = open_routes(statics)["en"].layers
     first, projection = layers[0], layers[2]
     table, matrix = (weight.detach().double().numpy() for weight in (first.embedding.weight, projection.linear.weight))
     for text, vector in zip(TEXTS, found, strict=True):
@@ -163,114 +158,27 @@ def test_static_is_a_sum_of_token_vectors(statics: Path, monkeypatch: pytest.Mon
     assert not found[TEXTS.index("")].any()
 
 
-@settings(max_examples=60, deadline=None)
-@given(
-    texts=some.lists(
-        some.text(alphabet=" abTh3,.[UNK]ñéÅ\u0308\u0301\u00a8\u00a0\u3000ﬁ我가İΣ\t", max_size=90), min_size=1
-    )
-)
-def test_tokens_by_words_are_the_tokenizer_s(texts: list[str]) -> None:
-    """Spaces, marks that combine, special tokens in the text and cut sentences change nothing."""
-    cache = WordCache(TOKENIZER)
-    assert cache.by_words
-    assert cache.tokens([*texts, *["a b"] * 400]) == [
-        one.ids for one in TOKENIZER.encode_batch([*texts, *["a b"] * 400], add_special_tokens=False)
-    ]
-    assert set(cache.known) >= {word for text in texts for word in text.split(" ")}
-
-
-def test_words_are_forgotten_and_unspaced_text_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cache has a limit, and text of words never seen before goes past it."""
-    monkeypatch.setattr(wordcache, "MOST_WORDS", 3)
-    cache = WordCache(TOKENIZER)
-    cache.tokens(["one two three four"] * 20)
-    assert len(cache.known) == 4
-    cache.tokens(["five"] * 20)
-    assert set(cache.known) == {"five"}
-    assert cache.tokens(["我们走", "你好吗"]) == [one.ids for one in TOKENIZER.encode_batch(["我们走", "你好吗"])]
-    assert set(cache.known) == {"five"}
-
-
-def test_a_tokenizer_that_sees_spaces_is_asked_as_usual() -> None:
-    """Marks for spaces, replacements and tokens with spaces inside forbid looking words up."""
-    assert splits_at_spaces(TOKENIZER)
-    for change in (
-        {"pre_tokenizer": pre_tokenizers.Metaspace()},
-        {"pre_tokenizer": pre_tokenizers.ByteLevel()},
-        {"pre_tokenizer": pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.Whitespace()])},
-        {"normalizer": normalizers.Replace(" ", "_")},
-    ):
-        other: Any = Tokenizer.from_str(TOKENIZER.to_str())
-        for name, part in change.items():
-            setattr(other, name, part)
-        assert not splits_at_spaces(other)
-    spaced = Tokenizer.from_str(TOKENIZER.to_str())
-    spaced.add_tokens(["New York"])
-    assert not splits_at_spaces(spaced)
-
-
 def test_a_projection_with_a_bias_moves_empty_sentences_too(statics: Path) -> None:
     """A sentence without tokens has the bias for its vector, as in the network."""
-    encoder = load_encoders(statics)["en"]
+    encoder = open_routes(statics)["en"]
     linear: Any = encoder.layers[2]
     linear.linear.bias = torch.nn.Parameter(torch.randn(12, generator=torch.Generator().manual_seed(0)))
-    backend = open_network_backend(encoder, "static", "")
+    backend = run_network(encoder, "static")
     bias = linear.linear.bias.detach().numpy()
     np.testing.assert_allclose(backend.encode([""])[0], bias / np.linalg.norm(bias), atol=1e-6)
 
 
 def test_onnx_agrees_with_torch(transformers: Path) -> None:
-    """In single precision vectors are equal; in bytes they are near, and do not depend on the other sentences."""
+    """In fp32 vectors are equal; in int8 they are near, and do not depend on the other sentences."""
     pytest.importorskip("onnxruntime")
-    expected = open_backend(str(transformers), "zh").encode(TEXTS)
-    exact, small = (open_backend(str(transformers), "zh", name, threads=1) for name in ("onnx", "onnx-int8"))
-    assert (exact.name, small.name, exact.width, small.width) == ("onnx", "onnx-int8", 24, 24)
-    assert exact.sha256 == small.sha256 == open_backend(str(transformers), "zh").sha256
+    expected = open_model(str(transformers)).backend("zh").encode(TEXTS)
+    exact, small = (open_model(str(transformers), name, threads=1).backend("zh") for name in ("onnx", "onnx-int8"))
+    assert (exact.name, small.name, exact.dimension, small.dimension) == ("onnx", "onnx-int8", 24, 24)
     np.testing.assert_allclose(exact.encode(TEXTS), expected, atol=1e-5)
     found = small.encode(TEXTS)
     assert 0.99 < lowest_cosine(found, expected) < 0.999999
     alone = np.concatenate([small.encode([text]) for text in TEXTS])
     np.testing.assert_allclose(found, alone, atol=1e-5)
-
-
-@pytest.mark.parametrize("one_sided", [False, True])
-def test_products_of_bytes_are_those_of_a_loop(one_sided: bool) -> None:
-    """A graph of one product gives what rounding rows and columns by hand gives."""
-    onnx = pytest.importorskip("onnx")
-    ort = pytest.importorskip("onnxruntime")
-    generator = np.random.default_rng(0)
-    small = np.array(
-        [1, 0.02, 1, 0.02, 1, 0.02], dtype=np.float32
-    )  # of each pair of channels, so that no sum saturates
-    matrix = generator.standard_normal((6, 4)).astype(np.float32) * small[:, None]
-    rows = generator.standard_normal((5, 6)).astype(np.float32) * small
-    rows[:2, 0] = 4, -4
-    rows = np.maximum(rows, np.float32(-0.1)) if one_sided else rows
-    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "one product",
-        [helper.make_tensor_value_info("x", float32, ["rows", 6])],
-        [helper.make_tensor_value_info("y", float32, ["rows", 4])], [onnx.numpy_helper.from_array(matrix, "w")],
-    )  # fmt: skip
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    quantized = quantize_graph(model.SerializeToString(), [{"x": rows}])
-    found = ort.InferenceSession(quantized, providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]
-
-    sizes = np.abs(rows).max(axis=0)
-    balance = sizes**SMOOTHING / np.abs(matrix).max(axis=1) ** (1 - SMOOTHING)
-    balance /= np.exp(np.mean(np.log(balance)))
-    assert balance.max() < LARGEST_BALANCE and (rows.min() > -ONE_SIDED * sizes.max()) == one_sided
-    lift = float(-rows.min()) if one_sided else 0.0
-    weights = matrix * balance[:, None]
-    for row, line in zip(rows, found, strict=True):
-        values = (row + lift) / balance
-        step = np.abs(values).max() / (255 if one_sided else 127)
-        for column in range(4):
-            size = np.abs(weights[:, column]).max() / WEIGHT_STEPS
-            total = sum(round(v / step) * round(w / size) for v, w in zip(values, weights[:, column], strict=True))
-            expected = total * step * size - lift * matrix[:, column].sum()
-            assert line[column] == pytest.approx(expected, abs=1e-3)
-    assert np.abs(found - rows @ matrix).max() > 1e-3
 
 
 def test_a_back_end_that_disagrees_is_refused() -> None:
@@ -294,47 +202,50 @@ def test_a_back_end_that_disagrees_is_refused() -> None:
 def test_what_cannot_be_run_is_refused(statics: Path, transformers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown back-end, one that does not fit, a language that is not there, a library that is not installed."""
     with pytest.raises(ConfigError, match="back-end 'fast'; expected one of auto, torch, static, onnx, onnx-int8"):
-        open_backend(str(statics), "en", "fast")
+        open_model(str(statics), "fast")
+    with pytest.raises(ConfigError, match="back-end 'words'; expected one of auto, torch, static, onnx, onnx-int8"):
+        run_network(open_routes(statics)["en"], "words")
     with pytest.raises(ModelError, match="back-end static: the model is no table"):
-        open_backend(str(transformers), "en", "static")
+        open_model(str(transformers), "static").backend("en")
     with pytest.raises(ModelError, match="back-end onnx: the model is no transformer"):
-        open_backend(str(statics), "en", "onnx")
+        open_model(str(statics), "onnx").backend("en")
     with pytest.raises(ModelError, match="has no language 'de'; expected one of en, zh"):
-        open_backend(str(statics), "de")
+        open_model(str(statics)).backend("de")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ModelError, match=r"onnx and onnxruntime not installed; .*pip install 'dualmoco\[onnx\]'"):
-        open_backend(str(transformers), "en", "onnx")
+        open_model(str(transformers), "onnx").backend("en")
 
 
 def test_static_models_run_in_torch_if_asked(statics: Path) -> None:
     """The same vectors, by another name."""
-    backend = open_backend(str(statics), "zh", "torch")
+    backend = open_model(str(statics), "torch").backend("zh")
     assert backend.name == "torch"
-    np.testing.assert_allclose(backend.encode(ZH), open_backend(str(statics), "zh").encode(ZH), atol=1e-6)
+    np.testing.assert_allclose(backend.encode(ZH), open_model(str(statics)).backend("zh").encode(ZH), atol=1e-6)
 
 
 def test_vectors_made_elsewhere_have_one_back_end(tmp_path: Path) -> None:
     """It is named after its kind, gives unit vectors, and opens again by its name."""
     (tmp_path / "en.txt").write_text("one\ntwo\n", encoding="utf-8")
     np.save(tmp_path / "en.npy", np.array([[3.0, 4.0], [0.0, 2.0]], dtype=np.float32))
-    backend = open_backend(f"embeddings:{tmp_path}", "en")
-    assert (backend.name, backend.width) == ("embeddings", 2)
-    assert backend.sha256 == open_encoder(f"embeddings:{tmp_path}").identity.sha256
-    again = open_backend(f"embeddings:{tmp_path}", "en", backend.name)
-    np.testing.assert_allclose(again.encode(["two", "one"]), np.array([[0, 1], [0.6, 0.8]]), atol=1e-7)
+    model = open_model(f"embeddings:{tmp_path}")
+    backend = model.backend("en")
+    assert (backend.name, backend.dimension) == ("embeddings", 2)
+    again = open_model(f"embeddings:{tmp_path}", backend.name)
+    assert again.identity == model.identity
+    np.testing.assert_allclose(again.encode(["two", "one"], lang="en"), np.array([[0, 1], [0.6, 0.8]]), atol=1e-7)
     with pytest.raises(ConfigError, match="back-end 'torch'; expected embeddings, the only one it has, or auto"):
-        open_backend(f"embeddings:{tmp_path}", "en", "torch")
+        open_model(f"embeddings:{tmp_path}", "torch")
 
 
 def test_no_sentences_give_no_vectors(statics: Path, transformers: Path) -> None:
     """An empty list has shape (0, D)."""
-    assert open_backend(str(statics), "en").encode([]).shape == (0, 12)
-    assert open_backend(str(transformers), "en").encode([]).shape == (0, 24)
+    assert open_model(str(statics)).backend("en").encode([]).shape == (0, 12)
+    assert open_model(str(transformers)).backend("en").encode([]).shape == (0, 24)
 
 
 def test_an_encoder_that_does_more_than_average_is_no_table(statics: Path) -> None:
     """A projection with an activation is left to torch."""
-    encoder: Encoder = load_encoders(statics)["en"]
+    encoder: Encoder = open_routes(statics)["en"]
     layer: Any = encoder.layers[2]
     layer.activation_function = torch.nn.Tanh()
-    assert open_network_backend(encoder, "auto", "").name == "torch"
+    assert run_network(encoder, "auto").name == "torch"

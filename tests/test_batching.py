@@ -16,7 +16,8 @@ from dualmoco.core.errors import DataError
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.block import sentence_ids
 from dualmoco.data.nli import NliExample
-from dualmoco.training.batching import BatchOrder, Features, NliLoader, PairLoader, Share, order_pairs, prefetch
+from dualmoco.models.encoder import Features
+from dualmoco.training.batching import BatchOrder, NliLoader, PairLoader, Share, order_pairs, prefetch
 
 PAIRS = [(f"{'long ' * (i % 5)}sentence {i}", f"{'长' * (i % 7)}句子{i}") for i in range(23)]
 
@@ -127,12 +128,12 @@ def test_fewer_rows_than_a_batch_are_refused() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(count=st.integers(0, 40), world=st.integers(1, 5), pieces=st.integers(1, 5))
-def test_shares_joined_by_rank_restore_the_batch(count: int, world: int, pieces: int) -> None:
-    """Ranks and pieces cut a batch into contiguous parts: nothing is lost, doubled or moved."""
+@given(count=st.integers(0, 40), world=st.integers(1, 5), micro_batches=st.integers(1, 5))
+def test_shares_joined_by_rank_restore_the_batch(count: int, world: int, micro_batches: int) -> None:
+    """Ranks and micro-batches cut a batch into contiguous parts: nothing is lost, doubled or moved."""
     rows = np.random.default_rng(count).permutation(count)
-    parts = [Share(rank, world, pieces).split(rows) for rank in range(world)]
-    assert [len(part) for part in parts] == [pieces] * world
+    parts = [Share(rank, world, micro_batches).split(rows) for rank in range(world)]
+    assert [len(part) for part in parts] == [micro_batches] * world
     assert np.concatenate([piece for part in parts for piece in part]).tolist() == rows.tolist()
     shares = [sum(map(len, part)) for part in parts]
     assert max(shares) - min(shares) <= 1
@@ -164,7 +165,7 @@ def test_nli_loader_gives_matching_labels() -> None:
     """Every piece holds premises, hypotheses and labels of the same examples."""
     examples = [NliExample(f"premise {i}", f"hypothesis {i}", i % 3) for i in range(17)]
     order = BatchOrder.unsorted(17, 5, seed=1)
-    loader = NliLoader(examples, order, tokenize, Share(pieces=2))
+    loader = NliLoader(examples, order, tokenize, Share(micro_batches=2))
     for step in range(5):
         batches = loader.step(step)
         assert [len(batch.labels) for batch in batches] == [3, 2]

@@ -55,7 +55,7 @@ def test_ids_do_not_depend_on_neighbours() -> None:
 
 
 def test_different_sentences_have_different_ids() -> None:
-    """One letter, digit or accent more is another sentence; so are other marks where there is nothing else."""
+    """One letter, digit or accent more is another sentence; so is other punctuation where there is nothing else."""
     different = ["hello", "hallo", "hellos", "hello 1", "hello 2", "héllo", "你好", "您好", "!", "!!", "?", ""]
     different += [f"sentence number {number}" for number in range(5000)]
     assert len(set(sentence_ids(different).tolist())) == len(different)

@@ -55,7 +55,7 @@ class Handler(BaseHTTPRequestHandler):
 def server() -> Iterator[Server]:
     server = Server(("127.0.0.1", 0), Handler)
     server.seen = []
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield server
     server.shutdown()
@@ -67,10 +67,10 @@ def address(server: Server, name: str = "file.bin") -> str:
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_an_interrupted_download_goes_on(server: Server, tmp_path: Path, ranges: bool) -> None:
+def test_an_interrupted_download_resumes(server: Server, tmp_path: Path, ranges: bool) -> None:
     path = tmp_path / "sub" / "file.bin"
     server.limit, server.ranges = 100_000, ranges
-    with pytest.raises(DataError, match=r"cannot be reached .*run again to go on"):
+    with pytest.raises(DataError, match=r"cannot be reached .*run again to resume"):
         download(address(server), path)
     assert not path.exists()
     server.limit = 10**9

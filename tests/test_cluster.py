@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psutil
@@ -18,22 +19,22 @@ import pytest
 import torch
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
+from dualmoco.core.progress import Progress
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
-from dualmoco.embeddings.encode import EncodeSettings, encode_file
+from dualmoco.embeddings.encode import Encoding, PortableEncoding, StoreForm, encode_file
 from dualmoco.embeddings.engines.cluster import RayEngine
-from dualmoco.embeddings.engines.engine import Block, Encoding, Engine, Scanning
-from dualmoco.embeddings.engines.local import LocalEngine
-from dualmoco.embeddings.engines.pool import FAILURES, IN_HAND, Pool
-from dualmoco.embeddings.engines.worker import EncodingSetup, Worker
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine, Work
+from dualmoco.embeddings.engines.pool import FAILURES, IN_HAND, Pool, Worker
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import Store
+from dualmoco.mining.blocks import Block, Scanning
 from dualmoco.mining.margins import Retrieval
-from dualmoco.mining.mine import MineSettings, Side, mine_files
-from dualmoco.models.backend import open_backend
+from dualmoco.mining.mine import MineSettings, mine_files
 from dualmoco.models.building import build_encoders
+from dualmoco.models.network import save_encoders
+from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
-from dualmoco.search.neighbors import Candidates, Tell
 
 ray: Any = pytest.importorskip("ray")
 pytest.importorskip("ray.cluster_utils")
@@ -74,7 +75,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, str]:
-    """Untrained models of two encoders, 16 wide."""
+    """Untrained models of two encoders, of dimension 16."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("models")
     some = {lang: texts[:500] for lang, texts in TEXTS.items()}
@@ -87,24 +88,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, str]:
 class Disturbed:
     """An engine to which something happens after the first result of one kind of work."""
 
-    def __init__(self, engine: Engine, at: str, disturb: Callable[[], object]) -> None:
+    def __init__(self, engine: Engine, at: type[Work], disturb: Callable[[], object]) -> None:
         self.engine, self.at, self.disturb = engine, at, disturb
 
-    def encode(
-        self, work: Encoding, shards: Iterable[tuple[int, list[str]]], tell: Tell
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Encodes."""
-        return self._disturbed("encode", self.engine.encode(work, shards, tell))
-
-    def scan(
-        self, work: Scanning, blocks: Sequence[Block], tell: Tell
-    ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
-        """Scans."""
-        return self._disturbed("scan", self.engine.scan(work, blocks, tell))
-
-    def _disturbed(self, kind: str, found: Iterator[Any]) -> Iterator[Any]:
+    def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
+        """Does pieces of work."""
+        found = self.engine.run(work, pieces, progress)
         yield next(found)
-        if kind == self.at:
+        if isinstance(work, self.at):
             self.disturb()
         yield from found
 
@@ -122,17 +113,17 @@ def kill_worker() -> None:
 def encoded(engine: Engine, path: Path, folder: Path, model: str) -> tuple[Store, list[int]]:
     """A store of many shards, and which of them were made now."""
     made: list[int] = []
-    settings = EncodeSettings(model, "en", precision=VectorPrecision.fp32, shard_rows=SHARD_ROWS)
-    return encode_file(path, folder, settings, engine, made.append), made
+    form = StoreForm(shard_rows=SHARD_ROWS)
+    return encode_file(TextFile(path, "en"), folder, open_model(model), form, engine, made.append), made
 
 
 def mined(
     engine: Engine, files: dict[str, Path], out: Path, model: str, *, approximate: bool = False
 ) -> tuple[bytes, bytes]:
     """The best target of every source, found in 16 blocks, and the file that says how."""
-    sides = [Side(path, lang) for lang, path in files.items()]
-    settings = MineSettings(model, retrieval=Retrieval.forward, memory=1, approximate=approximate, probes=3)
-    mine_files(sides[0], sides[1], settings, out, out.with_suffix(".work"), engine)
+    src, tgt = (TextFile(path, lang) for lang, path in files.items())
+    settings = MineSettings(retrieval=Retrieval.forward, memory=1, approximate=approximate, probes=3)
+    mine_files(src, tgt, open_model(model), settings, out, out.with_suffix(".work"), engine)
     return out.read_bytes(), out.with_name(f"{out.name}.json").read_bytes()
 
 
@@ -141,7 +132,7 @@ def test_encoding_survives_a_killed_worker(
 ) -> None:
     """All shards are made, each as the local engine makes it."""
     local, _ = encoded(LocalEngine(), files["en"], tmp_path / "local", models[Kind.static])
-    store, made = encoded(Disturbed(engine, "encode", kill_worker), files["en"], tmp_path / "ray", models[Kind.static])
+    store, made = encoded(Disturbed(engine, Encoding, kill_worker), files["en"], tmp_path / "ray", models[Kind.static])
     assert LOST in caplog.text
     assert sorted(made) == list(range(-(-store.count // SHARD_ROWS))) and len(made) > 3 * IN_HAND + 2
     assert store.shards == local.shards  # with checksums
@@ -152,7 +143,7 @@ def test_mining_survives_a_killed_worker(
 ) -> None:
     """The file of pairs is the local engine's, byte for byte."""
     expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.static])
-    assert mined(Disturbed(engine, "scan", kill_worker), files, tmp_path / "ray.tsv", models[Kind.static]) == expected
+    assert mined(Disturbed(engine, Scanning, kill_worker), files, tmp_path / "ray.tsv", models[Kind.static]) == expected
     assert expected[0].count(b"\n") > 3 * 1024 and LOST in caplog.text
 
 
@@ -166,14 +157,14 @@ def test_mining_survives_a_lost_node(
         cluster.remove_node(min(cluster.worker_nodes, key=lambda node: node.node_id))
 
     expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.bert])
-    assert mined(Disturbed(engine, "scan", remove_node), files, tmp_path / "ray.tsv", models[Kind.bert]) == expected
+    assert mined(Disturbed(engine, Scanning, remove_node), files, tmp_path / "ray.tsv", models[Kind.bert]) == expected
     assert expected[0].count(b"\n") > 3 * 1024 and LOST in caplog.text
 
 
 def test_approximate_mining_is_the_local_engines(
     engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path
 ) -> None:
-    """Workers read the cells from the work folder; the recall that is told is the same, and not all is found."""
+    """Workers read the lists from the work folder; the recall is the same, and not all is found."""
     pytest.importorskip("faiss")
     local = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.static], approximate=True)
     assert mined(engine, files, tmp_path / "ray.tsv", models[Kind.static], approximate=True) == local
@@ -182,12 +173,12 @@ def test_approximate_mining_is_the_local_engines(
 
 def encoding(model: str) -> Encoding:
     """What encodes English with a model."""
-    return Encoding(open_backend(model, "en", "torch"), model, "en", VectorPrecision.fp32)
+    return Encoding(open_model(model), "en", VectorPrecision.fp32)
 
 
 def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: dict[Kind, str]) -> None:
     """Never more sentences are out than workers can have in hand, and one shard that waits."""
-    taken = told = most = done = 0
+    taken = counted = most = done = 0
 
     def shards() -> Iterator[tuple[int, list[str]]]:
         nonlocal taken
@@ -195,29 +186,32 @@ def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: di
             taken += 1
             yield number, ENGLISH[number : number + 2]
 
-    def tell(count: int) -> None:
-        nonlocal told
-        told += count
+    def count(sentences: int) -> None:
+        nonlocal counted
+        counted += sentences
 
-    for _ in engine.encode(encoding(models[Kind.static]), shards(), tell):
+    for _ in engine.run(encoding(models[Kind.static]), shards(), count):
         most = max(most, taken - done)
         done += 1
-    assert (taken, done, told) == (60, 60, 120)
+    assert (taken, done, counted) == (60, 60, 120)
     assert most <= 3 * IN_HAND + 1
 
 
 def test_users_errors_come_through_as_they_are(engine: RayEngine, models: dict[Kind, str], tmp_path: Path) -> None:
     """A worker's error is the same one line, of the same kind."""
-    work = encoding(models[Kind.static])
-    gone = replace(work, model=str(tmp_path / "gone"))
-    with pytest.raises(ModelError) as model:
-        list(engine.encode(gone, [(0, ["A cat."])], print))
-    assert str(model.value).startswith(f"{tmp_path}/gone: not found on node ") and "\n" not in str(model.value)
+    static = Path(shutil.copytree(models[Kind.static], tmp_path / "model"))
+    work = encoding(str(static))
     with pytest.raises(ModelError) as language:
-        list(engine.encode(replace(work, lang="fr"), [(0, ["Un chat."])], print))
+        list(engine.run(replace(work, lang="fr"), [(0, ["Un chat."])], print))
     assert "fr" in str(language.value) and "\n" not in str(language.value)
+    static.rename(tmp_path / "moved")
+    with pytest.raises(ModelError) as model:
+        list(engine.run(work, [(0, ["A cat."])], print))
+    said = str(model.value)
+    assert said.startswith(f"{static}: ") and "on node " in said and "\n" not in said
+    shutil.copytree(models[Kind.bert], static)
     with pytest.raises(ModelError, match=r"checksum \w{12} on node .*; expected \w{12}, the same model on every node"):
-        list(engine.encode(replace(work, model=models[Kind.bert]), [(0, ["A cat."])], print))
+        list(engine.run(work, [(0, ["A cat."])], print))
 
 
 def test_vectors_must_be_on_storage_that_every_node_sees(engine: RayEngine, tmp_path: Path) -> None:
@@ -227,17 +221,18 @@ def test_vectors_must_be_on_storage_that_every_node_sees(engine: RayEngine, tmp_
     vectors = ShardedVectors([path], 3)
     path.unlink()
     with pytest.raises(DataError, match=r"0\.npy: not found on node .*; expected a work folder that every node sees"):
-        list(engine.scan(Scanning(vectors, vectors, 1), [Block(0, slice(0, 3), slice(0, 3))], print))
+        list(engine.run(Scanning(vectors, vectors, 1), [(0, Block(0, slice(0, 3), slice(0, 3)))], print))
 
 
-def test_a_shard_that_always_fails_ends_the_run(engine: RayEngine, models: dict[Kind, str]) -> None:
-    """The last reason is told in one line, not tried forever."""
-    numbers: Any = [1.5, 2.5]
+def test_a_piece_that_always_fails_ends_the_run(engine: RayEngine, tmp_path: Path) -> None:
+    """The last reason is said in one line, and the piece is not tried forever."""
+    np.save(tmp_path / "0.npy", np.eye(3, dtype=np.float32))
+    vectors, nothing = ShardedVectors([tmp_path / "0.npy"], 3), cast(slice, None)
     with pytest.raises(RunError, match=rf"^piece 4 failed {FAILURES} times: \w+Error: .*; what is done is kept$"):
-        list(engine.encode(encoding(models[Kind.static]), [(4, numbers)], print))
+        list(engine.run(Scanning(vectors, vectors, 1), [(4, Block(4, slice(0, 3), nothing))], print))
 
 
-def test_interrupted_encoding_goes_on(
+def test_interrupted_encoding_is_resumed(
     engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path
 ) -> None:
     """What was written before Ctrl-C is not made again."""
@@ -246,7 +241,7 @@ def test_interrupted_encoding_goes_on(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        encoded(Disturbed(engine, "encode", interrupt), files["en"], tmp_path / "store", models[Kind.static])
+        encoded(Disturbed(engine, Encoding, interrupt), files["en"], tmp_path / "store", models[Kind.static])
     store, made = encoded(engine, files["en"], tmp_path / "store", models[Kind.static])
     local, every = encoded(LocalEngine(), files["en"], tmp_path / "local", models[Kind.static])
     assert len(made) == len(every) - 1
@@ -254,7 +249,7 @@ def test_interrupted_encoding_goes_on(
 
 
 def test_workers_that_never_start_end_the_run(engine: RayEngine) -> None:
-    """What keeps them from starting is told."""
+    """What keeps them from starting is said."""
     nothing: Any = None
     with pytest.raises(RunError, match=r"^no worker starts: AttributeError: .*; expected dualmoco"):
         list(Pool(ray, nothing).run([(0, "a piece")], engine.spare))
@@ -264,7 +259,7 @@ def test_workers_that_never_start_end_the_run(engine: RayEngine) -> None:
 def test_workers_have_the_drivers_version() -> None:
     """Another one might give other vectors."""
     with pytest.raises(ConfigError, match=r"dualmoco .* on node .*; expected 99 on every node"):
-        Worker().open(EncodingSetup("none", "en", "torch", VectorPrecision.fp32, "0"), "99")
+        Worker().open(PortableEncoding(open_model, "en", VectorPrecision.fp32, "0"), "99")
 
 
 def test_addresses_without_a_cluster_are_refused_at_once() -> None:
@@ -283,7 +278,7 @@ def test_addresses_without_a_cluster_are_refused_at_once() -> None:
 
 
 def test_without_ray_its_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What to type is told."""
+    """What to type is said."""
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"needs Ray; pip install 'dualmoco\[ray\]'"):
         RayEngine()

@@ -49,7 +49,7 @@ def test_values_have_their_types(path: Path) -> None:
     assert type(config.optimizer.lr) is float and config.optimizer.lr == 4e-5
     assert type(config.contrast.temperature) is float and config.contrast.temperature == 1.0
     assert type(config.schedule.steps) is int and config.schedule.steps == 10
-    assert config.src.kind is Kind.static and config.src.pooling is PoolingMode.mean
+    assert config.src.kind is Kind.static and config.src.pooling is PoolingMode.auto
     assert config.nli.features is NliFeatures.sbert
     assert type(config.data.train) is list and config.data.train == ["pairs.tsv"]
     assert type(config.data.columns) is list and config.data.columns == [2, 5]
@@ -99,7 +99,7 @@ def test_overrides_win(path: Path) -> None:
 
 def test_settings_survive_being_written(path: Path, tmp_path: Path) -> None:
     """The settings as plain types are a recipe that says the same."""
-    config = load_config(path, ["objective=in-batch", "tgt.pooling=max", "src.lang=de"])
+    config = load_config(path, ["objective=in-batch", "tgt.pooling=mean", "src.lang=de"])
     written = tmp_path / "config.yaml"
     written.write_text(json.dumps(config.to_dict()), encoding="utf-8")
     assert load_config(written) == config
@@ -154,7 +154,7 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
         ("out=null", "Incompatible value 'None' for field of type 'str'"),
         ("objective=moco", "Invalid value 'moco', expected one of .*dual_moco"),
         ("src.kind=lstm", r"Invalid value 'lstm', expected one of \[pretrained, bert, static, shared\]"),
-        ("src.pooling=sum", r"Invalid value 'sum', expected one of \[mean, max, cls\]"),
+        ("src.pooling=sum", r"Invalid value 'sum', expected one of \[auto, mean, max, cls\]"),
         ("optimizer.precision=fp8", r"Invalid value 'fp8', expected one of \[fp32, bf16, fp16\]"),
         ("data.train=[a", "while parsing a flow sequence"),
     ],
@@ -224,6 +224,7 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["tgt.kind=pretrained"], "tgt.name is ''; expected a model folder or hub name such as bert-base-uncased"),
     (["src.dropout=1"], "src.dropout is 1.0; expected from 0 to below 1"),
     (["tgt.dropout=-0.1"], "tgt.dropout is -0.1; expected from 0 to below 1"),
+    (["src.pooling=max"], "src.pooling is 'max'; expected auto or mean when src.kind is static: it averages"),
     (["src.max_tokens=2"], "src.max_tokens is 2; expected at least 3"),
     (["tgt.max_tokens=2"], "tgt.max_tokens is 2; expected at least 3"),
     (["src.width=0"], "src.width is 0; expected at least 1"),
@@ -277,7 +278,7 @@ def test_fingerprint_ignores_places(path: Path, override: str) -> None:
 def test_fingerprint_tells_every_other_setting(path: Path) -> None:
     """No two of these settings have one fingerprint."""
     overrides = [
-        "seed=1", "objective=in-batch", "teacher=a", "src.lang=de", "src.dropout=0.2", "tgt.pooling=max",
+        "seed=1", "objective=in-batch", "teacher=a", "src.lang=de", "src.dropout=0.2", "tgt.pooling=mean",
         "tgt.dropout=0.2", "data.train=[b.tsv]", "data.exclude=[a]", "data.heldout=999", "data.columns=[1,0]",
         "contrast.queue_size=8", "contrast.temperature=0.05", "contrast.batch_keys=true", "optimizer.lr=1e-3",
         "optimizer.batch_size=512", "schedule.steps=11", "schedule.keep=3", "nli.weight=0.2", "nli.features=concat",

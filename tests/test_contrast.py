@@ -18,16 +18,14 @@ from torch.nn.functional import cross_entropy, normalize
 from dualmoco.training import contrast
 from dualmoco.training.contrast import (
     DualMomentumContrast,
-    Features,
     Keys,
     Queue,
-    gather_rows,
     info_nce,
     is_false_negative,
     update_momentum,
 )
 
-WIDTH = 6
+DIMENSION = 6
 TEXTS = 12
 
 
@@ -36,19 +34,19 @@ class Lookup(nn.Module):
 
     def __init__(self, seed: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.table = nn.Embedding(TEXTS, WIDTH)
+        self.table = nn.Embedding(TEXTS, DIMENSION)
         self.dropout = nn.Dropout(dropout)
         with torch.no_grad():
-            self.table.weight.copy_(torch.randn(TEXTS, WIDTH, generator=torch.Generator().manual_seed(seed)))
+            self.table.weight.copy_(torch.randn(TEXTS, DIMENSION, generator=torch.Generator().manual_seed(seed)))
 
-    def forward(self, features: Features) -> Tensor:
+    def forward(self, features: dict[str, Tensor]) -> Tensor:
         """Unit vectors (N, D) of the texts."""
         return normalize(self.dropout(self.table(features["input_ids"])), dim=1)
 
 
 def unit(count: int, *, seed: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Random unit vectors (count, WIDTH)."""
-    return normalize(torch.randn(count, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=dtype), dim=1)
+    """Random unit vectors (count, DIMENSION)."""
+    return normalize(torch.randn(count, DIMENSION, generator=torch.Generator().manual_seed(seed), dtype=dtype), dim=1)
 
 
 def distinct_ids(count: int, first: int = 0) -> Tensor:
@@ -61,7 +59,7 @@ def few_ids(count: int, *, seed: int) -> Tensor:
     return torch.randint(0, 9, (count, 2), generator=torch.Generator().manual_seed(seed))
 
 
-def tokens(*texts: int) -> Features:
+def tokens(*texts: int) -> dict[str, Tensor]:
     """Features that `Lookup` reads."""
     return {"input_ids": torch.tensor(texts)}
 
@@ -71,7 +69,7 @@ def make_contrast(
 ) -> DualMomentumContrast:
     """Two lookup encoders in contrast, in training mode."""
     return DualMomentumContrast(
-        Lookup(0, dropout), Lookup(1, dropout), width=WIDTH, queue_size=queue_size, temperature=0.1,
+        Lookup(0, dropout), Lookup(1, dropout), dimension=DIMENSION, queue_size=queue_size, temperature=0.1,
         learn_temperature=learn_temperature, key_dropout=key_dropout,
     ).train()  # fmt: skip
 
@@ -131,7 +129,7 @@ def test_equal_vectors_cost_log_of_one_plus_rows(rows: int) -> None:
 
 def test_a_tie_with_a_negative_is_not_correct() -> None:
     """The key must beat all negatives; along an axis scores are exact, so equal rows tie."""
-    axes = torch.eye(WIDTH)
+    axes = torch.eye(DIMENSION)
     for rows, expected in ((axes[:0], True), (axes[1:], True), (axes[:1], False), (axes, False)):
         ids = distinct_ids(len(rows), first=100)
         correct = info_nce(axes[:1], axes[:1], rows, torch.tensor(0.25), distinct_ids(1), ids)[1]
@@ -139,14 +137,13 @@ def test_a_tie_with_a_negative_is_not_correct() -> None:
 
 
 @pytest.mark.parametrize(("rows", "seed"), [(3, 0), (7, 1), (25, 2), (40, 3)])
-def test_losses_equal_a_loop(rows: int, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losses_equal_a_loop(rows: int, seed: int) -> None:
     """Losses, hits and the count of masked scores are those of a loop, over one to several blocks."""
-    monkeypatch.setattr(contrast, "BLOCK_ROWS", 7)
     query, queue = unit(9, seed=seed), unit(rows, seed=seed + 20)
     key = normalize(query + 0.8 * unit(9, seed=seed + 10), dim=1)
     query_ids, queue_ids = few_ids(9, seed=seed), few_ids(rows, seed=seed + 10)
     expected, expected_correct, expected_masked = loop_oracle(query, key, queue, 0.07, query_ids, queue_ids)
-    losses, correct, masked = info_nce(query, key, queue, torch.tensor(0.07), query_ids, queue_ids)
+    losses, correct, masked = info_nce(query, key, queue, torch.tensor(0.07), query_ids, queue_ids, block_rows=7)
     assert losses.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-6)
     assert correct.tolist() == expected_correct
     assert int(masked) == expected_masked
@@ -154,26 +151,25 @@ def test_losses_equal_a_loop(rows: int, seed: int, monkeypatch: pytest.MonkeyPat
     assert {True, False} == set(expected_correct)
 
 
-def test_queue_of_false_negatives_only_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_of_false_negatives_only_costs_nothing() -> None:
     """Blocks with no row left to score leave a loss of 0 and a finite gradient."""
-    monkeypatch.setattr(contrast, "BLOCK_ROWS", 2)
     query = unit(1, seed=0).requires_grad_()
     queue_ids = torch.tensor([[0, 50], [1, 51], [60, 0], [0, 52], [1, 0]])
     losses, correct, masked = info_nce(
-        query, unit(1, seed=1), unit(5, seed=2), torch.tensor(0.1), torch.tensor([[0, 1]]), queue_ids
-    )
+        query, unit(1, seed=1), unit(5, seed=2), torch.tensor(0.1), torch.tensor([[0, 1]]), queue_ids,
+        block_rows=2,
+    )  # fmt: skip
     losses.sum().backward()
     assert losses.tolist() == pytest.approx([0.0], abs=1e-6)
     assert correct.tolist() == [True]
     assert int(masked) == 5
     assert query.grad is not None
-    assert torch.allclose(query.grad, torch.zeros(1, WIDTH), atol=1e-5)
+    assert torch.allclose(query.grad, torch.zeros(1, DIMENSION), atol=1e-5)
 
 
 @pytest.mark.parametrize("collide", [False, True])
-def test_gradients_equal_those_of_cross_entropy(collide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_equal_those_of_cross_entropy(collide: bool) -> None:
     """Loss and gradients of query and temperature are those of cross-entropy over all logits, in any weighting."""
-    monkeypatch.setattr(contrast, "BLOCK_ROWS", 7)
     weights = torch.linspace(0.5, 2.0, 5)
     key, queue = unit(5, seed=1), unit(30, seed=2)
     ids = (few_ids(5, seed=4), few_ids(30, seed=5)) if collide else (distinct_ids(5), distinct_ids(30, first=100))
@@ -182,7 +178,7 @@ def test_gradients_equal_those_of_cross_entropy(collide: bool, monkeypatch: pyte
         query = unit(5, seed=0).to(dtype).requires_grad_()
         temperature = torch.tensor(0.05, dtype=torch.float32).to(dtype).requires_grad_()
         if dtype is torch.float32:
-            losses = info_nce(query, key, queue, temperature, *ids)[0]
+            losses = info_nce(query, key, queue, temperature, *ids, block_rows=7)[0]
         else:
             losses = materialized_losses(query, key.double(), queue.double(), temperature, *ids)
         (losses * weights).sum().backward()
@@ -191,16 +187,15 @@ def test_gradients_equal_those_of_cross_entropy(collide: bool, monkeypatch: pyte
         assert relative_error(found, expected) < 1e-5
 
 
-def test_gradcheck(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradcheck() -> None:
     """Gradients in double precision are those of finite differences, masked rows included."""
-    monkeypatch.setattr(contrast, "BLOCK_ROWS", 3)
     query = unit(4, seed=0, dtype=torch.float64).requires_grad_()
     key, queue = unit(4, seed=1, dtype=torch.float64), unit(8, seed=2, dtype=torch.float64)
     temperature = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
     query_ids, queue_ids = few_ids(4, seed=3), few_ids(8, seed=4)
 
     def losses(query: Tensor, temperature: Tensor) -> Tensor:
-        return info_nce(query, key, queue, temperature, query_ids, queue_ids)[0]
+        return info_nce(query, key, queue, temperature, query_ids, queue_ids, block_rows=3)[0]
 
     assert is_false_negative(query_ids, queue_ids).any()
     assert torch.autograd.gradcheck(losses, (query, temperature))
@@ -216,27 +211,102 @@ def test_extreme_logits_stay_finite(sign: float, expected: float) -> None:
     losses.sum().backward()
     assert losses.tolist() == pytest.approx([expected], rel=1e-5, abs=1e-6)
     assert correct.tolist() == [sign > 0]
-    pulled = torch.zeros(1, WIDTH) if sign > 0 else 200 * query.detach()
+    pulled = torch.zeros(1, DIMENSION) if sign > 0 else 200 * query.detach()
     assert query.grad is not None and temperature.grad is not None
     assert torch.allclose(query.grad, pulled, rtol=1e-4, atol=1e-4)
     assert float(temperature.grad) == pytest.approx(0.0 if sign > 0 else -20_000, rel=1e-4, abs=1e-4)
 
 
 @pytest.mark.parametrize("block_rows", [1, 7, 32, 33, 1000])
-def test_result_does_not_depend_on_the_block(block_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_result_does_not_depend_on_the_block(block_rows: int) -> None:
     """Any number of rows in a block gives the same losses, hits, masked scores and gradients."""
     results = []
     for rows in (contrast.BLOCK_ROWS, block_rows):
-        monkeypatch.setattr(contrast, "BLOCK_ROWS", rows)
         query, temperature = unit(5, seed=0).requires_grad_(), torch.tensor(0.05, requires_grad=True)
         losses, correct, masked = info_nce(
-            query, unit(5, seed=1), unit(33, seed=2), temperature, few_ids(5, seed=3), few_ids(33, seed=4)
-        )
+            query, unit(5, seed=1), unit(33, seed=2), temperature, few_ids(5, seed=3), few_ids(33, seed=4),
+            block_rows=rows,
+        )  # fmt: skip
         losses.sum().backward()
         assert query.grad is not None and temperature.grad is not None
         results.append((losses, correct, masked, query.grad, temperature.grad))
     for found, expected in zip(*results, strict=True):
         assert torch.allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+WAITS = {"aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::_unique2"}
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_the_host_waits_before_the_blocks_only(collide: bool) -> None:
+    """However many blocks there are, the host asks the device for numbers as often as for one."""
+    ids = (few_ids(5, seed=3), few_ids(100, seed=4)) if collide else (distinct_ids(5), distinct_ids(100, first=100))
+    waits = []
+    for rows in (100, 7):
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            info_nce(unit(5, seed=0), unit(5, seed=1), unit(100, seed=2), torch.tensor(0.05), *ids, block_rows=rows)
+        counts = {event.key: event.count for event in profile.key_averages()}
+        assert counts["aten::mm"] == 2 * math.ceil(100 / rows)
+        waits.append({name: counts[name] for name in WAITS & counts.keys()})
+    assert waits[0] == waits[1]
+    assert waits[0]["aten::nonzero"] == 1
+
+
+def rounded_inputs(dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries with keys near them and a queue, rounded to a precision."""
+    query, queue = unit(9, seed=0), unit(50, seed=2)
+    return query.to(dtype), normalize(query + unit(9, seed=1), dim=1).to(dtype), queue.to(dtype)
+
+
+@pytest.mark.parametrize("temperature", [0.04, 0.01])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_loses_nothing_but_the_rounding_of_the_inputs(dtype: torch.dtype, temperature: float) -> None:
+    """Loss and gradients under autocast are those of double precision from the same inputs, logits of 100 included."""
+    ids, queue_ids = few_ids(9, seed=3), few_ids(50, seed=4)
+    query, key, queue = rounded_inputs(dtype)
+    query.requires_grad_()
+    slow = torch.tensor(temperature, requires_grad=True)
+    with torch.autocast("cpu", dtype=dtype):
+        losses = info_nce(query, key, queue, slow, ids, queue_ids, block_rows=20)[0]
+        losses.sum().backward()
+    exact_query = query.detach().double().requires_grad_()
+    exact_slow = slow.detach().double().requires_grad_()
+    exact = materialized_losses(exact_query, key.double(), queue.double(), exact_slow, ids, queue_ids)
+    exact.sum().backward()
+    assert losses.dtype == torch.float32 and relative_error(losses.detach(), exact.detach()) < 1e-5
+    assert query.grad is not None and query.grad.dtype == dtype
+    assert relative_error(query.grad, exact_query.grad) < 2 * torch.finfo(dtype).eps
+    assert relative_error(slow.grad, exact_slow.grad) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_does_not_overflow(dtype: torch.dtype) -> None:
+    """A collapsed queue of 70,000 equal rows, more than fp16 can count, costs log(1 + K) with a finite gradient."""
+    one = torch.ones(1, 1, dtype=dtype)
+    query = one.clone().requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        losses = info_nce(
+            query, one, one.expand(70_000, 1), torch.tensor(0.01), distinct_ids(1), distinct_ids(70_000, first=10),
+            block_rows=70_000,
+        )[0]  # fmt: skip
+        losses.sum().backward()
+    assert losses.tolist() == pytest.approx([math.log(70_001)], rel=1e-5)
+    assert query.grad is not None and query.grad.tolist() == [[pytest.approx(0.0, abs=1e-3)]]
+
+
+def test_contrast_trains_under_autocast() -> None:
+    """With momentum encoders, queues and bf16 matrices the loss stays near that of fp32 and gradients are finite."""
+    losses = []
+    for enabled in (False, True):
+        model = make_contrast()
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            model.enqueue(encode_keys(model, [2, 3, 4], [2, 3, 4]))
+            result = model(tokens(0, 1), tokens(0, 1), encode_keys(model, [0, 1], [0, 1]))
+        result.loss.backward()
+        gradient = next(model.src_encoder.parameters()).grad
+        assert gradient is not None and bool(gradient.isfinite().all()) and bool(gradient.any())
+        losses.append(result.loss.item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-2)
 
 
 def test_keys_and_queue_receive_no_gradient() -> None:
@@ -280,6 +350,17 @@ def test_queue_fills_then_wraps_around() -> None:
     assert int(queue.pushed) == 9
 
 
+def test_length_of_a_full_queue_is_not_read_from_the_device() -> None:
+    """While it fills, the count on the device is asked; a full queue stays full."""
+    queue = Queue(4, DIMENSION)
+    for rows, waits in ((3, True), (3, True), (3, False)):
+        queue.enqueue(unit(rows, seed=0), distinct_ids(rows))
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+            filled = len(queue)
+        assert filled == min(4, int(queue.pushed))
+        assert ("aten::item" in {event.key for event in profile.key_averages()}) is waits
+
+
 @settings(max_examples=60, deadline=None)
 @given(size=st.integers(1, 9), batches=st.lists(st.integers(0, 20), max_size=8))
 def test_queue_keeps_what_a_deque_keeps(size: int, batches: list[int]) -> None:
@@ -299,7 +380,7 @@ def test_queue_keeps_what_a_deque_keeps(size: int, batches: list[int]) -> None:
 
 def test_queue_survives_its_state_dict() -> None:
     """A queue loaded from a state goes on where the saved one was."""
-    saved, loaded = Queue(4, WIDTH), Queue(4, WIDTH)
+    saved, loaded = Queue(4, DIMENSION), Queue(4, DIMENSION)
     saved.enqueue(unit(6, seed=0), distinct_ids(6))
     loaded.load_state_dict(saved.state_dict())
     assert int(loaded.pushed) == 6
@@ -335,12 +416,6 @@ def test_repeated_momentum_updates_have_a_closed_form(steps: int) -> None:
     for _ in range(steps):
         update_momentum(base, slow, 0.95)
     assert slow.weight.item() == pytest.approx(1 - 0.95**steps, rel=1e-5)
-
-
-def test_gathering_on_one_process_is_the_identity() -> None:
-    """Without other processes the rows are handed back."""
-    rows = unit(3, seed=0)
-    assert gather_rows(rows) is rows
 
 
 def test_loss_is_the_sum_of_both_directions() -> None:
@@ -412,7 +487,7 @@ def test_dropout_of_keys_is_a_choice(key_dropout: bool) -> None:
 def test_one_encoder_for_both_languages_has_one_momentum_encoder() -> None:
     """A shared encoder is copied once and moved once a step."""
     encoder = Lookup(0)
-    model = DualMomentumContrast(encoder, encoder, width=WIDTH, queue_size=4, temperature=0.1)
+    model = DualMomentumContrast(encoder, encoder, dimension=DIMENSION, queue_size=4, temperature=0.1)
     assert model.src_momentum_encoder is model.tgt_momentum_encoder
     assert model.src_momentum_encoder is not encoder
     before = encoder.table.weight.detach().clone()

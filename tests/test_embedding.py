@@ -4,29 +4,28 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
-import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from commands import Moment, run_command
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision, pack, unpack
-from dualmoco.embeddings.encode import EncodeSettings, encode_file
-from dualmoco.embeddings.engines.local import LocalEngine
-from dualmoco.embeddings.lines import lines_at, survey
+from dualmoco.embeddings.encode import StoreForm, encode_file
+from dualmoco.embeddings.lines import TextFile, lines_at, survey
 from dualmoco.embeddings.store import open_store
-from dualmoco.models.backend import open_backend
+from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
 
 
-def random_units(count: int, width: int = 16, seed: int = 0) -> Vectors:
+def random_units(count: int, dimension: int = 16, seed: int = 0) -> Vectors:
     """Unit vectors in random directions."""
-    return unit_vectors(np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32))
+    return unit_vectors(np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32))
 
 
 @pytest.fixture
@@ -87,43 +86,47 @@ def test_unusable_text_is_named(tmp_path: Path, content: bytes, said: str) -> No
         survey(tmp_path / "none.txt")
 
 
-def settings(model: Path, **changes: object) -> EncodeSettings:
-    """Small shards."""
-    return EncodeSettings(**{"model": str(model), "lang": "en", "shard_rows": 32, **changes})  # type: ignore[arg-type]
+SMALL = StoreForm(shard_rows=32)
 
 
-def test_store_holds_the_backend_s_vectors(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def opened(tiny_model: Path) -> Model:
+    """The model."""
+    return open_model(tiny_model)
+
+
+def test_store_holds_the_backend_s_vectors(opened: Model, text: Path, tmp_path: Path) -> None:
     """Row by row, each distinct sentence once."""
-    store = encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine())
+    store = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
     lines = [line.strip() for line in text.read_text(encoding="utf-8").splitlines()]
     distinct = list(dict.fromkeys(line for line in lines if line))
     assert store.count == len(distinct) and len(store.shards) == -(-len(distinct) // 32)
-    expected = open_backend(str(tiny_model), "en").encode(distinct)
+    expected = opened.encode(distinct, lang="en")
     np.testing.assert_allclose(store.vectors()[:], expected, atol=1e-6)
     assert [lines[line] for line in store.first_lines()] == distinct
     rows = [store.lines[number] for number, line in enumerate(lines) if line]
     assert [distinct[row] for row in rows] == [line for line in lines if line]
 
 
-def test_interrupted_encoding_goes_on(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+def test_interrupted_encoding_is_resumed(opened: Model, text: Path, tmp_path: Path) -> None:
     """What was written is not encoded again, and the result is that of an unbroken run."""
-    whole = encode_file(text, tmp_path / "whole", settings(tiny_model), LocalEngine())
+    whole = encode_file(TextFile(text, "en"), tmp_path / "whole", opened, SMALL)
 
     def stop(number: int) -> None:
         if number == 1:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        encode_file(text, tmp_path / "broken", settings(tiny_model), LocalEngine(), stop)
+        encode_file(TextFile(text, "en"), tmp_path / "broken", opened, SMALL, done=stop)
     written: list[int] = []
-    again = encode_file(text, tmp_path / "broken", settings(tiny_model), LocalEngine(), written.append)
+    again = encode_file(TextFile(text, "en"), tmp_path / "broken", opened, SMALL, done=written.append)
     assert written == list(range(2, len(whole.shards)))
     np.testing.assert_array_equal(again.vectors()[:], whole.vectors()[:])
 
 
-def test_damaged_shard_is_made_again(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+def test_damaged_shard_is_made_again(opened: Model, text: Path, tmp_path: Path) -> None:
     """A flipped byte is found by its checksum, and only that shard is redone."""
-    store = encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine())
+    store = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
     expected = np.array(store.vectors()[:])
     path = tmp_path / "v" / "00002.npy"
     content = bytearray(path.read_bytes())
@@ -131,63 +134,67 @@ def test_damaged_shard_is_made_again(tiny_model: Path, text: Path, tmp_path: Pat
     path.write_bytes(content)
     (tmp_path / "v" / "00003.npy").unlink()
     written: list[int] = []
-    again = encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine(), written.append)
+    again = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL, done=written.append)
     assert written == [2, 3]
     np.testing.assert_array_equal(again.vectors()[:], expected)
 
 
-def test_vectors_of_something_else_are_refused(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+def test_vectors_of_something_else_are_refused(opened: Model, text: Path, tmp_path: Path) -> None:
     """Another text, precision or language, and a folder of other files."""
-    encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine())
+    encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
     other = tmp_path / "other.txt"
     other.write_text("Something else.\n", encoding="utf-8")
-    for path, changes, said in (
-        (other, {}, "text_sha256"), (text, {"precision": VectorPrecision.int8}, "precision 'fp32'; expected 'int8'"),
-        (text, {"lang": "zh"}, "lang 'en'; expected 'zh'"),
-    ):  # fmt: skip
+    for file, form, said in (
+        (TextFile(other, "en"), SMALL, "text_sha256"),
+        (TextFile(text, "en"), replace(SMALL, precision=VectorPrecision.int8), "precision 'fp32'; expected 'int8'"),
+        (TextFile(text, "zh"), SMALL, "lang 'en'; expected 'zh'"),
+    ):
         with pytest.raises(DataError, match=said):
-            encode_file(path, tmp_path / "v", settings(tiny_model, **changes), LocalEngine())
+            encode_file(file, tmp_path / "v", opened, form)
     with pytest.raises(DataError, match="holds other files"):
-        encode_file(text, tmp_path, settings(tiny_model), LocalEngine())
+        encode_file(TextFile(text, "en"), tmp_path, opened, SMALL)
     with pytest.raises(DataError, match="not a folder of dualmoco encode"):
         open_store(tmp_path)
     with pytest.raises(ModelError, match="'fr'"):
-        encode_file(text, tmp_path / "w", settings(tiny_model, lang="fr"), LocalEngine())
+        encode_file(TextFile(text, "fr"), tmp_path / "w", opened, SMALL)
     assert not (tmp_path / "w").exists()
 
 
-def test_encoding_killed_at_its_very_start_goes_on(tiny_model: Path, text: Path, tmp_path: Path) -> None:
+def test_encoding_killed_at_its_very_start_is_resumed(opened: Model, text: Path, tmp_path: Path) -> None:
     """Half-written files of a run that never began its first shard do not stand in the way."""
     (tmp_path / "v").mkdir()
     (tmp_path / "v" / ".rows.npy.partial").write_bytes(b"half")
-    assert encode_file(text, tmp_path / "v", settings(tiny_model), LocalEngine()).count
+    assert encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL).count
 
 
-def test_killed_encoding_goes_on(tiny_model: Path, tmp_path: Path) -> None:
-    """`kill -9` at any moment: run again, the command gives the same files as one that was left alone."""
-    text = tmp_path / "t.txt"
-    text.write_text(
-        "".join(f"{src} {n}\n" for n, (src, _) in enumerate(generate_pairs(3000, seed=4))), encoding="utf-8"
-    )
+@pytest.mark.parametrize(
+    "moment",
+    [
+        Moment(signal.SIGKILL, "dualmoco.embeddings.store", "write_bytes"),  # its rows are there, its manifest is not
+        Moment(signal.SIGKILL, "dualmoco.embeddings.store", "write_bytes", call=7),  # a shard that no manifest names
+        Moment(signal.SIGKILL, "pathlib", "Path.replace", call=10, after=False),  # half-written beside its place
+        Moment(signal.SIGINT, "dualmoco.embeddings.store", "Store.add", call=6),
+    ],
+    ids=str,
+)
+def test_killed_encoding_is_resumed(tiny_model: Path, text: Path, tmp_path: Path, moment: Moment) -> None:
+    """Run again, the command gives the same files as one that was left alone."""
 
     def words(out: str) -> list[str]:
-        options = ["--lang", "en", "--model", str(tiny_model), "--shard-rows", "40"]
-        return [sys.executable, "-m", "dualmoco", "encode", str(text), "--out", str(tmp_path / out), *options]
+        options = ["--lang", "en", "--model", str(tiny_model), "--shard-rows", "20"]
+        return ["encode", str(text), "--out", str(tmp_path / out), *options]
 
-    subprocess.run(words("whole"), check=True, capture_output=True)
-    process = subprocess.Popen(words("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    while process.poll() is None and len(list((tmp_path / "killed").glob("*.npy"))) < 6:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    subprocess.run(words("killed"), check=True, capture_output=True)
+    assert main(words("whole")) == 0
+    assert run_command(words("killed"), tmp_path / "said", moment=moment).code != 0
+    assert len(list((tmp_path / "killed").glob("*.npy"))) < len(list((tmp_path / "whole").glob("*.npy")))
+    assert main(words("killed")) == 0
     files = sorted(path.name for path in (tmp_path / "whole").iterdir())
     assert files == sorted(path.name for path in (tmp_path / "killed").iterdir() if not path.name.endswith(".partial"))
     for name in files:
         assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
 
 
-def test_command_tells_what_it_made(
+def test_command_says_what_it_made(
     tiny_model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """JSON for machines; without a model, how to get one."""

@@ -15,19 +15,20 @@ import numpy as np
 import pytest
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
+from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
 from torch import Tensor, nn
 from torch.nn.functional import normalize
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
 from dualmoco.core.errors import ModelError
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.building import build_encoder, build_encoders, load_teacher
-from dualmoco.models.encoder import Encoder, encode_texts
+from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import check_folder
+from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
-from dualmoco.models.saved import load_encoders, save_encoders
 from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(300, seed=1)
@@ -37,7 +38,13 @@ STATIC = EncoderConfig(lang="en", kind=Kind.static, width=24, vocab_size=300, dr
 BERT = EncoderConfig(
     lang="zh", kind=Kind.bert, width=24, layers=2, heads=2, vocab_size=400, max_piece_length=4, max_tokens=32
 )
+POOLINGS = [mode for mode in PoolingMode if mode != PoolingMode.auto]
 SPECIAL = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+
+
+def encode_texts(encoder: Encoder, texts: list[str], batch_size: int) -> Tensor:
+    """Vectors (n, D) as the network's own library makes them."""
+    return torch.from_numpy(encode_by_itself(encoder, texts, batch_size))
 
 
 def _build(config: EncoderConfig, texts: list[str], seed: int = 0) -> Encoder:
@@ -47,7 +54,7 @@ def _build(config: EncoderConfig, texts: list[str], seed: int = 0) -> Encoder:
 
 @pytest.fixture(scope="module")
 def encoders() -> dict[str, Encoder]:
-    """A static English encoder and a Chinese BERT of one width."""
+    """A static English encoder and a Chinese BERT of one dimension."""
     torch.manual_seed(0)
     return build_encoders(STATIC, BERT, TEXTS)
 
@@ -64,31 +71,6 @@ def saved(encoders: dict[str, Encoder], tmp_path_factory: pytest.TempPathFactory
 def copy(saved: Path, tmp_path: Path) -> Path:
     """A copy of that folder, to be damaged."""
     return Path(shutil.copytree(saved, tmp_path / "copy"))
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as transformers saves it: a BERT and its tokenizer."""
-    folder = tmp_path_factory.mktemp("plain") / "bert"
-    tokenizer = train_tokenizer(SRC_TEXTS, 300, 16, special_tokens=True)
-    torch.manual_seed(5)
-    shape = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    BertModel(shape).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, pad_token="[PAD]").save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder as sentence-transformers saves it: the same BERT with CLS pooling and no normalisation."""
-    folder = tmp_path_factory.mktemp("sentence") / "model"
-    first: Any = Transformer(str(plain))
-    modules = [first, PoolingLayer(16, pooling_mode="cls")]
-    SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
-    return folder
 
 
 def _plain_vectors(plain: Path, texts: list[str], pooling: PoolingMode) -> Tensor:
@@ -140,12 +122,12 @@ def test_tokenizer_surrounds_sentences_if_asked() -> None:
 
 
 @pytest.mark.parametrize("config", [STATIC, BERT, replace(BERT, kind=Kind.bert, width=32, projection=10)])
-def test_vectors_are_unit_and_have_the_width(config: EncoderConfig) -> None:
-    """Each kind gives one row of length 1 a sentence, as wide as `width` says."""
+def test_vectors_are_unit_and_have_the_dimension(config: EncoderConfig) -> None:
+    """Each kind gives one row of length 1 a sentence, of the dimension that `width` says."""
     texts = TEXTS[config.lang]
     vectors = encode_texts(_build(config, texts), texts[:20], 8)
     assert vectors.shape == (20, config.projection or config.width)
-    assert _build(config, texts).width == vectors.shape[1]
+    assert _build(config, texts).dimension == vectors.shape[1]
     torch.testing.assert_close(vectors.norm(dim=1), torch.ones(20))
     assert len({tuple(row) for row in vectors.tolist()}) == 20
 
@@ -165,7 +147,7 @@ def test_static_vector_is_the_mean_of_its_tokens() -> None:
         torch.testing.assert_close(vector, normalize(rows.mean(dim=0), dim=0))
 
 
-@pytest.mark.parametrize("pooling", list(PoolingMode))
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_bert_pools_over_the_attention_mask(pooling: PoolingMode) -> None:
     """Mean, max and CLS equal those worked out from the token vectors, padding left out."""
     encoder = _build(replace(BERT, pooling=pooling), TGT_TEXTS)
@@ -188,7 +170,7 @@ def test_bert_pools_over_the_attention_mask(pooling: PoolingMode) -> None:
 def test_poolings_differ() -> None:
     """With the same weights the three poolings give three different vectors."""
     mean, most, cls = (
-        encode_texts(_build(replace(BERT, pooling=pooling), TGT_TEXTS), TGT_TEXTS[:5], 8) for pooling in PoolingMode
+        encode_texts(_build(replace(BERT, pooling=pooling), TGT_TEXTS), TGT_TEXTS[:5], 8) for pooling in POOLINGS
     )
     for a, b in ((mean, most), (mean, cls), (most, cls)):
         assert (a - b).norm(dim=1).min() > 0.05
@@ -203,11 +185,11 @@ def test_long_sentences_are_cut(config: EncoderConfig) -> None:
     assert torch.equal(same, cut) and not torch.allclose(same, other, atol=1e-3)
 
 
-def test_projection_brings_widths_together() -> None:
-    """Encoders of different width end in one width; the projection is linear, without bias, and trained."""
+def test_projection_brings_dimensions_together() -> None:
+    """Encoders of different dimension end in one; the projection is linear, without bias, and trained."""
     src, tgt = replace(STATIC, width=20, projection=12), replace(BERT, projection=12)
     encoders = build_encoders(src, tgt, TEXTS)
-    assert [encoder.width for encoder in encoders.values()] == [12, 12]
+    assert [encoder.dimension for encoder in encoders.values()] == [12, 12]
     vector = encode_texts(encoders["en"], SRC_TEXTS[:1], 1)[0]
     table, weights = encoders["en"].layers[0], dict(encoders["en"].named_parameters())
     dense = weights["layers.2.linear.weight"]
@@ -217,13 +199,13 @@ def test_projection_brings_widths_together() -> None:
     torch.testing.assert_close(vector, normalize(dense @ mean, dim=0).detach())
 
 
-def test_different_widths_are_refused() -> None:
-    """Without a projection the error gives both widths and what to set."""
+def test_different_dimensions_are_refused() -> None:
+    """Without a projection the error gives both dimensions and what to set."""
     with pytest.raises(ModelError) as caught:
         build_encoders(replace(STATIC, width=20), BERT, TEXTS)
     assert str(caught.value) == (
-        "en vectors have width 20, zh vectors 24; expected one width: "
-        "set src.projection and tgt.projection to the same number, for example 20"
+        "en vectors have dimension 20, zh vectors 24; expected the same: "
+        "set src.projection and tgt.projection to one number, for example 20"
     )
 
 
@@ -287,20 +269,20 @@ def test_encoding_is_in_evaluation_mode(encoders: dict[str, Encoder]) -> None:
 
 def test_saved_encoders_give_the_same_vectors(encoders: dict[str, Encoder], saved: Path) -> None:
     """Loading gives back the languages in order and each vector bit for bit."""
-    loaded = load_encoders(saved)
+    loaded = open_routes(saved)
     assert list(loaded) == ["en", "zh"]
     for lang, encoder in loaded.items():
         assert torch.equal(
             encode_texts(encoder, TEXTS[lang][:20], 8), encode_texts(encoders[lang], TEXTS[lang][:20], 8)
         )
-        assert encoder.width == encoders[lang].width
+        assert encoder.dimension == encoders[lang].dimension
 
 
 def test_projection_is_saved(tmp_path: Path) -> None:
     """A projection comes back bit for bit too."""
     encoders = build_encoders(replace(STATIC, projection=8), replace(BERT, projection=8), TEXTS)
     save_encoders(encoders, tmp_path / "model")
-    for lang, encoder in load_encoders(tmp_path / "model").items():
+    for lang, encoder in open_routes(tmp_path / "model").items():
         expected = encode_texts(encoders[lang], TEXTS[lang][:5], 8)
         assert expected.shape == (5, 8) and torch.equal(encode_texts(encoder, TEXTS[lang][:5], 8), expected)
 
@@ -316,7 +298,7 @@ def test_shared_encoders_are_stored_once(tmp_path: Path) -> None:
     built = build_encoders(replace(BERT, lang="en"), EncoderConfig(lang="zh", kind=Kind.shared), TEXTS)
     save_encoders(built, tmp_path / "model")
     assert len(list((tmp_path / "model").rglob("*.safetensors"))) == 1
-    loaded = load_encoders(tmp_path / "model")
+    loaded = open_routes(tmp_path / "model")
     assert list(loaded) == ["en", "zh"] and loaded["en"].layers[0] is loaded["zh"].layers[0]
     expected = encode_texts(built["zh"], TGT_TEXTS[:5], 8)
     assert torch.equal(encode_texts(loaded["zh"], TGT_TEXTS[:5], 8), expected)
@@ -358,7 +340,7 @@ print(json.dumps({"error": error, "ours": ours, "score": score}))
     np.testing.assert_allclose(told["score"], expected["en"] @ expected["zh"].T, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", list(PoolingMode))
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_pretrained_from_a_transformers_folder(plain: Path, pooling: PoolingMode) -> None:
     """A plain BERT folder is opened with its weights and the pooling of the settings."""
     encoder = build_encoder(EncoderConfig(lang="en", name=str(plain), pooling=pooling), [])
@@ -366,11 +348,64 @@ def test_pretrained_from_a_transformers_folder(plain: Path, pooling: PoolingMode
     torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
 
 
-def test_pretrained_from_a_sentence_transformers_folder(plain: Path, sentence_folder: Path) -> None:
-    """The network comes from the folder, the pooling from the settings."""
-    encoder = build_encoder(EncoderConfig(lang="en", name=str(sentence_folder), pooling=PoolingMode.mean), [])
-    expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.mean)
+@pytest.mark.parametrize("asked", list(PoolingMode))
+def test_pretrained_from_a_sentence_transformers_folder(plain: Path, sentence_folder: Path, asked: PoolingMode) -> None:
+    """The folder's own pooling is kept unless the settings ask for another."""
+    encoder = build_encoder(EncoderConfig(lang="en", name=str(sentence_folder), pooling=asked), [])
+    expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.cls if asked == PoolingMode.auto else asked)
     torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
+
+
+def _projected_folder(plain: Path, folder: Path, poolings: tuple[str, ...] = ("cls",)) -> Path:
+    """A folder of LaBSE's kind: CLS pooling, a Dense layer with tanh, unit length."""
+    torch.manual_seed(3)
+    dense = Dense(16 * len(poolings), 10, activation_function=nn.Tanh())
+    modules: list[Any] = [Transformer(str(plain)), PoolingLayer(16, pooling_mode=poolings), dense, Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder), create_model_card=False)
+    return folder
+
+
+@pytest.mark.parametrize("asked", [0, 10])
+def test_training_further_keeps_the_layers_after_pooling(plain: Path, tmp_path: Path, asked: int) -> None:
+    """A model of LaBSE's kind gives its own vectors, also where the recipe asks for the dimension it has."""
+    folder = _projected_folder(plain, tmp_path / "labse")
+    encoder = build_encoder(EncoderConfig(lang="en", name=str(folder), projection=asked, dropout=0.0), [])
+    expected = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(SRC_TEXTS[:6]))
+    torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), expected, atol=1e-6, rtol=0)
+    dense: Any = encoder.layers[2]
+    assert encoder.dimension == 10 and dense.linear.weight.requires_grad
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_training_further_keeps_our_projection(tmp_path: Path, lang: str) -> None:
+    """A model of ours with a projection starts from its own vectors, static or not."""
+    built = build_encoders(replace(STATIC, projection=8), replace(BERT, projection=8), TEXTS)
+    save_encoders(built, tmp_path / "model")
+    expected = encode_texts(built[lang], TEXTS[lang][:5], 8)
+    encoder = build_encoder(EncoderConfig(lang=lang, name=str(tmp_path / "model"), projection=8), [])
+    torch.testing.assert_close(encode_texts(encoder, TEXTS[lang][:5], 8), expected)
+    assert len(encoder.layers) == len(built[lang].layers)
+
+
+def test_another_projection_comes_after_the_saved_layers(plain: Path, tmp_path: Path) -> None:
+    """A recipe that asks for another dimension adds a linear layer to what is there and drops nothing."""
+    folder = _projected_folder(plain, tmp_path / "labse")
+    encoder = build_encoder(EncoderConfig(lang="en", name=str(folder), projection=4), [])
+    saved = torch.from_numpy(SentenceTransformer(str(folder), device="cpu").encode(SRC_TEXTS[:6]))
+    dense: Any = encoder.layers[3]
+    added = dense.linear.weight.detach()
+    torch.testing.assert_close(encode_texts(encoder, SRC_TEXTS[:6], 8), normalize(saved @ added.T, dim=1))
+    assert added.shape == (4, 10)
+
+
+def test_pooling_that_does_not_fit_the_saved_layers_is_refused(plain: Path, tmp_path: Path) -> None:
+    """A Dense layer over two poolings cannot take one; a static model has no pooling to change."""
+    folder = _projected_folder(plain, tmp_path / "two", ("mean", "max"))
+    assert build_encoder(EncoderConfig(lang="en", name=str(folder)), []).dimension == 10
+    with pytest.raises(ModelError, match="pooling cls gives dimension 16, its Dense layer takes 32 of its own pooling"):
+        build_encoder(EncoderConfig(lang="en", name=str(folder), pooling=PoolingMode.cls), [])
+    with pytest.raises(ModelError, match="en: pooling max of a static model, which averages; expected auto or mean"):
+        build_encoder(replace(STATIC, pooling=PoolingMode.max), SRC_TEXTS)
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -395,7 +430,7 @@ def test_max_tokens_of_a_pretrained_model_only_shrinks(plain: Path) -> None:
         assert first.preprocess(["Tom " * 500])["input_ids"].shape == (1, expected)
 
 
-@pytest.mark.parametrize("name", ["no/such-model", "no-such-model", "/no/such/folder"])
+@pytest.mark.parametrize("name", ["no/such-model", "no-such-model"])
 def test_missing_model_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is neither folder nor cached model is an error of one line, for encoders and teachers."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -410,16 +445,20 @@ def test_empty_folder_is_no_model(tmp_path: Path) -> None:
     """A folder without a model is an error of one line."""
     with pytest.raises(ModelError, match=r"^[^\n]*: cannot be opened as a model: [^\n]*$"):
         build_encoder(EncoderConfig(lang="en", name=str(tmp_path)), [])
-    with pytest.raises(ModelError, match=r"no modules\.json; expected a folder saved by dualmoco train \(RUN/model\)$"):
-        load_encoders(tmp_path)
+    with pytest.raises(ModelError, match=r"^[^\n]*: cannot be opened as a model: [^\n]*$"):
+        open_routes(tmp_path)
 
 
 def test_folders_of_others_are_not_ours(tmp_path: Path, sentence_folder: Path) -> None:
     """A missing folder and a model of one language are told apart."""
+    with pytest.raises(
+        ModelError, match=r"^/no/such/folder: no such folder; expected a model folder such as runs/demo"
+    ):
+        build_encoder(EncoderConfig(lang="en", name="/no/such/folder"), [])
     with pytest.raises(ModelError, match=r"nothing: no such folder; expected a model folder such as runs/demo/model$"):
-        load_encoders(tmp_path / "nothing")
+        open_routes(tmp_path / "nothing")
     with pytest.raises(ModelError, match=r"a model of one route; expected one route a language, as dualmoco train"):
-        load_encoders(sentence_folder)
+        open_routes(sentence_folder)
 
 
 def _add_code(folder: Path) -> None:
@@ -466,7 +505,7 @@ def test_unsafe_folder_is_refused(copy: Path, damage: Callable[[Path], None], ex
     with pytest.raises(ModelError, match=expected):
         check_folder(copy)
     with pytest.raises(ModelError, match=expected):
-        load_encoders(copy)
+        open_routes(copy)
     with pytest.raises(ModelError, match=expected):
         build_encoder(EncoderConfig(lang="zh", name=str(copy)), [])
     with pytest.raises(ModelError, match=expected):
@@ -489,7 +528,7 @@ def test_missing_weights_are_refused(copy: Path) -> None:
     """A folder that has lost its weights is an error of one line."""
     (copy / "en_0_StaticEmbedding" / "model.safetensors").unlink()
     with pytest.raises(ModelError, match=r"^[^\n]*copy: cannot be opened as a model: [^\n]+$"):
-        load_encoders(copy)
+        open_routes(copy)
 
 
 @pytest.mark.parametrize("module", ["en_0_StaticEmbedding", "zh_0_Transformer"])
@@ -498,7 +537,7 @@ def test_damaged_weights_are_refused(copy: Path, module: str) -> None:
     weights = copy / module / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     with pytest.raises(ModelError, match=r"^[^\n]*copy: cannot be opened as a model: [^\n]+$"):
-        load_encoders(copy)
+        open_routes(copy)
 
 
 @pytest.mark.parametrize(
@@ -515,7 +554,7 @@ def test_damaged_json_is_refused(copy: Path, name: str, content: str) -> None:
     """A settings file that is broken or of another form is an error that names it, or harmless."""
     (copy / name).write_text(content, encoding="utf-8")
     try:
-        load_encoders(copy)
+        open_routes(copy)
     except ModelError as error:
         assert str(copy) in str(error) and "\n" not in str(error)
 
@@ -525,7 +564,7 @@ def test_teacher_keeps_its_pooling(plain: Path, sentence_folder: Path) -> None:
     teacher = load_teacher(str(sentence_folder), EncoderConfig(lang="en", pooling=PoolingMode.mean, projection=7))
     expected = _plain_vectors(plain, SRC_TEXTS[:6], PoolingMode.cls)
     torch.testing.assert_close(encode_texts(teacher, SRC_TEXTS[:6], 8), expected, atol=1e-5, rtol=0)
-    assert teacher.width == 16
+    assert teacher.dimension == 16
 
 
 def test_teacher_without_pooling_takes_the_students(plain: Path) -> None:

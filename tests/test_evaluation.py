@@ -12,8 +12,9 @@ from scipy.stats import spearmanr
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.evaluation.bucc import Bucc, BuccSettings, read_bucc
-from dualmoco.evaluation.evaluate import Fitting, evaluate
+from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.lexicon import Lexicon, nearest_by_csls
 from dualmoco.evaluation.paraphrase import Paraphrases, closure
 from dualmoco.evaluation.postprocessing import Whitening
@@ -21,12 +22,22 @@ from dualmoco.evaluation.retrieval import BitextRetrieval
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import SEVEN, Sts
 from dualmoco.evaluation.task import Task
-from dualmoco.evaluation.tasks import TASKS, TaskSettings, build_tasks
+from dualmoco.evaluation.tasks import TASKS, read_tasks
 from dualmoco.evaluation.tatoeba import Tatoeba
 from dualmoco.mining.margins import Margin
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity, Model
 from dualmoco.search.neighbors import nearest_both_ways
-from testsets import TrigramEncoder, mirrored, sentences, write_all, write_bucc, write_lines, write_sts, write_tatoeba
+from testsets import (
+    TrigramBackend,
+    TrigramEncoder,
+    mirrored,
+    sentences,
+    write_all,
+    write_bucc,
+    write_lines,
+    write_sts,
+    write_tatoeba,
+)
 
 MORE = ("tatoeba", "bucc", "sts", "xsts", "lexicon", "paraphrase", "clustering", "mteb-bitext-retrieval")
 
@@ -45,13 +56,13 @@ def scores_of(task: Task) -> dict[tuple[str, str, str], float]:
 def test_every_task_gives_signed_scores_in_range(data: Path) -> None:
     """Each score names its task, has a value, a count, and a signature with all that made it."""
     encoder = TrigramEncoder()
-    scores = evaluate(encoder, build_tasks(MORE, TaskSettings(data))).scores
+    scores = evaluate(encoder, read_tasks(MORE, data)).scores
     assert {score.task for score in scores} == set(MORE)
     for score in scores:
         assert -100 <= score.value <= 100 and score.n > 0
         signed = dict(part.split(":", 1) for part in score.signature.split("|"))
         assert signed["task"] == score.task and signed["protocol"] == score.protocol
-        assert signed["model"] == "abababababab" and len(signed["data"]) == 12 and signed["treatment"] == "none"
+        assert signed["model"] == "abababababab" and len(signed["data"]) == 12 and signed["postprocessing"] == "none"
         assert score.low is None or score.high is None or score.low <= score.value <= score.high
         assert Score.from_json(score.to_json()).key == score.key
     assert len({score.signature for score in scores}) == len({score.key for score in scores}) == len(scores)
@@ -60,7 +71,7 @@ def test_every_task_gives_signed_scores_in_range(data: Path) -> None:
 def test_every_distinct_sentence_is_encoded_once(data: Path) -> None:
     """Over all tasks together."""
     encoder = TrigramEncoder()
-    tasks = build_tasks(MORE, TaskSettings(data))
+    tasks = read_tasks(MORE, data)
     evaluate(encoder, tasks)
     wanted = {f"{lang} {text}" for task in tasks for lang, texts in task.texts().items() for text in texts}
     assert sorted(encoder.encoded) == sorted(wanted)
@@ -74,7 +85,7 @@ def test_inputs_are_left_as_they_are(data: Path) -> None:
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     before = snapshot()
-    evaluate(TrigramEncoder(), build_tasks(MORE, TaskSettings(data)))
+    evaluate(TrigramEncoder(), read_tasks(MORE, data))
     assert snapshot() == before
 
 
@@ -206,14 +217,14 @@ def test_paraphrases_with_broken_bytes_are_read(tmp_path: Path) -> None:
     assert "go \ufffd on" in Paraphrases(tmp_path).texts()["en"]
 
 
-def test_treatments_are_fitted_and_signed(data: Path, tmp_path: Path) -> None:
-    """A treatment changes scores and signatures; the text it was fitted to is named."""
+def test_postprocessing_is_fitted_and_signed(data: Path, tmp_path: Path) -> None:
+    """A post-processing changes scores and signatures; the text it was fitted to is named."""
     task = Sts(data / "eval")
     plain = evaluate(TrigramEncoder(), [task]).scores[0]
     whitened = evaluate(TrigramEncoder(), [task], Whitening(8)).scores[0]
-    assert whitened.value != plain.value and "treatment:whitening:8 fitted to test sentences" in whitened.signature
+    assert whitened.value != plain.value and "postprocessing:whitening:8 fitted to test sentences" in whitened.signature
     write_lines(tmp_path / "fit.txt", sentences(50, 9))
-    other = evaluate(TrigramEncoder(), [task], Whitening(8), Fitting(tmp_path / "fit.txt", "en")).scores[0]
+    other = evaluate(TrigramEncoder(), [task], Whitening(8), TextFile(tmp_path / "fit.txt", "en")).scores[0]
     digest = hashlib.sha256((tmp_path / "fit.txt").read_bytes()).hexdigest()[:12]
     assert f"fitted to {digest}" in other.signature and other.value != whitened.value
 
@@ -221,16 +232,15 @@ def test_treatments_are_fitted_and_signed(data: Path, tmp_path: Path) -> None:
 def test_vectors_with_nan_are_refused(data: Path) -> None:
     """An encoder that gives NaN is named."""
 
-    class Broken(TrigramEncoder):
-        identity = Identity("broken", "00" * 32)
-
-        def encode(self, texts: Sequence[str], *, lang: str) -> Vectors:
-            vectors = super().encode(texts, lang=lang)
+    class BrokenBackend(TrigramBackend):
+        def encode(self, texts: Sequence[str]) -> Vectors:
+            vectors = super().encode(texts)
             vectors[-1, 0] = np.nan
             return vectors
 
-    with pytest.raises(DataError, match=r"broken \(zh\): 1 vectors hold NaN"):
-        evaluate(Broken(), [Tatoeba(data / "eval" / "tatoeba", "cmn-eng")])
+    broken = Model(Identity("broken", "00" * 32), ["en", "zh"], lambda lang: BrokenBackend(lang, []))
+    with pytest.raises(DataError, match="broken: 1 vectors hold NaN"):
+        evaluate(broken, [Tatoeba(data / "eval" / "tatoeba", "cmn-eng")])
 
 
 def spoil(path: Path, change: Callable[[list[str]], list[str]]) -> None:
@@ -304,11 +314,11 @@ def test_damaged_tatoeba_files_are_named(tmp_path: Path, change: Callable[[list[
 def test_unknown_tasks_and_pairs_are_named(data: Path) -> None:
     """What was given and what there is."""
     with pytest.raises(ConfigError, match=r"task 'moon': expected paper or some of tatoeba, bucc"):
-        build_tasks(["moon"], TaskSettings(data))
+        read_tasks(["moon"], data)
     with pytest.raises(DataError, match="no pair zh-fr"):
-        build_tasks(["tatoeba"], TaskSettings(data, ("zh-fr",)))
+        read_tasks(["tatoeba"], data, "zh-fr")
     with pytest.raises(DataError, match="no gold of de-en"):
-        build_tasks(["bucc"], TaskSettings(data, ("de-en",)))
+        read_tasks(["bucc"], data, "de-en")
     with pytest.raises(DataError, match="no folder with a trained head"):
-        build_tasks(["nli"], TaskSettings(data))
+        read_tasks(["nli"], data)
     assert set(MORE) | {"nli"} == set(TASKS)

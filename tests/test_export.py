@@ -16,11 +16,11 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backend import open_backend
 from dualmoco.models.building import build_encoders
 from dualmoco.models.export import export_model, is_export
+from dualmoco.models.network import save_encoders
+from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))
 TEXTS = [*EN[:20], "a", " ".join(EN[:30])]
@@ -69,7 +69,7 @@ def test_one_language_opens_in_plain_sentence_transformers(
 ) -> None:
     """Without a task, the vectors are those of the two-language model with one."""
     done = export_model(str(model), lang, "sentence-transformers", tmp_path / "out")
-    assert done.sha256 == open_backend(str(model), lang).sha256 and done.lowest_cosine > 0.99999
+    assert done.sha256 == open_model(str(model)).identity.sha256 and done.lowest_cosine > 0.99999
     found = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(texts)
     expected = SentenceTransformer(str(model), device="cpu").encode(texts, task=lang)
     np.testing.assert_allclose(found, expected, atol=1e-6)
@@ -96,10 +96,10 @@ def test_onnx_runs_in_plain_onnxruntime(model: Path, exported: Path) -> None:
     np.testing.assert_allclose(run_plain(exported, TEXTS), expected, atol=1e-5)
     config = json.loads((exported / "config.json").read_text(encoding="utf-8"))
     assert (config["max_tokens"], config["pooling"], config["width"], config["lang"]) == (40, "mean", 32, "en")
-    assert config["sha256"] == open_backend(str(model), "en").sha256
+    assert config["sha256"] == open_model(str(model)).identity.sha256
 
 
-def test_bytes_are_the_same_each_time(model: Path, tmp_path: Path) -> None:
+def test_int8_exports_are_the_same_each_time(model: Path, tmp_path: Path) -> None:
     """Two exports are equal files, smaller than single precision, near in vectors."""
     pytest.importorskip("onnxruntime")
     folders = [tmp_path / "a", tmp_path / "b"]
@@ -109,19 +109,19 @@ def test_bytes_are_the_same_each_time(model: Path, tmp_path: Path) -> None:
     assert first == second
     expected = SentenceTransformer(str(model), device="cpu").encode(TEXTS, task="en")
     assert np.einsum("nd,nd->n", run_plain(folders[0], TEXTS), expected).min() > 0.99
-    assert open_backend(str(folders[0]), "en").name == "onnx-int8"
+    assert open_model(str(folders[0])).backend("en").name == "onnx-int8"
 
 
 def test_an_exported_folder_is_a_back_end(model: Path, exported: Path) -> None:
     """It opens by itself, under its own name only, and only for its language."""
-    backend = open_backend(str(exported), "en")
-    source = open_backend(str(model), "en")
-    assert (backend.name, backend.width, backend.sha256) == ("onnx", 32, source.sha256)
-    np.testing.assert_allclose(backend.encode(TEXTS), source.encode(TEXTS), atol=1e-5)
+    opened, source = open_model(str(exported)), open_model(str(model))
+    backend = opened.backend("en")
+    assert (backend.name, backend.dimension, opened.identity.sha256) == ("onnx", 32, source.identity.sha256)
+    np.testing.assert_allclose(opened.encode(TEXTS, lang="en"), source.encode(TEXTS, lang="en"), atol=1e-5)
     with pytest.raises(ConfigError, match="back-end 'torch'; expected onnx, the only one it has, or auto"):
-        open_backend(str(exported), "en", "torch")
-    with pytest.raises(ModelError, match="has no language 'zh'; expected en: export the model for zh too"):
-        open_backend(str(exported), "zh")
+        open_model(str(exported), "torch")
+    with pytest.raises(ModelError, match="has no language 'zh'; expected one of en"):
+        open_model(str(exported)).backend("zh")
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "tokenizer.json"])
@@ -131,7 +131,7 @@ def test_a_changed_export_is_refused(exported: Path, tmp_path: Path, name: str) 
     with (folder / name).open("ab") as stream:
         stream.write(b" ")
     with pytest.raises(ModelError, match=f"{name} changed since the export; export the model again"):
-        open_backend(str(folder), "en")
+        open_model(str(folder))
 
 
 def test_only_exports_are_replaced(model: Path, tmp_path: Path) -> None:
@@ -166,13 +166,13 @@ def test_what_cannot_be_exported_is_refused(model: Path, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_tells_what_it_wrote(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_what_it_wrote(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """As JSON, and as one line; an error is one line and code 2."""
     words = ["export", str(model), "--lang", "zh", "--to", "sentence-transformers", "--out", str(tmp_path / "out")]
     assert main([*words, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["lang"], told["to"]) == ("zh", "sentence-transformers")
-    assert told["bytes"] == sum(file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file())
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["lang"], printed["to"]) == ("zh", "sentence-transformers")
+    assert printed["bytes"] == sum(file.stat().st_size for file in (tmp_path / "out").rglob("*") if file.is_file())
     assert main(words) == 0
     assert "lowest cosine with the model 1.0000\n" in capsys.readouterr().out
     assert main([*words[:5], "onnx", *words[6:]]) == 2

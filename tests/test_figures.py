@@ -33,7 +33,7 @@ from dualmoco.evaluation.figures.mining import draw_margins, draw_precision_reca
 from dualmoco.evaluation.figures.parallel import draw_parallel, lay_out, least_distance, move_apart
 from dualmoco.evaluation.figures.similarity import draw_similarities
 from dualmoco.evaluation.figures.sts import draw_sts, draw_subsets
-from dualmoco.mining.margins import best_threshold
+from dualmoco.mining.thresholds import best_threshold
 
 PAIRS = generate_pairs(60, seed=3)
 LONG = (
@@ -56,7 +56,7 @@ def make_parallel(count: int, noise: float = 0.3) -> Figure:
 
 
 def make_scores(count: int, seed: int = 0) -> tuple[Any, Any]:
-    """Falling scores, many of them equal, and flags that the higher ones have more often."""
+    """Descending scores, many of them equal, and flags that the higher ones have more often."""
     random = np.random.default_rng(seed)
     scores = np.sort(random.integers(-20, 20, count) / 10)[::-1]
     return scores, random.random(count) < (scores + 2) / 4
@@ -262,10 +262,10 @@ def _draw_uneven(src: int, tgt: int, vectors: int, width: int) -> Figure:
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: _draw_uneven(1, 1, 1, 4), "1 pairs; expected at least 2"),
+        (lambda: _draw_uneven(1, 1, 1, 4), "pairs to draw: 1; expected at least 2"),
         (lambda: _draw_uneven(3, 2, 3, 4), "3 source and 2 target sentences"),
         (lambda: _draw_uneven(3, 3, 2, 4), "2 vectors; expected 3"),
-        (lambda: _draw_uneven(3, 3, 3, 5), "width 5; expected 4"),
+        (lambda: _draw_uneven(3, 3, 3, 5), "dimension 5; expected 4"),
         (lambda: draw_margins(np.array([-np.inf]), np.array([False]), 0.0), "none of them finite"),
         (lambda: draw_margins(np.array([1.0, 2.0]), np.array([True, True]), 0.0), "expected them sorted"),
         (lambda: precision_recall(np.array([]), np.array([]), 1), "one of each"),

@@ -70,19 +70,19 @@ def test_pairs_do_not_depend_on_hash_seed(hash_seed: str) -> None:
 
 
 def test_english_is_written_as_a_sentence(pairs: list[tuple[str, str]]) -> None:
-    """English starts with a capital, ends with a mark, and leaves no gap or placeholder."""
+    """English starts with a capital, ends with punctuation, and leaves no gap or placeholder."""
     sentence = re.compile(r"[A-Z][A-Za-z',.\- ]*[A-Za-z][.?!]")
     assert [en for en, _ in pairs if not sentence.fullmatch(en) or "  " in en] == []
 
 
 def test_chinese_is_written_as_a_sentence(pairs: list[tuple[str, str]]) -> None:
-    """Chinese is of Han characters and full-width marks alone."""
+    """Chinese is of Han characters and full-width punctuation alone."""
     sentence = re.compile(r"[\u4e00-\u9fff]+(，[\u4e00-\u9fff]+)*[。？！]")
     assert [zh for _, zh in pairs if not sentence.fullmatch(zh)] == []
 
 
 def test_questions_are_questions_in_both_languages(pairs: list[tuple[str, str]]) -> None:
-    """The end mark is the same on both sides."""
+    """The punctuation at the end is the same on both sides."""
     assert any(en.endswith("?") for en, _ in pairs)
     assert [pair for pair in pairs if pair[0].endswith("?") != pair[1].endswith("？")] == []
 

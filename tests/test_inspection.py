@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_figures(path: Path) -> None:
+def test_counts(path: Path) -> None:
     result = inspect([Source(path, "en", "zh")])
     assert (result.pairs, result.unreadable) == (len(PAIRS), 1)
     assert result.duplicates == pytest.approx(1 / len(PAIRS))

@@ -8,21 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.mining.margins import (
-    Margin,
-    Retrieval,
-    ScoredPairs,
-    best_threshold,
-    margin_scores,
-    one_to_one,
-    select_pairs,
-)
+from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, margin_scores, one_to_one, select_pairs
+from dualmoco.mining.thresholds import best_threshold
 from dualmoco.search.neighbors import Neighbors, nearest_both_ways
 
 
-def random_units(count: int, seed: int, width: int = 6) -> Vectors:
+def random_units(count: int, seed: int, dimension: int = 6) -> Vectors:
     """Unit vectors in random directions."""
-    return unit_vectors(np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32))
+    return unit_vectors(np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32))
 
 
 def slow_margin(src: Vectors, tgt: Vectors, i: int, j: int, k: int, margin: Margin) -> float:
@@ -113,7 +106,7 @@ def test_one_to_one_is_greedy_and_maximal(rows: list[tuple[int, int]]) -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=20), st.integers(0, 5))
 def test_threshold_is_the_best_of_all(rows: list[tuple[int, bool]], missed: int) -> None:
-    """No other threshold gives a higher F1, and the figures are those of the pairs above it."""
+    """No other threshold gives a higher F1, and the metrics are those of the pairs above it."""
     rows = sorted(rows, reverse=True)
     scores, correct = np.array([float(row[0]) for row in rows]), np.array([row[1] for row in rows])
     gold = int(correct.sum()) + missed

@@ -9,13 +9,14 @@ import pytest
 import torch
 
 import dualmoco
-from dualmoco.core.errors import ModelError
+from dualmoco.core.errors import DataError, ModelError
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.building import build_encoders
-from dualmoco.models.encoder import Encoder, encode_texts
+from dualmoco.models.encoder import Encoder
 from dualmoco.models.model import Model
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(200, seed=2), strict=True))
 
@@ -47,9 +48,9 @@ def test_encode_gives_the_vectors_of_the_language(
     encoders: dict[str, Encoder], model: Model, lang: str, texts: list[str]
 ) -> None:
     """One row a sentence, in order, from the encoder of that language."""
-    vectors = model.encode(texts[:10], lang=lang, batch_size=3)
+    vectors = model.encode(texts[:10], lang=lang)
     assert vectors.shape == (10, 16) and vectors.dtype == np.float32
-    np.testing.assert_allclose(vectors, encode_texts(encoders[lang], texts[:10], 64).numpy(), atol=1e-6)
+    np.testing.assert_allclose(vectors, encode_by_itself(encoders[lang], texts[:10]), atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1.0, atol=1e-6)
 
 
@@ -71,7 +72,7 @@ def test_encode_takes_no_sentence(model: Model) -> None:
 @pytest.mark.parametrize("lang", ["fr", "", "EN"])
 def test_unknown_language_is_refused(model: Model, lang: str) -> None:
     """The error names the language that was asked for and those there are."""
-    with pytest.raises(ModelError, match=rf"^language '{lang}' is not in this model; expected one of en, zh$"):
+    with pytest.raises(ModelError, match=rf"^[^\n]*model: has no language '{lang}'; expected one of en, zh$"):
         model.encode("Bonjour", lang=lang)
 
 
@@ -86,17 +87,48 @@ def test_similarity_is_the_matrix_of_dot_products(model: Model) -> None:
     np.testing.assert_allclose(np.diag(model.similarity(a, a)), 1.0, atol=1e-6)
 
 
+def test_vectors_can_be_left_as_the_model_makes_them(encoders: dict[str, Encoder], tmp_path: Path) -> None:
+    """Without normalisation lengths are the model's own, with it they are one, and the direction is the same."""
+    save_encoders({lang: Encoder(list(encoder.layers)[:1]) for lang, encoder in encoders.items()}, tmp_path / "model")
+    model = dualmoco.load(tmp_path / "model")
+    raw, unit = (model.encode(SRC_TEXTS[:9], lang="en", normalize=normalize) for normalize in (False, True))
+    lengths = np.linalg.norm(raw, axis=1, keepdims=True)
+    assert np.abs(lengths - 1).min() > 0.1
+    np.testing.assert_allclose(unit, raw / lengths, atol=1e-6)
+
+
+def test_only_sentences_are_encoded(model: Model) -> None:
+    """The error names the place and the kind of what is no sentence."""
+    with pytest.raises(DataError, match=r"^sentence 1 is a float; expected a string$"):
+        model.encode(["a", 0.5], lang="en")  # type: ignore[list-item]
+
+
+def test_progress_can_be_turned_off(
+    model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A bar moves with the sentences that are encoded unless it is not wanted."""
+    monkeypatch.setattr("dualmoco.core.progress.DELAY", 0.0)
+    model.encode(SRC_TEXTS, lang="en", progress=False)
+    assert capsys.readouterr().err == ""
+    model.encode(SRC_TEXTS, lang="en")
+    assert f"{len(SRC_TEXTS)}/{len(SRC_TEXTS)}" in capsys.readouterr().err
+
+
 def test_missing_folder_is_refused(tmp_path: Path) -> None:
     """The error names the folder and what a model folder is called."""
     with pytest.raises(ModelError) as caught:
         dualmoco.load(tmp_path / "nothing")
     assert str(caught.value) == (
-        f"{tmp_path / 'nothing'}: no such folder; expected a model folder such as runs/demo/model"
+        f"{tmp_path / 'nothing'}: no such folder; expected a model folder such as runs/demo/model, or a hub name"
     )
 
 
-def test_run_folder_is_no_model(tmp_path: Path) -> None:
-    """A folder without a model, such as the run folder itself, is told what to open instead."""
+def test_run_folder_stands_for_its_model(encoders: dict[str, Encoder], model: Model, tmp_path: Path) -> None:
+    """A run without a model yet is refused; with one, it opens as the model folder does."""
     (tmp_path / "config.yaml").write_text("out: x", encoding="utf-8")
-    with pytest.raises(ModelError, match=r"no modules\.json; expected a folder saved by dualmoco train \(RUN/model\)"):
+    with pytest.raises(ModelError, match=r": a run without a model yet; expected one that has been evaluated once$"):
         dualmoco.load(tmp_path)
+    save_encoders(encoders, tmp_path / "model")
+    again = dualmoco.load(tmp_path)
+    assert again.identity.name == str(tmp_path) and again.identity.sha256 == model.identity.sha256
+    assert np.array_equal(again.encode(SRC_TEXTS[:3], lang="en"), model.encode(SRC_TEXTS[:3], lang="en"))

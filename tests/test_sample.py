@@ -11,9 +11,20 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score
 
+from dualmoco.core import bootstrap
+from dualmoco.core.bootstrap import draw_counts
 from dualmoco.core.errors import DataError
-from dualmoco.evaluation.bootstrap import compare_samples, interval
-from dualmoco.evaluation.sample import Correlation, Extraction, Hits, Ranking, Sample, sample_from_json, value_of
+from dualmoco.evaluation.comparison import compare_samples
+from dualmoco.evaluation.sample import (
+    Correlation,
+    Extraction,
+    Hits,
+    Ranking,
+    Sample,
+    interval,
+    sample_from_json,
+    value_of,
+)
 
 GENERATOR = np.random.default_rng(0)
 PREDICTED, GOLD = GENERATOR.random(30).round(1), GENERATOR.integers(0, 6, 30).astype(np.float64)
@@ -75,7 +86,7 @@ def test_f1_of_extractions() -> None:
     ids=lambda sample: type(sample).__name__,
 )
 def test_samples_survive_json(sample: Sample) -> None:
-    """What is read back gives the same figure."""
+    """What is read back gives the same metric."""
     again = sample_from_json(json.loads(json.dumps(sample.to_json())))
     assert type(again) is type(sample) and value_of(again) == pytest.approx(value_of(sample), abs=1e-3)
 
@@ -85,6 +96,16 @@ def test_foreign_json_is_refused(content: dict[str, object]) -> None:
     """One line instead of a traceback."""
     with pytest.raises(DataError, match="evaluate again"):
         sample_from_json(content)
+
+
+def test_every_resample_draws_as_many_units_as_each_stratum_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the draws are cut into small parts; on average each unit is drawn once."""
+    monkeypatch.setattr(bootstrap, "CELLS", 70)
+    parts = list(draw_counts([3, 7], 1000, seed=0))
+    counts = np.concatenate(parts)
+    assert counts.shape == (1000, 10) and {len(part) for part in parts} == {7, 1000 % 7}
+    assert (counts[:, :3].sum(axis=1) == 3).all() and (counts[:, 3:].sum(axis=1) == 7).all()
+    assert counts.mean(axis=0) == pytest.approx(np.ones(10), abs=0.1)
 
 
 def test_interval_of_a_share_is_the_binomial_one() -> None:
@@ -122,7 +143,7 @@ def test_p_values_are_uniform_where_there_is_no_difference() -> None:
 
 
 def test_other_test_items_are_refused() -> None:
-    """Figures over different items cannot be paired."""
+    """Metrics over different items cannot be paired."""
     with pytest.raises(DataError, match="same test items"):
         compare_samples(Hits(np.ones(3)), Hits(np.ones(4)))
     with pytest.raises(DataError, match="same test items"):

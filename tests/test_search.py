@@ -7,23 +7,25 @@ import os
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.cli.search import read_queries
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.storage import locked
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.embeddings.arrays import VectorPrecision
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
 from dualmoco.search import build
-from dualmoco.search.build import BuildSettings, add_to_index, build_index
-from dualmoco.search.index import Hit, Index
+from dualmoco.search.build import add_to_index, build_index
+from dualmoco.search.index import Hit, open_index
 from dualmoco.search.manifest import IndexKind, read_index_manifest
-from dualmoco.search.part import TextFile, encode_part
+from dualmoco.search.part import encode_part
 
 PAIRS = list(generate_pairs(300, seed=5))
 ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))
@@ -38,8 +40,8 @@ def write(path: Path, lines: list[str]) -> Path:
 
 @pytest.fixture(scope="module")
 def opened(tiny_model: Path) -> Model:
-    """The model, by the package's own door."""
-    return dualmoco.load(str(tiny_model))
+    """The model."""
+    return open_model(tiny_model)
 
 
 @pytest.fixture(scope="module")
@@ -51,10 +53,10 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> list[TextFile]:
 
 
 @pytest.fixture(scope="module")
-def exact(tiny_model: Path, texts: list[TextFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def exact(opened: Model, texts: list[TextFile], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exact index of both."""
     folder = tmp_path_factory.mktemp("exact") / "index"
-    build_index(folder, texts, BuildSettings(str(tiny_model)))
+    build_index(folder, texts, opened)
     return folder
 
 
@@ -93,7 +95,7 @@ def assert_same(found: list[Hit], expected: list[Hit]) -> None:
 @pytest.mark.parametrize("within", [None, "en", "zh"])
 def test_hits_are_those_of_brute_force(exact: Path, opened: Model, texts: list[TextFile], within: str | None) -> None:
     """Scores, texts, files and lines agree with a loop, in the whole index and in one language."""
-    found = Index.open(exact).search(QUERIES[:6], lang="zh", k=9, within=within)
+    found = open_index(exact).search(QUERIES[:6], lang="zh", k=9, within=within)
     assert [len(hits) for hits in found] == [9] * 6
     for query, hits in zip(QUERIES, found, strict=False):
         assert_same(hits, brute_force(opened, query, "zh", texts, within))
@@ -101,33 +103,33 @@ def test_hits_are_those_of_brute_force(exact: Path, opened: Model, texts: list[T
 
 def test_more_queries_than_a_batch(exact: Path) -> None:
     """Queries answered together or one by one have the same hits."""
-    index = Index.open(exact)
+    index = open_index(exact)
     together = index.search(CHINESE[:100], lang="zh", k=3)
     assert together[70:73] == [index.search(query, lang="zh", k=3)[0] for query in CHINESE[70:73]]
 
 
 @pytest.mark.parametrize("precision", [VectorPrecision.fp16, VectorPrecision.int8])
 def test_smaller_vectors(
-    tiny_model: Path, texts: list[TextFile], exact: Path, precision: VectorPrecision, tmp_path: Path
+    opened: Model, texts: list[TextFile], exact: Path, precision: VectorPrecision, tmp_path: Path
 ) -> None:
-    """Half precision and bytes take less room and find nearly the same."""
+    """Half precision and int8 take less room and find nearly the same."""
     folder = tmp_path / "index"
-    build_index(folder, texts, BuildSettings(str(tiny_model), precision=precision))
+    build_index(folder, texts, opened, precision=precision)
     sizes = [sum(path.stat().st_size for path in place.glob("parts/*/vectors/0*.npy")) for place in (folder, exact)]
     assert sizes[0] < 0.6 * sizes[1]
-    found, true = (Index.open(place).search(QUERIES, lang="zh", k=5) for place in (folder, exact))
+    found, true = (open_index(place).search(QUERIES, lang="zh", k=5) for place in (folder, exact))
     same = [len({hit.text for hit in a} & {hit.text for hit in b}) for a, b in zip(found, true, strict=True)]
     assert sum(same) >= 0.9 * 5 * len(QUERIES)
     assert found[0][0].score == pytest.approx(true[0][0].score, abs=0.01)
 
 
-def test_without_exact_matches(tiny_model: Path, opened: Model, tmp_path: Path) -> None:
-    """Sentences equal but for case, width, marks and spaces are left out, however many; all others stay."""
-    marks = ["", ".", "!", "!!", "...", " .", "?!", ". ", "~", " - "]
-    equal = [f"{text}{mark}".strip() for text in ("Go home", "go home", "GO  HOME", "ｇｏ ｈｏｍｅ") for mark in marks]
+def test_without_exact_matches(opened: Model, tmp_path: Path) -> None:
+    """Sentences equal but for case, width, punctuation and spaces are left out, however many; all others stay."""
+    ends = ["", ".", "!", "!!", "...", " .", "?!", ". ", "~", " - "]
+    equal = [f"{text}{end}".strip() for text in ("Go home", "go home", "GO  HOME", "ｇｏ ｈｏｍｅ") for end in ends]
     file = TextFile(write(tmp_path / "a.en", [*equal, *ENGLISH[:20]]), "en")
-    build_index(tmp_path / "index", [file], BuildSettings(str(tiny_model)))
-    index = Index.open(tmp_path / "index")
+    build_index(tmp_path / "index", [file], opened)
+    index = open_index(tmp_path / "index")
     assert {hit.text for hit in index.search("Go home", lang="en", k=5)[0]} <= set(equal)
     found = index.search(["Go home", ENGLISH[3]], lang="en", k=12, exact_match=False)
     everything = brute_force(opened, "Go home", "en", [file])
@@ -135,24 +137,24 @@ def test_without_exact_matches(tiny_model: Path, opened: Model, tmp_path: Path) 
     assert len(found[0]) == 12 and ENGLISH[3] not in [hit.text for hit in found[1]]
 
 
-def test_k_beyond_the_index_and_one_line(tiny_model: Path, tmp_path: Path) -> None:
+def test_k_beyond_the_index_and_one_line(opened: Model, tmp_path: Path) -> None:
     """An index of one sentence gives that one, however many are asked for."""
-    build_index(tmp_path / "index", [TextFile(write(tmp_path / "a", ["你好。"]), "zh")], BuildSettings(str(tiny_model)))
-    hits = Index.open(tmp_path / "index").search("hello", lang="en", k=50)[0]
+    build_index(tmp_path / "index", [TextFile(write(tmp_path / "a", ["你好。"]), "zh")], opened)
+    hits = open_index(tmp_path / "index").search("hello", lang="en", k=50)[0]
     assert [(hit.text, hit.lang, hit.part, hit.line) for hit in hits] == [("你好。", "zh", "a", 1)]
 
 
 def test_index_is_self_contained(tiny_model: Path, tmp_path: Path) -> None:
     """An index works after its files are gone, itself moved, and its model moved and named anew."""
     file, model = write(tmp_path / "a.en", ENGLISH), Path(shutil.copytree(tiny_model, tmp_path / "model"))
-    build_index(tmp_path / "index", [TextFile(file, "en")], BuildSettings(str(model)))
-    before = Index.open(tmp_path / "index").search(QUERIES, lang="zh")
+    build_index(tmp_path / "index", [TextFile(file, "en")], open_model(model))
+    before = open_index(tmp_path / "index").search(QUERIES, lang="zh")
     file.unlink()
     (tmp_path / "index").rename(tmp_path / "moved")
     model.rename(tmp_path / "elsewhere")
     with pytest.raises(ModelError, match="is not there; give its folder with --model"):
-        Index.open(tmp_path / "moved").search(QUERIES, lang="zh")
-    assert Index.open(tmp_path / "moved", str(tmp_path / "elsewhere")).search(QUERIES, lang="zh") == before
+        open_index(tmp_path / "moved").search(QUERIES, lang="zh")
+    assert open_index(tmp_path / "moved", open_model(tmp_path / "elsewhere")).search(QUERIES, lang="zh") == before
 
 
 def test_another_model_is_refused(copy: Path, tiny_model: Path, tmp_path: Path) -> None:
@@ -161,19 +163,19 @@ def test_another_model_is_refused(copy: Path, tiny_model: Path, tmp_path: Path) 
     settings = other / "config_sentence_transformers.json"
     settings.write_text(settings.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     with pytest.raises(ModelError, match=r"other: checksum .*; expected .*the model that made the index"):
-        Index.open(copy, str(other)).search("a", lang="en")
+        open_index(copy, open_model(other))
     with pytest.raises(ModelError, match="the model that made the index"):
-        add_to_index(copy, [TextFile(write(tmp_path / "b", ["b"]), "en")], str(other))
+        add_to_index(copy, [TextFile(write(tmp_path / "b", ["b"]), "en")], open_model(other))
 
 
 def test_adding_is_building_at_once(copy: Path, texts: list[TextFile], opened: Model, tmp_path: Path) -> None:
     """An index that grew finds what brute force finds in all its files; old vectors are not touched."""
     old = {path: path.stat().st_mtime_ns for path in copy.glob("parts/*/vectors/*")}
     more = TextFile(write(tmp_path / "more.en", [en for en, _ in generate_pairs(80, seed=9)]), "en")
-    assert add_to_index(copy, [more]).rows == len(Index.open(copy)) > 600
+    assert add_to_index(copy, [more]).rows == len(open_index(copy)) > 600
     assert {path: path.stat().st_mtime_ns for path in old} == old
     for within in (None, "en"):
-        for query, hits in zip(QUERIES, Index.open(copy).search(QUERIES[:4], lang="zh", within=within), strict=False):
+        for query, hits in zip(QUERIES, open_index(copy).search(QUERIES[:4], lang="zh", within=within), strict=False):
             assert_same(hits, brute_force(opened, query, "zh", [*texts, more], within))
     with pytest.raises(DataError, match=r"more.en: is in the index already, as more.en"):
         add_to_index(copy, [more])
@@ -184,7 +186,7 @@ def test_failed_addition_changes_nothing(
     copy: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither a bad file, an interruption nor another process changes what an index finds; adding then succeeds."""
-    before, manifest = Index.open(copy).search(QUERIES, lang="en"), (copy / "manifest.json").read_bytes()
+    before, manifest = open_index(copy).search(QUERIES, lang="en"), (copy / "manifest.json").read_bytes()
     good, bad = write(tmp_path / "good", ["one", "two"]), tmp_path / "bad"
     bad.write_bytes(b"fine\n\xff\xfe\n")
     with pytest.raises(DataError, match="bad:2: not UTF-8"):
@@ -195,10 +197,10 @@ def test_failed_addition_changes_nothing(
             add_to_index(copy, [TextFile(good, "en")])
     with locked(copy), pytest.raises(RunError, match="another process is at work in it"):
         add_to_index(copy, [TextFile(good, "en")])
-    assert Index.open(copy).search(QUERIES, lang="en") == before
+    assert open_index(copy).search(QUERIES, lang="en") == before
     assert (copy / "manifest.json").read_bytes() == manifest
     assert add_to_index(copy, [TextFile(write(tmp_path / "other", ["three"]), "zh")]).parts[-1].rows == 1
-    assert Index.open(copy).search("three", lang="zh", k=1)[0][0].part == "other"
+    assert open_index(copy).search("three", lang="zh", k=1)[0][0].part == "other"
     assert sorted(path.name for path in (copy / "parts").iterdir()) == ["00000", "00001", "00002"]
 
 
@@ -207,44 +209,44 @@ def interrupt(*given: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_interrupted_build_goes_on(
-    tiny_model: Path, texts: list[TextFile], exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_interrupted_build_is_resumed(
+    opened: Model, texts: list[TextFile], exact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was encoded before an interruption is kept, and nothing that is not whole can be opened."""
-    folder, settings = tmp_path / "index", BuildSettings(str(tiny_model))
+    folder = tmp_path / "index"
     with monkeypatch.context() as patch:
         whole, calls = encode_part, []
 
-        def stop_at_second(*given: object) -> None:
+        def stop_at_second(*given: Any) -> None:
             calls.append(given)
-            interrupt() if len(calls) == 2 else whole(*given)  # type: ignore[arg-type]
+            interrupt() if len(calls) == 2 else whole(*given)
 
         patch.setattr(build, "encode_part", stop_at_second)
         with pytest.raises(KeyboardInterrupt):
-            build_index(folder, texts, settings)
+            build_index(folder, texts, opened)
     assert not folder.exists()
     with pytest.raises(DataError, match="its building was interrupted; run the same"):
-        Index.open(folder)
+        open_index(folder)
     (shard,) = tmp_path.glob(".index.building/parts/00000/vectors/0*.npy")
     made = shard.stat().st_mtime_ns
-    build_index(folder, texts, settings)
+    build_index(folder, texts, opened)
     assert next(folder.glob("parts/00000/vectors/0*.npy")).stat().st_mtime_ns == made
-    assert Index.open(folder).search(QUERIES, lang="zh") == Index.open(exact).search(QUERIES, lang="zh")
+    assert open_index(folder).search(QUERIES, lang="zh") == open_index(exact).search(QUERIES, lang="zh")
     assert not list(tmp_path.glob(".index*"))
     with pytest.raises(DataError, match="exists already"):
-        build_index(folder, texts, settings)
+        build_index(folder, texts, opened)
 
 
 def test_interrupted_build_of_something_else_starts_anew(
-    tiny_model: Path, texts: list[TextFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: Model, texts: list[TextFile], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What another precision or other files left behind is not mixed in."""
     with monkeypatch.context() as patch:
         patch.setattr(build, "write_index_manifest", interrupt)
         with pytest.raises(KeyboardInterrupt):
-            build_index(tmp_path / "index", texts, BuildSettings(str(tiny_model), precision=VectorPrecision.int8))
-    build_index(tmp_path / "index", texts[1:], BuildSettings(str(tiny_model)))
-    index = Index.open(tmp_path / "index")
+            build_index(tmp_path / "index", texts, opened, precision=VectorPrecision.int8)
+    build_index(tmp_path / "index", texts[1:], opened)
+    index = open_index(tmp_path / "index")
     assert index.manifest.languages == ["zh"] and len(list((tmp_path / "index" / "parts").iterdir())) == 1
     assert index.search(CHINESE[0], lang="zh")[0][0].score == pytest.approx(1.0, abs=2e-6)
 
@@ -258,30 +260,30 @@ def damage(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["vectors/00000.npy", "texts.txt", "offsets.npy", "lines.npy"])
 def test_damage_is_found(copy: Path, name: str) -> None:
-    """A changed byte or a missing end in any file is told with the file's name."""
+    """A changed byte or a missing end in any file is named by its file."""
     path = copy / "parts" / "00001" / name
     content = path.read_bytes()
     damage(path)
     with pytest.raises(DataError, match=rf"{path.name}: is damaged"):
-        Index.open(copy)
-    assert Index.open(copy, check=False).folder == copy
+        open_index(copy)
+    assert open_index(copy, check=False).folder == copy
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError):
-        Index.open(copy)
+        open_index(copy)
     path.unlink()
     with pytest.raises(DataError):
-        Index.open(copy)
+        open_index(copy)
 
 
-def test_what_is_no_index(exact: Path, tmp_path: Path, tiny_model: Path) -> None:
+def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model: Path) -> None:
     """Other folders and files are refused by their name; nothing is built over them."""
     for folder in (tmp_path / "absent", tiny_model, exact / "parts" / "00000" / "vectors"):
         with pytest.raises(DataError, match=folder.name):
-            Index.open(folder)
+            open_index(folder)
     file = write(tmp_path / "a", ["a"])
     for place in (tiny_model, file):
         with pytest.raises(DataError, match="exists already"):
-            build_index(place, [TextFile(file, "en")], BuildSettings(str(tiny_model)))
+            build_index(place, [TextFile(file, "en")], opened)
     assert file.read_text(encoding="utf-8") == "a\n"
 
 
@@ -337,7 +339,7 @@ def test_commands(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     words = ["search", "query", index, CHINESE[0], ENGLISH[1], "--lang", "zh", "-k", "3", "--in", "zh"]
     assert main([*words, "--json"]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
-    expected = Index.open(index).search([CHINESE[0], ENGLISH[1]], lang="zh", k=3, within="zh")
+    expected = open_index(index).search([CHINESE[0], ENGLISH[1]], lang="zh", k=3, within="zh")
     assert first == {"query": CHINESE[0], "hits": [vars(hit) for hit in expected[0]]}
     assert second["query"] == ENGLISH[1]
     assert main(words) == 0
@@ -408,12 +410,12 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> list[TextFile]:
 
 @pytest.fixture(scope="module", params=[IndexKind.ivf, IndexKind.ivfpq])
 def listed(
-    request: pytest.FixtureRequest, tiny_model: Path, many: list[TextFile], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, opened: Model, many: list[TextFile], tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """An index of inverted lists to which the Chinese part was added later."""
     pytest.importorskip("faiss")
     folder = tmp_path_factory.mktemp("lists") / "index"
-    build_index(folder, many[:1], BuildSettings(str(tiny_model), kind=request.param))
+    build_index(folder, many[:1], opened, kind=request.param)
     add_to_index(folder, many[1:])
     return folder
 
@@ -421,7 +423,7 @@ def listed(
 @pytest.mark.parametrize("within", [None, "en", "zh"])
 def test_inverted_lists_find_nearly_all(listed: Path, opened: Model, many: list[TextFile], within: str | None) -> None:
     """Scores are exact; all lists find what brute force finds, the measured number of lists most of it."""
-    index = Index.open(listed)
+    index = open_index(listed)
     assert index.lists and index.manifest.lists and index.manifest.lists.recall >= 0.95
     assert index.lists.index.ntotal == len(index)
     true = [brute_force(opened, query, "zh", many, within) for query in QUERIES[:5]]
@@ -438,7 +440,7 @@ def test_recall_is_that_of_a_loop(listed: Path) -> None:
     """The recall in the manifest is the share of true neighbours found, counted one by one."""
     from dualmoco.search.inverted import DEPTH, held_out
 
-    index = Index.open(listed)
+    index = open_index(listed)
     assert index.lists and index.manifest.lists
     vectors = index.vectors[:]
     rows = held_out(len(vectors))
@@ -455,7 +457,7 @@ def test_recall_is_that_of_a_loop(listed: Path) -> None:
 
 def test_few_lists_still_give_k(listed: Path) -> None:
     """A query whose lists hold too few sentences looks into all of them."""
-    index = Index.open(listed)
+    index = open_index(listed)
     hits = index.search(QUERIES[0], lang="zh", k=len(index), probes=1)[0]
     assert len({(hit.lang, hit.line) for hit in hits}) == len(hits) == len(index)
 
@@ -466,18 +468,18 @@ def test_lists_need_whole_files(listed: Path, tmp_path: Path, capsys: pytest.Cap
     (file,) = folder.glob("*.faiss")
     damage(file)
     with pytest.raises(DataError, match=r"faiss: is damaged"):
-        Index.open(folder)
+        open_index(folder)
     file.write_bytes(b"something else")
     assert main(["search", "query", str(folder), "a", "--lang", "en"]) == 2
     assert "cannot be read as lists of FAISS" in capsys.readouterr().err
 
 
-def test_product_codes_need_sentences(tiny_model: Path, tmp_path: Path) -> None:
+def test_product_codes_need_sentences(opened: Model, tmp_path: Path) -> None:
     """Too few sentences for product codes are refused; plain lists take one sentence."""
     pytest.importorskip("faiss")
     few = [TextFile(write(tmp_path / "few", ["one", "two"]), "en")]
     with pytest.raises(ConfigError, match="ivfpq with 2 sentences; expected at least 256"):
-        build_index(tmp_path / "pq", few, BuildSettings(str(tiny_model), kind=IndexKind.ivfpq))
-    build_index(tmp_path / "ivf", few, BuildSettings(str(tiny_model), kind=IndexKind.ivf))
-    assert [hit.text for hit in Index.open(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
+        build_index(tmp_path / "pq", few, opened, kind=IndexKind.ivfpq)
+    build_index(tmp_path / "ivf", few, opened, kind=IndexKind.ivf)
+    assert [hit.text for hit in open_index(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
     assert read_index_manifest(tmp_path / "ivf").kind == IndexKind.ivf

@@ -15,7 +15,7 @@ from dualmoco.core.vectors import check_vectors, unit_vectors
         (np.zeros((2, 3)), "2 vectors; expected 4"),
         (np.zeros(4), "shape (4,)"),
         (np.full((4, 3), "a"), "expected numbers"),
-        (np.zeros((4, 5)), "width 5; expected 3"),
+        (np.zeros((4, 5)), "dimension 5; expected 3"),
         (
             np.array([[0, 0, 0], [0, np.nan, 0], [0, 0, 0], [np.inf, 0, 0]]),
             "2 vectors hold NaN or infinity, first at row 1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,13 @@ from dualmoco.data.prepare import prepare
 from dualmoco.data.readers.source import Source
 from dualmoco.data.recipe import CorpusConfig, PrepareConfig
 from dualmoco.models.building import build_encoders
+from dualmoco.models.network import save_encoders
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import save_encoders
 
 
 @pytest.fixture(scope="module")
 def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of two untrained static encoders, 16 wide."""
+    """The folder of two untrained static encoders of dimension 16."""
     torch.manual_seed(3)
     sides = zip(*_pairs(corpus), strict=True)
     src, tgt = (EncoderConfig(lang=lang, kind=Kind.static, width=16, vocab_size=300) for lang in ("en", "zh"))
@@ -74,12 +75,15 @@ def test_chosen_pairs(corpus: Path) -> None:
     assert choose_pairs(source, "auto", 10_000, 1) == everything
 
 
-def test_pairs_of_other_files(corpus: Path, tmp_path: Path) -> None:
+def test_pairs_of_other_files(corpus: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Aligned files, with pairs that lack a side left out, and prepared folders serve too."""
     (tmp_path / "a.en").write_text("one\n\nthree\nfour\n", encoding="utf-8")
     (tmp_path / "a.zh").write_text("一\n二\n三\n \n", encoding="utf-8")
     aligned = Source(tmp_path / "a.en", "en", "zh", tgt_path=tmp_path / "a.zh")
     assert choose_pairs(aligned, "auto", 5, 0) == [("one", "一"), ("three", "三")]
+    (tmp_path / "broken.tsv").write_text("one\t一\nno tab\nthree\t三\n", encoding="utf-8")
+    assert choose_pairs(Source(tmp_path / "broken.tsv", "en", "zh"), "auto", 5, 0) == [("one", "一"), ("three", "三")]
+    assert f"left out {tmp_path / 'broken.tsv'}:2: 1 tab-separated column" in caplog.text
     out = tmp_path / "prepared"
     prepare(PrepareConfig(out=str(out), corpora=[CorpusConfig(files=[str(corpus)])], heldout=5, workers=1))
     prepared = choose_pairs(Source(out, "en", "zh"), "auto", 20, 0)
@@ -117,8 +121,23 @@ def test_bad_words(
     assert not out.exists()
 
 
+@pytest.mark.parametrize("package", ["matplotlib", "sklearn"])
+def test_missing_package(
+    package: str, model: Path, corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A package that is not installed is named with what installs it."""
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["visualize", str(model), str(corpus), "--out", "never.png"]) == 2
+    said = f"dualmoco: A figure needs the package {package}; pip install 'dualmoco[eval]'\n"
+    assert capsys.readouterr() == ("", said)
+
+
 @pytest.mark.parametrize(
-    ("content", "message"), [(None, "no such file; expected sentence pairs"), ("one\t一\ntwo\t\n", "1 pairs with text")]
+    ("content", "message"),
+    [
+        (None, "no such file; expected sentence pairs"),
+        ("one\t一\ntwo\t\n", "pairs with text on both sides: 1; expected at least 2"),
+    ],
 )
 def test_bad_pairs(
     model: Path, tmp_path: Path, content: str | None, message: str, capsys: pytest.CaptureFixture[str]

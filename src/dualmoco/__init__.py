@@ -1,31 +1,71 @@
-"""dualmoco: two language-specific encoders in one embedding space, by dual momentum contrast."""
+"""dualmoco: two language-specific encoders in one embedding space, by dual momentum contrast, and what they find.
+
+    model = dualmoco.load("runs/static-cpu")
+    model.encode(["Hello."], lang="en")
+
+Every name below is imported from its room when it is first used, so importing the package takes no time.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+from dualmoco.core.errors import missing_package
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from dualmoco.evaluation.evaluate import evaluate
+    from dualmoco.mining.api import mine, paraphrases, score
     from dualmoco.models.model import Model
+    from dualmoco.models.opening import open_model as load
+    from dualmoco.search.build import build_index
+    from dualmoco.search.index import open_index
+    from dualmoco.training.run import train
+
+__all__ = [
+    "Model",
+    "__version__",
+    "build_index",
+    "evaluate",
+    "load",
+    "mine",
+    "open_index",
+    "paraphrases",
+    "score",
+    "train",
+]
+
+HOMES = {
+    "Model": ("models.model", "Model"),
+    "load": ("models.opening", "open_model"),
+    "train": ("training.run", "train"),
+    "evaluate": ("evaluation.evaluate", "evaluate"),
+    "mine": ("mining.api", "mine"),
+    "score": ("mining.api", "score"),
+    "paraphrases": ("mining.api", "paraphrases"),
+    "build_index": ("search.build", "build_index"),
+    "open_index": ("search.index", "open_index"),
+}
+"""For each public name the module that has it, and its name there."""
+EXTRAS = {"train": "train", "evaluate": "eval"}
+"""What must be installed besides the base for some of them."""
 
 
-__all__ = ["__version__", "load"]
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first used."""
+    if name not in HOMES:
+        raise AttributeError(f"module 'dualmoco' has no attribute {name!r}")
+    module, attribute = HOMES[name]
+    try:
+        found = getattr(import_module(f"dualmoco.{module}"), attribute)
+    except ModuleNotFoundError as error:
+        if name not in EXTRAS or (error.name or "").startswith("dualmoco"):
+            raise
+        raise missing_package(error.name, EXTRAS[name], f"dualmoco.{name}") from None
+    globals()[name] = found
+    return found
 
 
-def load(path: str | Path) -> Model:
-    """Opens a trained model.
-
-    Args:
-        path: A model folder, such as `runs/demo/model`.
-
-    Returns:
-        The model, ready to encode.
-
-    Raises:
-        ModelError: Not a model folder, or one with pickled weights or code in it.
-    """
-    from dualmoco.models.model import Model
-
-    return Model.load(path)
+def __dir__() -> list[str]:
+    return sorted(__all__)

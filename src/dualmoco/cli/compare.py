@@ -6,11 +6,11 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 
 if TYPE_CHECKING:
     from dualmoco.evaluation.comparison import Compared
-    from dualmoco.evaluation.report.table import Table
+    from dualmoco.evaluation.report.tables import Table
 
 
 def add(verbs: Any) -> None:
@@ -56,7 +56,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def comparison_table(compared: list[Compared], a: str, b: str) -> Table:
     """The differences as a table."""
-    from dualmoco.evaluation.report.table import Table
+    from dualmoco.evaluation.report.tables import Table
 
     rows = []
     for row in compared:
@@ -66,5 +66,5 @@ def comparison_table(compared: list[Compared], a: str, b: str) -> Table:
             shown[1:] = [f"[{difference.low:+.2f}, {difference.high:+.2f}]", f"{difference.p:.3f}"]
         name = ", ".join(part for part in (row.a.task, row.a.subset, row.a.protocol) if part)
         rows.append([name, row.a.metric, f"{row.a.value:.2f}", f"{row.b.value:.2f}", *shown])
-    columns = ["figure", "metric", a, b, "difference", "95 % interval", "p"]
-    return Table(f"{b} against {a}", columns, rows, frozenset(range(len(rows))))
+    columns = ["score", "metric", a, b, "difference", "95 % interval", "p"]
+    return Table(f"{b} against {a}", columns, rows)

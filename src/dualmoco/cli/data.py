@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.verb import Formatter, add_verb, print_json
+from dualmoco.cli.options import Formatter, add_verb, print_json
 
 
 def add(verbs: Any) -> None:

@@ -6,8 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_encoding, check_counts, check_model, open_engine
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_encoding, add_verb, counted, named_model, open_named_model, print_json
 
 
 def add(verbs: Any) -> None:
@@ -18,40 +17,44 @@ def add(verbs: Any) -> None:
     )  # fmt: skip
     encode.add_argument("file", metavar="FILE", help="text, one sentence a line, plain or compressed")
     encode.add_argument("--lang", required=True, help="its language")
-    encode.add_argument("--out", required=True, metavar="FOLDER", help="for the shards; goes on if they are unfinished")
+    encode.add_argument("--out", required=True, metavar="FOLDER", help="for the shards; resumed if they are unfinished")
     add_encoding(encode)
     encode.add_argument("--json", action="store_true", help="print the result as JSON")
     encode.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Encodes, and tells what is there now."""
+    """Encodes, and says what is there now."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.embeddings.arrays import VectorPrecision
+    from dualmoco.core.options import parse_choice
 
-    model = check_model(parsed)
-    if parsed.precision not in [choice.value for choice in VectorPrecision]:
-        raise ConfigError(f"--precision {parsed.precision}; expected fp32, fp16 or int8")
-    check_counts(parsed, "shard_rows")
-    engine = open_engine(parsed)
+    named_model(parsed)
 
     from dualmoco.core.storage import locked
-    from dualmoco.embeddings.encode import EncodeSettings, encode_file
+    from dualmoco.embeddings.arrays import VectorPrecision
+    from dualmoco.embeddings.encode import StoreForm, encode_file
+    from dualmoco.embeddings.engines.cluster import open_engine
+    from dualmoco.embeddings.lines import TextFile
 
-    settings = EncodeSettings(model, parsed.lang, parsed.backend, VectorPrecision(parsed.precision), parsed.shard_rows)
-    with locked(Path(parsed.out)):
-        store = encode_file(Path(parsed.file), Path(parsed.out), settings, engine)
-    result = {
-        "out": parsed.out, "lines": len(store.lines), "sentences": store.count, "width": store.width,
-        "precision": store.key.precision, "shards": len(store.shards), "backend": store.key.backend,
-    }  # fmt: skip
+    if parsed.shard_rows < 1:
+        raise ConfigError(f"--shard-rows {parsed.shard_rows}; expected at least 1")
+    form = StoreForm(parse_choice(VectorPrecision, parsed.precision, "--precision"), parsed.shard_rows)
+    text, out, engine = (
+        TextFile(Path(parsed.file), parsed.lang), Path(parsed.out), open_engine(parsed.engine, parsed.address)
+    )  # fmt: skip
+    model = open_named_model(parsed)
+    with locked(out):
+        store = encode_file(text, out, model, form, engine)
     if parsed.json:
-        print_json(result)
+        print_json({
+            "out": parsed.out, "lines": len(store.lines), "sentences": store.count, "width": store.dimension,
+            "precision": store.key.precision, "shards": len(store.shards), "backend": store.key.backend,
+        })  # fmt: skip
     else:
         sys.stdout.write(
-            f"{result['sentences']:,} distinct sentences of {result['lines']:,} lines, width {store.width}, "
-            f"{store.key.precision}, in {len(store.shards)} shards: {parsed.out}\n"
+            f"{counted(store.count, 'distinct sentence')} of {counted(len(store.lines), 'line')}, dimension "
+            f"{store.dimension}, {store.key.precision}, in {counted(len(store.shards), 'shard')}: {parsed.out}\n"
         )
     return 0

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dualmoco.embeddings.lines import TextFile
     from dualmoco.evaluation.evaluate import Evaluation
     from dualmoco.evaluation.task import Task
-    from dualmoco.models.identity import SentenceEncoder
 
 STANDARD_OUTPUT = "-"
 
@@ -28,7 +27,7 @@ def add(verbs: Any) -> None:
         "embeddings:FOLDER (LANG.txt and LANG.npy made elsewhere).\n\n"
         "examples:\n"
         "  dualmoco evaluate runs/static-cpu --data DATA --html report.html --json scores.json\n"
-        "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --treatment whitening:256 --data DATA\n"
+        "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --postprocessing whitening:256 --data DATA\n"
         "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --pairs all --data DATA\n"
         "  dualmoco evaluate runs/static-cpu --texts sentences --data DATA",
     )  # fmt: skip
@@ -47,11 +46,13 @@ def add(verbs: Any) -> None:
     evaluate.add_argument("--margin", default="distance", help="of mining: distance, ratio or absolute")
     evaluate.add_argument("--neighbors", type=int, default=3, metavar="K", help="of mining")
     evaluate.add_argument(
-        "--treatment", metavar="NAME",
-        help="of the vectors: whitening, whitening:WIDTH, all-but-the-top, all-but-the-top:N, flow or flow:STEPS",
+        "--postprocessing", metavar="NAME",
+        help="of the vectors: whitening, whitening:DIMENSION, all-but-the-top, all-but-the-top:N, flow or flow:STEPS",
     )  # fmt: skip
     evaluate.add_argument(
-        "--fit", metavar="LANG=FILE", help="unlabelled text that the treatment is fitted to; the test sentences if none"
+        "--fit",
+        metavar="LANG=FILE",
+        help="unlabelled text that the post-processing is fitted to; the test sentences if none",
     )
     evaluate.add_argument("--json", metavar="FILE", help="write the scores for machines; - for standard output")
     evaluate.add_argument("--markdown", metavar="FILE", help="write the tables as Markdown")
@@ -66,24 +67,49 @@ def run(parsed: argparse.Namespace) -> int:
     """Evaluates, and shows the scores beside the paper's."""
     from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
+    from dualmoco.evaluation.evaluate import evaluate, require_page_packages
+    from dualmoco.evaluation.tasks import find_data, read_tasks
+    from dualmoco.models.folder import model_folder
 
-    data = parsed.data or os.environ.get("DUALMOCO_DATA")
-    if not data or not Path(data).is_dir():
-        raise ConfigError(f"test data {data or 'not given'}; expected a folder: --data DIR, or set DUALMOCO_DATA")
+    data, place = find_data(parsed.data), Path(parsed.model)
     for name in (parsed.json, parsed.markdown, parsed.html):
         if name and name != STANDARD_OUTPUT:
-            check_output(Path(name), Path(data), Path(parsed.model))
-    tasks = make_tasks(parsed, Path(data))
+            check_output(Path(name), data, place)
+    if parsed.html:
+        require_page_packages()
+    tasks = read_tasks(
+        parsed.tasks.split(","), data, parsed.pairs, margin=parsed.margin, k=parsed.neighbors,
+        model=model_folder(parsed.model) if place.is_dir() else None,
+    )  # fmt: skip
     if parsed.texts:
         write_texts(tasks, Path(parsed.texts))
         return 0
 
-    from dualmoco.models.opening import open_encoder
+    from dualmoco.models.opening import open_model
 
-    evaluation = evaluate_model(parsed, open_encoder(parsed.model, parsed.pooling, prompt=parsed.prompt), tasks)
-    show(parsed, evaluation)
+    fitting = parse_fitting(parsed.fit, parsed.postprocessing)
+    model = open_model(parsed.model, pooling=parsed.pooling, prompt=parsed.prompt)
+    evaluation = evaluate(model, tasks, parsed.postprocessing, fitting)
+    write_results(evaluation, parsed)
     return 0
+
+
+def write_results(evaluation: Evaluation, parsed: argparse.Namespace) -> None:
+    """Prints the tables, or JSON alone, and writes the files that were asked for."""
+    from pathlib import Path
+
+    from dualmoco.core.storage import write_text
+
+    if parsed.json == STANDARD_OUTPUT:
+        print_json([score.to_json() for score in evaluation.scores])
+    else:
+        sys.stdout.write(str(evaluation))
+        if parsed.json:
+            evaluation.to_json(parsed.json)
+    if parsed.markdown:
+        write_text(Path(parsed.markdown), evaluation.to_markdown())
+    if parsed.html:
+        evaluation.to_html(parsed.html)
 
 
 def check_output(path: Path, *inputs: Path) -> None:
@@ -105,28 +131,19 @@ def check_output(path: Path, *inputs: Path) -> None:
             raise ConfigError(f"{path}: inside {folder}, which is only read; expected a file somewhere else")
 
 
-def make_tasks(parsed: argparse.Namespace, data: Path) -> list[Task]:
-    """Reads the data of the tasks that were asked for."""
+def parse_fitting(text: str | None, postprocessing: str | None) -> TextFile | None:
+    """The text that `--fit` names; ConfigError without a language or a post-processing."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.evaluation.tasks import TaskSettings, build_tasks
-    from dualmoco.mining.margins import Margin
+    from dualmoco.embeddings.lines import TextFile
 
-    if parsed.margin not in [margin.value for margin in Margin]:
-        raise ConfigError(f"--margin {parsed.margin}; expected distance, ratio or absolute")
-    if parsed.neighbors < 1:
-        raise ConfigError(f"--neighbors {parsed.neighbors}; expected at least 1")
-    model = Path(parsed.model)
-    folder = model / "model" if (model / "model").is_dir() else model
-    settings = TaskSettings(
-        data,
-        tuple(parsed.pairs.split(",")),
-        Margin(parsed.margin),
-        parsed.neighbors,
-        folder if model.is_dir() else None,
-    )
-    return build_tasks(parsed.tasks.split(","), settings)
+    if not text:
+        return None
+    lang, equals, name = text.partition("=")
+    if not equals or not postprocessing:
+        raise ConfigError(f"--fit {text}; expected LANG=FILE together with --postprocessing")
+    return TextFile(Path(name), lang)
 
 
 def write_texts(tasks: list[Task], folder: Path) -> None:
@@ -137,42 +154,3 @@ def write_texts(tasks: list[Task], folder: Path) -> None:
     for lang, known in distinct_sentences(task.texts() for task in tasks).items():
         write_text(folder / f"{lang}.txt", "".join(f"{text}\n" for text in known))
         sys.stdout.write(f"{folder / f'{lang}.txt'}: {len(known):,} sentences; put their vectors into {lang}.npy\n")
-
-
-def evaluate_model(parsed: argparse.Namespace, encoder: SentenceEncoder, tasks: list[Task]) -> Evaluation:
-    """Scores an open encoder with the treatment that was asked for."""
-    from pathlib import Path
-
-    from dualmoco.core.errors import ConfigError
-    from dualmoco.evaluation.evaluate import Fitting, evaluate
-    from dualmoco.evaluation.postprocessing import parse_treatment
-
-    treatment = parse_treatment(parsed.treatment) if parsed.treatment else None
-    lang, equals, name = (parsed.fit or "").partition("=")
-    if parsed.fit and (not equals or treatment is None):
-        raise ConfigError(f"--fit {parsed.fit}; expected LANG=FILE together with --treatment")
-    return evaluate(encoder, tasks, treatment, Fitting(Path(name), lang) if parsed.fit else None)
-
-
-def show(parsed: argparse.Namespace, evaluation: Evaluation) -> None:
-    """Prints the tables and writes the files that were asked for."""
-    from pathlib import Path
-
-    from dualmoco.core.storage import write_json, write_text
-    from dualmoco.evaluation.report.tables import evaluation_tables
-
-    scores = [score.to_json() for score in evaluation.scores]
-    if parsed.json == STANDARD_OUTPUT:
-        print_json(scores)
-    else:
-        tables = evaluation_tables(evaluation.scores, evaluation.identity.name)
-        sys.stdout.write("\n".join(table.as_text() for table in tables))
-    if parsed.json and parsed.json != STANDARD_OUTPUT:
-        write_json(Path(parsed.json), scores)
-    if parsed.markdown or parsed.html:
-        from dualmoco.evaluation.report.page import as_markdown, as_page
-
-        if parsed.markdown:
-            write_text(Path(parsed.markdown), as_markdown(evaluation))
-        if parsed.html:
-            write_text(Path(parsed.html), as_page(evaluation))

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 
 
 def add(verbs: Any) -> None:
@@ -28,7 +28,7 @@ def add(verbs: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Exports, and tells how near the vectors are to the model's."""
+    """Exports, and prints how near the vectors are to the model's."""
     from dataclasses import asdict
     from pathlib import Path
 

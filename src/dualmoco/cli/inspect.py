@@ -7,7 +7,7 @@ import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 
 if TYPE_CHECKING:
     from dualmoco.data.inspection import Inspection, SideView
@@ -27,7 +27,7 @@ def add(verbs: Any) -> None:
     inspect.add_argument("files", nargs="+", metavar="FILE", help="bitext in any format of prepare, or its result")
     inspect.add_argument("--src", default="en", metavar="LANG", help="source language")
     inspect.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
-    inspect.add_argument("--format", default="auto", help="of the files, if their extensions do not tell")
+    inspect.add_argument("--format", default="auto", help="of the files, if their extensions do not say")
     inspect.add_argument("--columns", metavar="A,B", help="source and target column, by name or number from 0")
     inspect.add_argument("--aligned", action="store_true", help="the two files are line-aligned: source, target")
     inspect.add_argument("--seed", type=int, default=0, help="of the random examples")
@@ -62,11 +62,11 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.json:
         print_json(asdict(result))
     else:
-        sys.stdout.write(show(result))
+        sys.stdout.write(show_inspection(result))
     return 0
 
 
-def show(result: Inspection) -> str:
+def show_inspection(result: Inspection) -> str:
     """The inspection as text with small plots."""
     lines = [f"{result.pairs:,} pairs, {100 * result.duplicates:.1f} % repeated, {result.unreadable} lines unreadable"]
     for view in result.sides:
@@ -85,7 +85,7 @@ def show(result: Inspection) -> str:
 
 
 def _show_side(view: SideView, pairs: int) -> list[str]:
-    from dualmoco.data.inspection import BINS
+    from dualmoco.data.inspection import LENGTH_BINS
 
     mix = ", ".join(f"{lang} {100 * share:.0f} %" for lang, share in view.languages.items() if share >= 0.005)
     lines = [
@@ -93,8 +93,8 @@ def _show_side(view: SideView, pairs: int) -> list[str]:
         f"{view.longest:,} tokens, {100 * view.duplicates:.1f} % repeated; identified as {mix}",
     ]
     most = max(view.histogram)
-    ranges = [str(low) if low + 1 == high else f"{low}-{high - 1}" for low, high in pairwise(BINS)]
-    names = ["0", *ranges, f"{BINS[-1]}+"]
+    ranges = [str(low) if low + 1 == high else f"{low}-{high - 1}" for low, high in pairwise(LENGTH_BINS)]
+    names = ["0", *ranges, f"{LENGTH_BINS[-1]}+"]
     for name, count in zip(names, view.histogram, strict=True):
         if count:
             lines.append(f"  {name:>8} tokens {bar(count / most)} {count:,}")

@@ -31,10 +31,15 @@ from dualmoco.cli import (
     train,
     visualize,
 )
-from dualmoco.core.errors import DualmocoError
+from dualmoco.core.errors import DualmocoError, missing_package
 from dualmoco.core.version import VERSION
 
 EXIT_ERROR = 2
+EXTRAS = {
+    "data": "data", "prepare": "data", "inspect": "data", "train": "train", "evaluate": "eval", "compare": "eval",
+    "visualize": "eval", "demo": "all",
+}  # fmt: skip
+"""What must be installed besides the base for some verbs."""
 VERBS = (
     data,
     prepare,
@@ -71,6 +76,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return int(parsed.run(parsed))
     except DualmocoError as error:
         sys.stderr.write(f"dualmoco: {error}\n")
+        return EXIT_ERROR
+    except ModuleNotFoundError as error:
+        if parsed.verb not in EXTRAS or (error.name or "").startswith("dualmoco"):
+            raise
+        sys.stderr.write(f"dualmoco: {missing_package(error.name, EXTRAS[parsed.verb], parsed.verb)}\n")
         return EXIT_ERROR
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

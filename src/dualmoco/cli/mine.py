@@ -6,11 +6,18 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_mining, mine_settings, open_engine, working_in
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import (
+    add_mining,
+    add_verb,
+    counted,
+    mining_options,
+    named_model,
+    open_named_model,
+    print_json,
+)
 
 if TYPE_CHECKING:
-    from dualmoco.mining.mine import Known, Mined
+    from dualmoco.mining.results import MiningResult
 
 
 def add(verbs: Any) -> None:
@@ -38,74 +45,37 @@ def add(verbs: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Mines, and tells what was found."""
+    """Mines, and says what was found."""
     from dataclasses import asdict
-    from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
-    from dualmoco.mining.output import check_pairs_path
+    named_model(parsed)
 
-    out = Path(parsed.out)
-    check_pairs_path(out)
-    settings = mine_settings(parsed)
-    known = read_known(parsed)
-    if settings.threshold is not None and (parsed.gold or parsed.planted):
-        raise ConfigError("--threshold together with --gold or --planted; expected one of them")
+    from dualmoco.mining.api import check_mining, mine
 
-    from dualmoco.mining.mine import Side, mine_files
-
-    src, tgt = Side(Path(parsed.src_file), parsed.src), Side(Path(parsed.tgt_file), parsed.tgt)
-    engine = open_engine(parsed)
-    with working_in(parsed, out) as work:
-        mined = mine_files(src, tgt, settings, out, work, engine, known)
+    options = mining_options(parsed)
+    check_mining(parsed.out, parsed.retrieval, options)
+    found = mine(
+        parsed.src_file, parsed.tgt_file, model=open_named_model(parsed), src_lang=parsed.src, tgt_lang=parsed.tgt,
+        out=parsed.out, retrieval=parsed.retrieval, gold=parsed.gold, planted=parsed.planted, **options,
+    )  # fmt: skip
     if parsed.json:
-        calibration = asdict(mined.calibration) if mined.calibration else None
-        print_json({"out": parsed.out, "pairs": len(mined.pairs), "candidates": mined.candidates,
-                    "threshold": mined.threshold, "calibration": calibration, "recall": mined.recall})  # fmt: skip
+        calibration = asdict(found.calibration) if found.calibration else None
+        print_json({"out": parsed.out, "pairs": len(found), "candidates": found.candidates,
+                    "threshold": found.threshold, "calibration": calibration, "recall": found.recall})  # fmt: skip
     else:
-        sys.stdout.write(describe(mined, parsed.out))
+        sys.stdout.write(describe_mining(found))
     return 0
 
 
-def describe(mined: Mined, out: str) -> str:
+def describe_mining(found: MiningResult) -> str:
     """What was found, in words."""
     lines = []
-    if mined.calibration:
-        chosen = mined.calibration.threshold
+    if found.calibration:
+        chosen = found.calibration.threshold
         lines.append(
-            f"threshold {chosen.value:.4f} [{mined.calibration.low:.4f}, {mined.calibration.high:.4f}] from "
-            f"{mined.calibration.known:,} known pairs: precision {100 * chosen.precision:.1f} %, recall "
+            f"threshold {chosen.value:.4f} [{found.calibration.low:.4f}, {found.calibration.high:.4f}] from "
+            f"{counted(found.calibration.known, 'known pair')}: precision {100 * chosen.precision:.1f} %, recall "
             f"{100 * chosen.recall:.1f} %, F1 {100 * chosen.f1:.1f} %"
         )
-    above = "" if mined.threshold is None else f" that score at least {mined.threshold:.4f}, of {mined.candidates:,}"
-    return "\n".join([*lines, f"{len(mined.pairs):,} pairs{above}: {out}"]) + "\n"
-
-
-def read_known(parsed: argparse.Namespace) -> Known:
-    """The pairs that choose the threshold.
-
-    Args:
-        parsed: The command line.
-
-    Returns:
-        Gold lines, planted sentences, or neither.
-
-    Raises:
-        DataError: A file of another form.
-    """
-    from pathlib import Path
-
-    from dualmoco.core.errors import DataError
-    from dualmoco.data.testfiles import read_table
-    from dualmoco.mining.mine import Known
-
-    if parsed.planted:
-        return Known(planted=[(cells[0], cells[1]) for _, cells in read_table(Path(parsed.planted), [0, 1])])
-    if not parsed.gold:
-        return Known()
-    gold = []
-    for number, (a, b) in read_table(Path(parsed.gold), [0, 1]):
-        if not (a.isdecimal() and b.isdecimal()):
-            raise DataError(f"{parsed.gold}:{number}: {a!r}, {b!r}; expected two line numbers from 1")
-        gold.append((int(a), int(b)))
-    return Known(gold=gold)
+    above = "" if found.threshold is None else f" that score at least {found.threshold:.4f}, of {found.candidates:,}"
+    return "\n".join([*lines, f"{counted(len(found), 'pair')}{above}: {found.out}"]) + "\n"

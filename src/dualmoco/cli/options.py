@@ -1,29 +1,64 @@
-"""Options that the verbs which encode and mine have in common."""
+"""How a verb describes itself and shows what it did, and the options that several verbs share."""
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import TYPE_CHECKING
+import json
+import sys
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dualmoco.embeddings.engines.engine import Engine
-    from dualmoco.mining.mine import MineSettings
+    from dualmoco.mining.api import MiningOptions
+    from dualmoco.models.model import Model
 
 NO_MODEL = (
     "no model named; expected --model FOLDER: train one in minutes with "
     "dualmoco train recipes/static-cpu.yaml --data DATA, or a tiny one with make demo (runs/demo)"
 )
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+
+
+class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """Shows defaults as they are and examples as they are written."""
+
+
+def add_verb(verbs: Any, name: str, text: str, epilog: str) -> argparse.ArgumentParser:
+    """Adds a verb.
+
+    Args:
+        verbs: The verbs there are.
+        name: What the user types.
+        text: What it does, in a few words.
+        epilog: Examples.
+
+    Returns:
+        Its parser.
+    """
+    verb: argparse.ArgumentParser = verbs.add_parser(
+        name, help=text, description=text, epilog=epilog, formatter_class=Formatter
+    )
+    verb.add_argument("--quiet", action="store_true", help="no notes beside the progress bar")
+    return verb
+
+
+def print_json(content: Any) -> None:
+    """Writes a result for machines to standard output."""
+    sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts: 1 pair, 2 pairs."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Options of a verb that opens a model."""
+    parser.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
+    parser.add_argument("--backend", default="auto", help="auto, torch, static, onnx or onnx-int8")
 
 
 def add_encoding(parser: argparse.ArgumentParser) -> None:
-    """Options of a verb that encodes text."""
-    parser.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
-    parser.add_argument("--backend", default="auto", help="auto, torch, static, onnx or onnx-int8")
+    """Options of a verb that encodes text files."""
+    add_model(parser)
     parser.add_argument("--precision", default="fp32", help="of stored vectors: fp32, fp16 or int8")
     parser.add_argument("--shard-rows", type=int, default=65_536, metavar="N", help="sentences in a file of vectors")
     parser.add_argument("--engine", default="local", help="local, or ray for a Ray cluster")
@@ -38,9 +73,11 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
     parser.add_argument(
         "--threshold", type=float, metavar="SCORE", help="lowest score to accept; all pairs if not given"
     )
-    parser.add_argument("--approximate", action="store_true", help="compare only sentences of cells close by (FAISS)")
     parser.add_argument(
-        "--probes", type=int, default=14, help="cells a sentence visits on average in approximate search"
+        "--approximate", action="store_true", help="compare only sentences of inverted lists close by (FAISS)"
+    )
+    parser.add_argument(
+        "--probes", type=int, default=14, help="lists a sentence visits on average in approximate search"
     )
     parser.add_argument("--memory", default="1G", metavar="SIZE", help="for candidates, such as 500M or 4G")
     parser.add_argument("--work", metavar="FOLDER", help=f"for vectors and neighbours; {work} if not given")
@@ -48,7 +85,15 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
-def check_model(parsed: argparse.Namespace) -> str:
+def mining_options(parsed: argparse.Namespace) -> MiningOptions:
+    """The options of `add_mining` as the Python functions take them."""
+    names = ("threshold", "margin", "neighbors", "approximate", "probes", "memory", "precision", "shard_rows", "work",
+             "keep", "engine", "address")  # fmt: skip
+    options: MiningOptions = {name: getattr(parsed, name) for name in names}  # type: ignore[assignment]
+    return options
+
+
+def named_model(parsed: argparse.Namespace) -> str:
     """The model that was named.
 
     Args:
@@ -67,125 +112,21 @@ def check_model(parsed: argparse.Namespace) -> str:
     return str(parsed.model)
 
 
-def open_engine(parsed: argparse.Namespace) -> Engine:
-    """The engine that was named.
+def open_named_model(parsed: argparse.Namespace) -> Model:
+    """Opens the model that was named, with the back-end that was named.
 
     Args:
         parsed: The command line.
 
     Returns:
-        The engine.
+        The model.
 
     Raises:
-        ConfigError: An unknown engine, or one that is not installed.
+        ConfigError: None was named, or an unknown back-end.
+        ModelError: A model that cannot be opened.
     """
-    from dualmoco.core.errors import ConfigError
+    name = named_model(parsed)
 
-    if parsed.engine == "local":
-        from dualmoco.embeddings.engines.local import LocalEngine
+    from dualmoco.models.opening import open_model
 
-        return LocalEngine()
-    if parsed.engine == "ray":
-        from dualmoco.embeddings.engines.cluster import RayEngine
-
-        return RayEngine(parsed.address)
-    raise ConfigError(f"--engine {parsed.engine}; expected local or ray")
-
-
-def mine_settings(parsed: argparse.Namespace) -> MineSettings:
-    """How to mine, from the command line.
-
-    Args:
-        parsed: The command line.
-
-    Returns:
-        The settings.
-
-    Raises:
-        ConfigError: A value that cannot be, or FAISS is needed and not installed.
-    """
-    from dualmoco.core.errors import ConfigError
-    from dualmoco.embeddings.arrays import VectorPrecision
-    from dualmoco.mining.margins import Margin, Retrieval
-    from dualmoco.mining.mine import MineSettings
-    from dualmoco.search.cells import require_faiss
-
-    check_counts(parsed, "neighbors", "probes", "shard_rows")
-    if parsed.approximate:
-        require_faiss()
-    retrieval = getattr(parsed, "retrieval", Retrieval.max.value)
-    try:
-        return MineSettings(
-            check_model(parsed), parsed.backend, VectorPrecision(parsed.precision), Margin(parsed.margin),
-            parsed.neighbors, Retrieval(retrieval), parsed.threshold, parsed.approximate, parsed.probes,
-            parse_size(parsed.memory), parsed.shard_rows,
-        )  # fmt: skip
-    except ValueError as error:
-        choices = {"Precision": VectorPrecision, "Margin": Margin, "Retrieval": Retrieval}
-        kind = next((kind for name, kind in choices.items() if name in str(error)), None)
-        known = ", ".join(choice.value for choice in kind) if kind else "another"
-        raise ConfigError(f"{error}; expected one of {known}") from None
-
-
-def check_counts(parsed: argparse.Namespace, *names: str) -> None:
-    """Refuses numbers below one.
-
-    Args:
-        parsed: The command line.
-        names: Of its options that count something.
-
-    Raises:
-        ConfigError: One is zero or negative.
-    """
-    from dualmoco.core.errors import ConfigError
-
-    for name in names:
-        if getattr(parsed, name) < 1:
-            raise ConfigError(f"--{name.replace('_', '-')} {getattr(parsed, name)}; expected at least 1")
-
-
-def parse_size(text: str) -> int:
-    """Bytes of a size such as 500M.
-
-    Args:
-        text: A number and perhaps k, M or G.
-
-    Returns:
-        The number of bytes.
-
-    Raises:
-        ConfigError: Something else.
-    """
-    from dualmoco.core.errors import ConfigError
-
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)i?b?", text.strip().lower())
-    if not match:
-        raise ConfigError(f"--memory {text}; expected a size such as 500M or 4G")
-    return int(float(match[1]) * UNITS[match[2]])
-
-
-@contextmanager
-def working_in(parsed: argparse.Namespace, out: Path) -> Iterator[Path]:
-    """Gives the folder where vectors and neighbours lie while a file of pairs is made.
-
-    It is removed after the block, unless that fails, or the user named the folder or wants it kept.
-
-    Args:
-        parsed: The command line.
-        out: The file of pairs.
-
-    Yields:
-        The folder.
-
-    Raises:
-        RunError: Another process is at work in it.
-    """
-    import shutil
-
-    from dualmoco.core.storage import locked
-
-    work = Path(parsed.work) if parsed.work else out.with_name(f"{out.name}.work")
-    with locked(work):
-        yield work
-    if not parsed.work and not parsed.keep:
-        shutil.rmtree(work)
+    return open_model(name, parsed.backend)

@@ -6,8 +6,15 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, mine_settings, open_engine, working_in
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import (
+    add_mining,
+    add_verb,
+    counted,
+    mining_options,
+    named_model,
+    open_named_model,
+    print_json,
+)
 
 
 def add(verbs: Any) -> None:
@@ -24,20 +31,16 @@ def add(verbs: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Mines one text against itself, and tells what was found."""
-    from pathlib import Path
+    """Mines one text against itself, and says what was found."""
+    named_model(parsed)
 
-    from dualmoco.mining.mine import Side
-    from dualmoco.mining.output import check_pairs_path
-    from dualmoco.mining.paraphrases import mine_paraphrases
+    from dualmoco.mining.api import check_mining, paraphrases
 
-    out = Path(parsed.out)
-    check_pairs_path(out)
-    side, settings, engine = Side(Path(parsed.file), parsed.lang), mine_settings(parsed), open_engine(parsed)
-    with working_in(parsed, out) as work:
-        pairs = mine_paraphrases(side, settings, out, work, engine)
+    options = mining_options(parsed)
+    check_mining(parsed.out, "max", options)
+    found = paraphrases(parsed.file, model=open_named_model(parsed), lang=parsed.lang, out=parsed.out, **options)
     if parsed.json:
-        print_json({"out": parsed.out, "pairs": len(pairs)})
+        print_json({"out": parsed.out, "pairs": len(found)})
     else:
-        sys.stdout.write(f"{len(pairs):,} pairs: {parsed.out}\n")
+        sys.stdout.write(f"{counted(len(found), 'pair')}: {parsed.out}\n")
     return 0

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 from dualmoco.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def add(verbs: Any) -> None:
     prepare.add_argument("--tgt", metavar="LANG", help="target language, same as tgt=LANG")
     prepare.add_argument("--out", metavar="DIR", help="folder for the result, same as out=DIR")
     prepare.add_argument("--data", metavar="DIR", help="folder that files are relative to, same as root=DIR")
-    prepare.add_argument("--format", default="auto", help="of the files, if their extensions do not tell")
+    prepare.add_argument("--format", default="auto", help="of the files, if their extensions do not say")
     prepare.add_argument("--columns", metavar="A,B", help="source and target column of the files, by name or number")
     prepare.add_argument("--aligned", action="store_true", help="the two files are line-aligned: source, target")
     prepare.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="test sets to keep out")

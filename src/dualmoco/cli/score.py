@@ -6,8 +6,15 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, mine_settings, open_engine, working_in
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import (
+    add_mining,
+    add_verb,
+    counted,
+    mining_options,
+    named_model,
+    open_named_model,
+    print_json,
+)
 
 
 def add(verbs: Any) -> None:
@@ -22,40 +29,33 @@ def add(verbs: Any) -> None:
     score.add_argument("--tgt-file", metavar="FILE", help="the translations, if BITEXT holds only the source lines")
     score.add_argument("--src", default="en", metavar="LANG", help="source language")
     score.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
-    score.add_argument("--format", default="auto", metavar="NAME", help="of BITEXT, if its extension does not tell")
+    score.add_argument("--format", default="auto", metavar="NAME", help="of BITEXT, if its extension does not say")
+    score.add_argument("--on-error", default="stop", help="at a line that cannot be read: stop, or skip it")
     score.add_argument("--out", required=True, metavar="FILE", help="pairs as .tsv, .parquet or .tmx, in their order")
     add_mining(score, "FILE.work")
     score.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Scores, and tells how the scores are spread."""
-    from pathlib import Path
+    """Scores, and says how the scores are spread."""
+    named_model(parsed)
 
-    import numpy as np
+    from dualmoco.mining.api import check_mining, score
 
-    from dualmoco.data.readers.formats import check_format
-    from dualmoco.data.readers.sentences import read_sentence_pairs
-    from dualmoco.data.readers.source import Source
-    from dualmoco.mining.output import check_pairs_path
-    from dualmoco.mining.score import score_pairs
-
-    out = Path(parsed.out)
-    check_pairs_path(out)
-    check_format(parsed.format)
-    settings = mine_settings(parsed)
-    tgt_path = Path(parsed.tgt_file) if parsed.tgt_file else None
-    source = Source(Path(parsed.bitext), parsed.src, parsed.tgt, tgt_path=tgt_path)
-    pairs = read_sentence_pairs(source, parsed.format)
-    engine = open_engine(parsed)
-    with working_in(parsed, out) as work:
-        scored = score_pairs(pairs, (parsed.src, parsed.tgt), settings, out, work, engine)
-    quantiles = np.quantile(scored.scores, [0.05, 0.25, 0.5, 0.75, 0.95]).round(4).tolist()
+    options = mining_options(parsed)
+    check_mining(parsed.out, "max", options)
+    found = score(
+        parsed.bitext, model=open_named_model(parsed), src_lang=parsed.src, tgt_lang=parsed.tgt, out=parsed.out,
+        tgt_file=parsed.tgt_file, form=parsed.format, on_error=parsed.on_error, **options,
+    )  # fmt: skip
     if parsed.json:
-        print_json({"out": parsed.out, "pairs": scored.pairs, "kept": scored.kept, "quantiles": quantiles})
+        print_json({"out": parsed.out, "pairs": found.candidates, "kept": len(found), "quantiles": found.quantiles,
+                    "unreadable": found.unreadable})  # fmt: skip
     else:
+        spread = ", ".join(f"{value:.3f}" for value in found.quantiles)
+        left_out = f"; {counted(found.unreadable, 'unreadable line')} left out" if found.unreadable else ""
         sys.stdout.write(
-            f"{scored.pairs:,} pairs scored; 5, 25, 50, 75, 95 %: {', '.join(f'{value:.3f}' for value in quantiles)}\n"
-            f"{scored.kept:,} pairs kept: {parsed.out}\n"
+            f"{counted(found.candidates, 'pair')} scored{left_out}; 5, 25, 50, 75, 95 %: {spread}\n"
+            f"{counted(len(found), 'pair')} kept: {parsed.out}\n"
         )
     return 0

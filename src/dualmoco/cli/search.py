@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import check_model
-from dualmoco.cli.verb import Formatter, add_verb, print_json
+from dualmoco.cli.options import Formatter, add_verb, named_model, open_named_model, print_json
 
 if TYPE_CHECKING:
+    from dualmoco.embeddings.lines import TextFile
     from dualmoco.search.index import Hit, Index
     from dualmoco.search.manifest import IndexManifest
-    from dualmoco.search.part import TextFile
 
 BATCH = 64
 READ_AT_ONCE = 65_536
@@ -73,7 +72,9 @@ def add_query(actions: Any) -> None:
     query.add_argument("-k", type=int, default=5, help="sentences found for each")
     query.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
     query.add_argument(
-        "--no-exact-match", action="store_true", help="leave out sentences equal to the query but for case and marks"
+        "--no-exact-match",
+        action="store_true",
+        help="leave out sentences equal to the query but for case and punctuation",
     )
     query.add_argument("--nprobe", type=int, metavar="N", help="inverted lists looked at; as measured if not given")
     query.add_argument("--model", metavar="MODEL", help="where the index's model is now, if it was moved")
@@ -83,41 +84,34 @@ def add_query(actions: Any) -> None:
 
 
 def run_build(parsed: argparse.Namespace) -> int:
-    """Builds, and tells what is there now."""
-    from pathlib import Path
+    """Builds, and says what is there now."""
+    named_model(parsed)
+    files = parse_files(parsed.files)
 
-    from dualmoco.core.errors import ConfigError
-
-    model, files = check_model(parsed), parse_files(parsed.files)
-
+    from dualmoco.core.options import parse_choice
     from dualmoco.embeddings.arrays import VectorPrecision
-    from dualmoco.search.build import BuildSettings, build_index
+    from dualmoco.search.build import build_index
     from dualmoco.search.manifest import IndexKind
 
-    for option, kind in (("precision", VectorPrecision), ("index", IndexKind)):
-        known = [choice.value for choice in kind]
-        if getattr(parsed, option) not in known:
-            raise ConfigError(f"--{option} {getattr(parsed, option)}; expected one of {', '.join(known)}")
-    settings = BuildSettings(model, IndexKind(parsed.index), VectorPrecision(parsed.precision), parsed.backend)
-    tell(parsed, build_index(Path(parsed.folder), files, settings))
+    kind = parse_choice(IndexKind, parsed.index, "--index")
+    precision = parse_choice(VectorPrecision, parsed.precision, "--precision")
+    show_index(parsed, build_index(parsed.folder, files, open_named_model(parsed), kind=kind, precision=precision))
     return 0
 
 
 def run_add(parsed: argparse.Namespace) -> int:
-    """Adds, and tells what is there now."""
-    from pathlib import Path
-
+    """Adds, and says what is there now."""
     from dualmoco.search.build import add_to_index
 
-    tell(parsed, add_to_index(Path(parsed.folder), parse_files(parsed.files), parsed.model))
+    show_index(parsed, add_to_index(parsed.folder, parse_files(parsed.files), parsed.model))
     return 0
 
 
 def run_query(parsed: argparse.Namespace) -> int:
     """Answers queries from the command line, or from standard input as they come."""
-    from dualmoco.search.index import Index
+    from dualmoco.search.index import open_index
 
-    index = Index.open(parsed.folder, parsed.model, check=not parsed.no_check)
+    index = open_index(parsed.folder, parsed.model, check=not parsed.no_check)
     for texts in [parsed.texts] if parsed.texts else read_queries(sys.stdin.fileno()):
         answer(parsed, index, texts)
     return 0
@@ -138,7 +132,7 @@ def parse_files(words: list[str]) -> list[TextFile]:
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.search.part import TextFile
+    from dualmoco.embeddings.lines import TextFile
 
     files = []
     for word in words:
@@ -149,7 +143,7 @@ def parse_files(words: list[str]) -> list[TextFile]:
     return files
 
 
-def tell(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
+def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
     """Writes what an index holds."""
     lists = manifest.lists
     if parsed.json:
@@ -223,10 +217,10 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
         if parsed.json:
             print_json({"query": text, "hits": [asdict(hit) for hit in hits]})
         else:
-            sys.stdout.write("\n".join([text, *map(describe, hits)]) + "\n\n")
+            sys.stdout.write("\n".join([text, *map(describe_hit, hits)]) + "\n\n")
     sys.stdout.flush()
 
 
-def describe(hit: Hit) -> str:
+def describe_hit(hit: Hit) -> str:
     """A hit as a line."""
     return f"  {hit.score:6.3f}  {hit.lang}  {hit.text}  ({hit.part}:{hit.line})"

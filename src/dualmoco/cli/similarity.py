@@ -7,18 +7,19 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import check_model
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, named_model, open_named_model, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from dualmoco.models.backend import Backend
+    from dualmoco.core.vectors import Vectors
 
     Writer = Callable[[str], object]
+    Encode = Callable[[list[str]], Vectors]
 
 BLOCK = 1024  # lines encoded at once
 DRAWN = 1000  # lines of a file in a heat map
@@ -54,7 +55,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     from dualmoco.core.errors import ConfigError
 
-    model = check_model(parsed)
+    named_model(parsed)
     if bool(parsed.files) == bool(parsed.sentences) or len(parsed.sentences) not in (0, 2):
         raise ConfigError(f"{len(parsed.sentences)} sentences; expected two, or --files FILE FILE and none")
     if not parsed.files and (parsed.all or parsed.out):
@@ -67,10 +68,10 @@ def run(parsed: argparse.Namespace) -> int:
     counts = [count_sentences(path) for path in files]
     check_files(parsed, files, counts)
 
-    from dualmoco.models.backend import open_backend
-
-    src = open_backend(model, parsed.src, parsed.backend)
-    tgt = src if parsed.src == parsed.tgt else open_backend(model, parsed.tgt, parsed.backend)
+    model = open_named_model(parsed)
+    for lang in (parsed.src, parsed.tgt):
+        model.backend(lang)
+    src, tgt = (partial(model.encode, lang=lang, progress=False) for lang in (parsed.src, parsed.tgt))
     if files:
         with output(parsed.out) as write:
             if parsed.all:
@@ -117,7 +118,7 @@ def check_files(parsed: argparse.Namespace, files: list[Path], counts: list[int]
         raise ConfigError(f"--heatmap of {max(counts):,} lines; expected at most {DRAWN:,} in each file")
 
 
-def compare_two(pair: list[str], src: Backend, tgt: Backend, *, as_json: bool) -> None:
+def compare_two(pair: list[str], src: Encode, tgt: Encode, *, as_json: bool) -> None:
     """Writes the similarity of two sentences; ConfigError if one is empty."""
     from dualmoco.core.errors import ConfigError
 
@@ -130,46 +131,46 @@ def compare_two(pair: list[str], src: Backend, tgt: Backend, *, as_json: bool) -
         sys.stdout.write(f"{score:.4f}\n")
 
 
-def compare_lines(files: list[Path], count: int, src: Backend, tgt: Backend, write: Writer, *, as_json: bool) -> None:
+def compare_lines(files: list[Path], count: int, src: Encode, tgt: Encode, write: Writer, *, as_json: bool) -> None:
     """Writes the similarity of each line with the same line of the other file, a block at a time."""
     from dualmoco.core.progress import counting
 
-    with counting("comparing", count, " lines") as tell:
+    with counting("comparing", count, " lines") as progress:
         for left, right in zip(blocks(files[0]), blocks(files[1]), strict=True):
             for score, a, b in zip(row_scores(left, right, src, tgt), left, right, strict=True):
                 write(
                     _json_line({"score": score, "src": a, "tgt": b}) if as_json
                     else f"{score:.4f}\t{_cell(a)}\t{_cell(b)}\n"
                 )  # fmt: skip
-            tell(len(left))
+            progress(len(left))
 
 
-def compare_all(files: list[Path], src: Backend, tgt: Backend, write: Writer, *, as_json: bool) -> None:
+def compare_all(files: list[Path], src: Encode, tgt: Encode, write: Writer, *, as_json: bool) -> None:
     """Writes a row for each line of the first file, a column for each of the second."""
     import numpy as np
 
     columns = [line for block in blocks(files[1]) for line in block]
-    right = np.concatenate([tgt.encode(block) for block in blocks(files[1])])  # (m, D)
+    right = np.concatenate([tgt(block) for block in blocks(files[1])])  # (m, D)
     if not as_json:
         write("\t".join(["", *map(_cell, columns)]) + "\n")
     for block in blocks(files[0], max(1, BLOCK * BLOCK // len(columns))):
-        for line, scores in zip(block, (src.encode(block) @ right.T).tolist(), strict=True):
+        for line, scores in zip(block, (src(block) @ right.T).tolist(), strict=True):
             if as_json:
                 write(_json_line({"src": line, "scores": [round(score, PLACES) for score in scores]}))
             else:
                 write("\t".join([_cell(line), *(f"{score:.4f}" for score in scores)]) + "\n")
 
 
-def row_scores(left: list[str], right: list[str], src: Backend, tgt: Backend) -> list[float]:
+def row_scores(left: list[str], right: list[str], src: Encode, tgt: Encode) -> list[float]:
     """Dot products of the unit vectors of n sentences with those of n others."""
     import numpy as np
 
-    products = np.einsum("nd,nd->n", src.encode(left), tgt.encode(right), dtype=np.float64)
+    products = np.einsum("nd,nd->n", src(left), tgt(right), dtype=np.float64)
     scores: list[float] = products.round(PLACES).tolist()
     return scores
 
 
-def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Backend, tgt: Backend) -> None:
+def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Encode, tgt: Encode) -> None:
     """Draws every sentence of one side against every one of the other."""
     from pathlib import Path
 
@@ -179,7 +180,7 @@ def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Backend, tgt: 
     from dualmoco.evaluation.figures.similarity import draw_similarities
 
     left, right = texts or [[sentence] for sentence in parsed.sentences]
-    similarities = np.asarray(src.encode(left) @ tgt.encode(right).T, dtype=np.float64)  # (n, m)
+    similarities = np.asarray(src(left) @ tgt(right).T, dtype=np.float64)  # (n, m)
     save_figure(draw_similarities(left, right, similarities), Path(parsed.heatmap))
 
 

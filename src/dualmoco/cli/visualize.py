@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.verb import add_verb, print_json
+from dualmoco.cli.options import add_verb, print_json
 
 if TYPE_CHECKING:
     from dualmoco.data.bitext import SentencePair
     from dualmoco.data.readers.source import Source
+
+SHOWN_PROBLEMS = 10
+logger = logging.getLogger(__name__)
 
 
 def add(verbs: Any) -> None:
@@ -26,11 +30,11 @@ def add(verbs: Any) -> None:
     visualize.add_argument("--tgt-file", metavar="FILE", help="the translations, if PAIRS holds only the source lines")
     visualize.add_argument("--src", default="en", metavar="LANG", help="source language")
     visualize.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
-    visualize.add_argument("--format", default="auto", metavar="NAME", help="of PAIRS, if its extension does not tell")
+    visualize.add_argument("--format", default="auto", metavar="NAME", help="of PAIRS, if its extension does not say")
     visualize.add_argument("--count", type=int, default=15, help="pairs to draw; up to 40 have their sentences written")
     visualize.add_argument("--first", action="store_true", help="draw the first pairs, not random ones")
     visualize.add_argument("--seed", type=int, default=0, help="of the random pairs")
-    visualize.add_argument("--pooling", default="auto", help="how token vectors become one, if MODEL does not tell")
+    visualize.add_argument("--pooling", default="auto", help="how token vectors become one, if MODEL does not say")
     visualize.add_argument("--out", default="parallel.png", metavar="FILE", help="a .png, .svg or .html file")
     visualize.add_argument("--json", action="store_true", help="print the pairs and their cosines as JSON")
     visualize.set_defaults(run=run)
@@ -40,7 +44,11 @@ def run(parsed: argparse.Namespace) -> int:
     """Chooses pairs, encodes and draws them."""
     from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
+    from dualmoco.core.errors import ConfigError, require
+
+    for module in ("matplotlib", "sklearn"):
+        require(module, "eval", "A figure")
+
     from dualmoco.data.readers.formats import check_format
     from dualmoco.data.readers.source import Source
     from dualmoco.evaluation.figures.canvas import check_figure_path, save_figure
@@ -57,17 +65,14 @@ def run(parsed: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from dualmoco.core.vectors import check_vectors, unit_vectors
-    from dualmoco.models.identity import check_language
-    from dualmoco.models.opening import open_encoder
+    from dualmoco.models.opening import open_model
 
-    encoder = open_encoder(parsed.model, parsed.pooling)
+    model = open_model(parsed.model, pooling=parsed.pooling)
     src_texts, tgt_texts = ([pair[side] for pair in pairs] for side in (0, 1))
     for lang in (parsed.src, parsed.tgt):
-        check_language(encoder, lang)
+        model.backend(lang)
     src, tgt = (  # (n, D) each
-        unit_vectors(check_vectors(encoder.encode(texts, lang=lang), len(texts), f"{lang} vectors"))
-        for texts, lang in ((src_texts, parsed.src), (tgt_texts, parsed.tgt))
+        model.encode(texts, lang=lang) for texts, lang in ((src_texts, parsed.src), (tgt_texts, parsed.tgt))
     )
     figure = draw_parallel(src_texts, tgt_texts, src, tgt, languages=(parsed.src, parsed.tgt), seed=parsed.seed)
     save_figure(figure, out)
@@ -101,15 +106,19 @@ def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> lis
     import numpy as np
 
     from dualmoco.core.errors import DataError
-    from dualmoco.data.readers.sentences import read_sentence_pairs
+    from dualmoco.data.readers.formats import read_pairs
 
-    filled = (pair for pair in read_sentence_pairs(source, form) if all(map(str.strip, pair)))
+    problems: list[tuple[int, str]] = []
+    rows = read_pairs(source, form, report=lambda line, what: problems.append((line, what)))
+    filled = ((row.src, row.tgt) for row in rows if row.src.strip() and row.tgt.strip())
     chosen: list[tuple[float, int, SentencePair]]  # a random number, place, pair
     if seed is None:
         chosen = [(0.0, place, pair) for place, pair in enumerate(islice(filled, count))]
     else:
         random = np.random.default_rng(seed)
         chosen = nsmallest(count, ((random.random(), place, pair) for place, pair in enumerate(filled)))
+    for line, what in problems[:SHOWN_PROBLEMS]:
+        logger.warning("left out %s:%d: %s", source.path, line, what)
     if len(chosen) < 2:
-        raise DataError(f"{source.path}: {len(chosen)} pairs with text on both sides; expected at least 2")
+        raise DataError(f"{source.path}: pairs with text on both sides: {len(chosen)}; expected at least 2")
     return [pair for _, _, pair in sorted(chosen, key=lambda item: item[1])]

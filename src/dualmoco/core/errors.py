@@ -5,6 +5,9 @@ The command line prints them as one line and exits with code 2.
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Any
+
 
 class DualmocoError(Exception):
     """Base of every error that dualmoco raises on purpose."""
@@ -24,3 +27,40 @@ class ModelError(DualmocoError):
 
 class RunError(DualmocoError):
     """A training run that cannot be started, continued or saved."""
+
+
+def missing_package(module: str | None, extra: str, what: str) -> ConfigError:
+    """What to say of a package that only some installations have.
+
+    Args:
+        module: Name of the module that was not found.
+        extra: Extra of dualmoco that installs its package, such as `data`.
+        what: What needs it, as the beginning of a sentence: "Parquet".
+
+    Returns:
+        The error that says how to install it.
+    """
+    package = (module or "").partition(".")[0]
+    return ConfigError(f"{what} needs the package {package}; pip install 'dualmoco[{extra}]'")
+
+
+def require(module: str, extra: str, what: str) -> Any:
+    """Imports a package that only some installations have.
+
+    Args:
+        module: Name of the module, such as `pyarrow.parquet`.
+        extra: Extra of dualmoco that installs its package, such as `data`.
+        what: What needs it, as the beginning of a sentence: "Parquet".
+
+    Returns:
+        The module.
+
+    Raises:
+        ConfigError: The package is not installed; says how to install it.
+    """
+    try:
+        return import_module(module)
+    except ImportError as error:
+        if error.name and error.name.partition(".")[0] != module.partition(".")[0]:
+            raise  # the package is there, but something it needs is not
+        raise missing_package(module, extra, what) from None

@@ -1,18 +1,37 @@
-"""Progress bars for work over two seconds, on standard error."""
+"""Progress bars for work over two seconds, on standard error; off while `showing(False)` holds."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 from tqdm import tqdm
 
 DELAY = 2.0
+Progress = Callable[[int], object]
+"""Is called with how many more units of some work are done."""
+_shown = ContextVar("shown", default=True)
 
 
 @contextmanager
-def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Callable[[int], object]]:
+def showing(enabled: bool) -> Iterator[None]:
+    """Turns progress bars on or off for everything called inside the block."""
+    token = _shown.set(enabled and _shown.get())
+    try:
+        yield
+    finally:
+        _shown.reset(token)
+
+
+def are_shown() -> bool:
+    """Whether progress bars may be shown now."""
+    return _shown.get()
+
+
+@contextmanager
+def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Progress]:
     """Shows how much of some work is done, and when it will end, if it takes longer than two seconds.
 
     Args:
@@ -21,7 +40,9 @@ def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Callab
         unit: What is counted.
 
     Yields:
-        A function to be told how many more are done.
+        The callback that advances the bar.
     """
-    with tqdm(total=total, desc=name, unit=unit, unit_scale=True, delay=DELAY, file=sys.stderr) as bar:
+    with tqdm(
+        total=total, desc=name, unit=unit, unit_scale=True, delay=DELAY, file=sys.stderr, disable=not are_shown()
+    ) as bar:
         yield bar.update

@@ -1,7 +1,8 @@
-"""Sentence vectors as arrays: checked, and brought to unit length. Shapes: n sentences, D width."""
+"""Sentence vectors as arrays: checked, mapped, brought to unit length. Shapes: n sentences, D dimension."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,28 +27,28 @@ class VectorRows(Protocol):
         """The vectors of a slice or of an array of row numbers, in memory."""
 
 
-def check_vectors(vectors: Any, count: int, name: str, width: int | None = None) -> Vectors:
+def check_vectors(vectors: Any, count: int, name: str, dimension: int | None = None) -> Vectors:
     """Vectors that can be compared.
 
     Args:
         vectors: What an encoder or a file gave.
         count: How many there must be.
         name: Where they come from, for the error.
-        width: D, if it is known already.
+        dimension: D, if it is known already.
 
     Returns:
         The vectors (n, D) in single precision.
 
     Raises:
-        DataError: Another number or width, or a value that is not a finite number.
+        DataError: Another number or dimension, or a value that is not a finite number.
     """
     array = np.asarray(vectors)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise DataError(f"{name}: an array of shape {array.shape}, {array.dtype}; expected numbers of shape (n, D)")
     if len(array) != count:
         raise DataError(f"{name}: {len(array):,} vectors; expected {count:,}, one a sentence")
-    if width is not None and array.shape[1] != width:
-        raise DataError(f"{name}: vectors of width {array.shape[1]}; expected {width}, as the others have")
+    if dimension is not None and array.shape[1] != dimension:
+        raise DataError(f"{name}: vectors of dimension {array.shape[1]}; expected {dimension}, as the others have")
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
     if len(bad):
         raise DataError(f"{name}: {len(bad):,} vectors hold NaN or infinity, first at row {bad[0]}; encode them again")
@@ -60,3 +61,26 @@ def unit_vectors(vectors: Vectors) -> Vectors:
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
     result: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return result
+
+
+def map_array(path: Path) -> np.ndarray[Any, Any]:
+    """Maps the vectors of a file.
+
+    Args:
+        path: A `.npy` file.
+
+    Returns:
+        An array of shape (n, D) that stays on the disk.
+
+    Raises:
+        DataError: No such file, a damaged one, or one that holds anything but rows of numbers.
+    """
+    try:
+        array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{path}: cannot be read as an array: {reason}; expected numbers saved by numpy.save") from None
+    if array.ndim != 2 or array.dtype.kind != "f":
+        shape = f"an array of shape {array.shape}, {array.dtype}"
+        raise DataError(f"{path}: {shape}; expected floating-point numbers of shape (n, D)")
+    return array

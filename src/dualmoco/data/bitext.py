@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +35,13 @@ class Pairs:
         """Makes a corpus of (source, target) texts."""
         src, tgt = ([*side] for side in zip(*pairs, strict=True))
         return cls(_arrow(src), _arrow(tgt), sentence_ids(src), sentence_ids(tgt))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
+        """The rows of at least one corpus after another."""
+        src, tgt = (pa.concat_arrays([getattr(part, side) for part in parts]) for side in ("src", "tgt"))
+        src_ids, tgt_ids = (np.concatenate([getattr(part, side) for part in parts]) for side in ("src_ids", "tgt_ids"))
+        return cls(src, tgt, src_ids, tgt_ids)
 
     def texts(self, rows: np.ndarray | slice = slice(None)) -> tuple[list[str], list[str]]:
         """The source and the target sentences of some rows."""

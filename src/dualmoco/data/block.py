@@ -1,21 +1,27 @@
 """Some thousand sentence pairs as one array of code points: what cleaning works on.
 
-Readers make blocks of raw text, `steps.py` judges and rewrites their rows, `prepare.py` writes what is left.
+Readers make blocks of raw text, `rewriting.py` changes their sentences, `dropping.py` removes pairs, `prepare.py`
+writes what is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import xxhash
 
-from dualmoco.data.characters import LAST, REWRITTEN, Codes, folded_characters, normalize
+from dualmoco.core.errors import require
+from dualmoco.core.vectors import Ids
+from dualmoco.data.characters import LAST, REWRITTEN, SPACE, Codes, character_kinds, folded_characters, normalize
 
-Ints = np.ndarray[tuple[int], np.dtype[np.int64]]
-Rows = np.ndarray[tuple[int], np.dtype[np.bool_]]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Ints = np.ndarray[tuple[int, ...], np.dtype[np.int64]]  # lengths and places
+Mask = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]  # of rows or of code points
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,12 @@ class TextColumn:
         starts[rows], ends[rows] = new.starts + len(self.codes), new.ends + len(self.codes)
         return TextColumn(np.concatenate([self.codes, new.codes]), starts, ends)
 
-    def count(self, holds: Rows) -> Ints:
+    def blank(self) -> Mask:
+        """Mask of white space alone, or of nothing."""
+        spaces = (self.codes == ord(" ")) | ((lookup(character_kinds(), self.codes) & SPACE) != 0)
+        return np.asarray(self.count(~spaces) == 0)
+
+    def count(self, holds: Mask) -> Ints:
         """How many characters of each row belong to a set.
 
         Args:
@@ -92,19 +103,20 @@ class TextColumn:
         plain = TextColumn(folded[kept], ends - lengths, ends)
         return plain.replace(odd, [normalize(text) for text in side.take(odd).texts()]).compact() if len(odd) else plain
 
-    def ids(self) -> Ints:
+    def ids(self) -> Ids:
         """A 64-bit id for each row, equal for sentences that `normalize` makes equal."""
         return hash_rows(self.fold())
 
     def to_arrow(self) -> pa.LargeStringArray:
         """The rows as Arrow strings."""
+        arrow = require("pyarrow", "data", "Arrow")
         side = self.compact()
         encoded = to_text(side.codes).encode("utf-8", "surrogatepass")
         widths = 1 + (side.codes > 0x7F).astype(np.int64) + (side.codes > 0x7FF) + (side.codes > 0xFFFF)
         before = np.zeros(len(side.codes) + 1, dtype=np.int64)
         np.cumsum(widths, out=before[1:])
         offsets = before[np.append(side.starts, side.ends[-1:])] if len(side) else np.zeros(1, dtype=np.int64)
-        return pa.LargeStringArray.from_buffers(len(side), pa.py_buffer(offsets), pa.py_buffer(encoded))
+        return arrow.LargeStringArray.from_buffers(len(side), arrow.py_buffer(offsets), arrow.py_buffer(encoded))
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class PairBlock:
         return PairBlock(self.src.take(rows), self.tgt.take(rows), self.lines[rows])
 
 
-def hash_rows(folded: TextColumn) -> Ints:
+def hash_rows(folded: TextColumn) -> Ids:
     """A 64-bit id for each row of a folded side."""
     data = memoryview(folded.codes.astype("<u4", copy=False).tobytes())
     digest = xxhash.xxh3_64_intdigest
@@ -131,7 +143,7 @@ def hash_rows(folded: TextColumn) -> Ints:
     return np.array([digest(data[start:end]) for start, end in bounds], dtype=np.uint64).view(np.int64)
 
 
-def sentence_ids(sentences: Iterable[str]) -> Ints:
+def sentence_ids(sentences: Iterable[str]) -> Ids:
     """A 64-bit id for each sentence, equal for sentences that `normalize` makes equal."""
     return TextColumn.from_texts(list(sentences)).ids()
 

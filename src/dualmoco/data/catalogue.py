@@ -9,7 +9,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import DataError, require
 from dualmoco.data.download import check_digest, download
 
 
@@ -32,10 +32,9 @@ class Entry:
 
 def load_catalogue() -> dict[str, Entry]:
     """All entries by name."""
-    from omegaconf import OmegaConf
-
+    yaml = require("omegaconf", "data", "The catalogue").OmegaConf
     text = files("dualmoco.data").joinpath("catalogue.yaml").read_text(encoding="utf-8")
-    content: Any = OmegaConf.to_container(OmegaConf.create(text))
+    content: Any = yaml.to_container(yaml.create(text))
     entries = {}
     for fields in content:
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}

@@ -26,11 +26,11 @@ UNSPACED_SCRIPTS = {"CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "KHMER", "MYAN
 JOINERS = {0x200C, 0x200D}  # shape letters in Persian and Indic scripts, so not to be stripped
 REWRITTEN = 0xFFFFFFFF  # in `folded_characters`: ask `normalize`
 
-_remove_marks = re.compile(r"[\W_]+").sub
+_remove_punctuation = re.compile(r"[\W_]+").sub
 
 
 def normalize(sentence: str) -> str:
-    """Keeps what makes two sentences the same: letters and digits, without width, case, marks or script variant.
+    """Keeps what makes two sentences the same: letters and digits, without width, case, punctuation or script variant.
 
     Args:
         sentence: Any text.
@@ -39,7 +39,7 @@ def normalize(sentence: str) -> str:
         Letters and digits alone, Chinese in simplified characters; the folded text itself if it has neither.
     """
     folded = unicodedata.normalize("NFKC", sentence).casefold()
-    return (_remove_marks("", folded) or folded.strip()).translate(simplified_characters())
+    return (_remove_punctuation("", folded) or folded.strip()).translate(simplified_characters())
 
 
 @cache
@@ -66,7 +66,7 @@ def folded_characters() -> Codes:
         normal = unicodedata.normalize("NFKC", character)
         if any(_melts(part) for part in normal) or _melts(character):
             continue
-        kept = _remove_marks("", normal.casefold())
+        kept = _remove_punctuation("", normal.casefold())
         if len(kept) <= 1:
             folded[code] = simplified.get(ord(kept), ord(kept)) if kept else 0
     return folded

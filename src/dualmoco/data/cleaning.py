@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -72,60 +72,50 @@ class Cleaned:
     problems: list[Problem]
 
 
-class Workers:
-    """Processes that clean, each holding its own copy of the settings."""
-
-    def __init__(self, pool: ProcessPoolExecutor, count: int) -> None:
-        self._pool, self._count = pool, count
-
-    def clean(self, raws: Iterable[Raw]) -> Iterator[Cleaned]:
-        """Cleans parts of a file and gives them back in their order.
-
-        Args:
-            raws: Read only as far ahead as the workers need.
-
-        Yields:
-            What is left of each part.
-
-        Raises:
-            DataError: A worker died.
-        """
-        waiting: list[Future[Cleaned]] = []
-        try:
-            for raw in raws:
-                waiting.append(self._pool.submit(_clean, raw))
-                if len(waiting) >= AHEAD * self._count:
-                    yield waiting.pop(0).result()
-            while waiting:
-                yield waiting.pop(0).result()
-        except BrokenProcessPool:
-            raise DataError("a worker process died, perhaps for want of memory; try workers=1") from None
-        finally:
-            for future in waiting:
-                future.cancel()
+Clean = Callable[[Iterable[Raw]], Iterator[Cleaned]]  # cleans parts of a file, and gives them back in their order
 
 
 @contextmanager
-def start_workers(cleaner: Cleaner, count: int) -> Iterator[Workers]:
-    """Starts processes that clean, and ends them.
+def start_workers(cleaner: Cleaner, count: int) -> Iterator[Clean]:
+    """Starts processes that clean, each with its own copy of the settings, and ends them.
 
     Args:
         cleaner: The settings.
-        count: How many.
+        count: How many; one is this process.
 
     Yields:
-        The workers.
+        A function that cleans parts of a file; it reads only as far ahead as the workers need.
     """
+    if count == 1:
+        yield partial(map, cleaner)
+        return
     context = get_context("spawn")
     with ProcessPoolExecutor(count, mp_context=context, initializer=partial(_start, cleaner)) as pool:
         try:
             with _deaf_to_interruption():
                 for _ in range(count):
                     pool.submit(int)  # starts a process
-            yield Workers(pool, count)
+            yield partial(_share_out, pool, AHEAD * count)
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def _share_out(pool: ProcessPoolExecutor, ahead: int, raws: Iterable[Raw]) -> Iterator[Cleaned]:
+    """Cleans parts of a file in other processes; DataError if one of them died."""
+    waiting: list[Future[Cleaned]] = []
+    try:
+        for raw in raws:
+            waiting.append(pool.submit(_clean, raw))
+            if len(waiting) >= ahead:
+                yield waiting.pop(0).result()
+        while waiting:
+            yield waiting.pop(0).result()
+    except BrokenProcessPool:
+        raise DataError("a worker process died, perhaps for want of memory; try workers=1") from None
+    finally:
+        for future in waiting:
+            future.cancel()
 
 
 @contextmanager

@@ -1,4 +1,8 @@
-"""Downloads that go on where they were interrupted, and are in place only when they are whole."""
+"""Downloads that resume where they were interrupted, and are in place only when they are whole.
+
+No library does this: pooch 1.9 compares checksums but starts over, resumable-urlretrieve has no release since 2018, and
+`http_get` of huggingface_hub resumes but serves the hub: not public, with the hub's errors and limits.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,11 @@ from http.client import HTTPException
 from importlib.metadata import version
 from pathlib import Path
 
-from tqdm import tqdm
-
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.storage import file_sha256
 
-CHUNK_BYTES = 1 << 18
+DOWNLOAD_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30
 PARTIAL_CONTENT, RANGE_REFUSED = 206, 416
 
@@ -38,7 +41,7 @@ def download(address: str, path: Path, sha256: str = "") -> None:
     except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise DataError(
-            f"{address}: cannot be reached ({reason}); run again to go on, or copy from a mirror with --from DIR"
+            f"{address}: cannot be reached ({reason}); run again to resume, or copy from a mirror with --from DIR"
         ) from None
     except OSError as error:
         raise DataError(f"{partial}: cannot be written: {error.strerror or error}") from None
@@ -78,16 +81,17 @@ def _fetch(address: str, partial: Path) -> None:
             return
         raise
     with answer:
-        goes_on = have > 0 and answer.status == PARTIAL_CONTENT
-        have = have if goes_on else 0
+        resumes = have > 0 and answer.status == PARTIAL_CONTENT
+        have = have if resumes else 0
         left = int(answer.headers.get("Content-Length") or 0)
         with (
-            partial.open("ab" if goes_on else "wb") as stream,
-            tqdm(total=have + left or None, initial=have, desc=partial.stem, unit="B", unit_scale=True, delay=2) as bar,
+            partial.open("ab" if resumes else "wb") as stream,
+            counting(partial.stem, have + left, "B") as advance,
         ):
-            while chunk := answer.read(CHUNK_BYTES):
+            advance(have)
+            while chunk := answer.read(DOWNLOAD_BYTES):
                 stream.write(chunk)
-                bar.update(len(chunk))
+                advance(len(chunk))
                 left -= len(chunk)
     if left > 0:
         raise ConnectionError(f"{left} bytes are missing")

@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from dualmoco.data.block import Ints, PairBlock, Rows, TextColumn, lookup
+from dualmoco.data.block import Ints, Mask, PairBlock, TextColumn, lookup
 from dualmoco.data.characters import IDEOGRAPH, LETTER, WORD, character_kinds, script_members
 from dualmoco.data.languages import base_language, identify, scripts_of, share_script
 from dualmoco.data.recipe import CleanConfig, Identify
@@ -32,7 +32,7 @@ class Measured:
         return lookup(character_kinds(), self.side.codes)
 
     @cached_property
-    def token_starts(self) -> Rows:
+    def token_starts(self) -> Mask:
         """For each code point, whether a word begins there; each letter of a script without spaces is a word."""
         word = (self.kinds & WORD) != 0
         begins = word.copy()
@@ -65,50 +65,50 @@ class Measured:
 
 
 Sides = tuple[Measured, Measured]
-Drop = Callable[[Sides, CleanConfig], Rows]
+Drop = Callable[[Sides, CleanConfig], Mask]
 
 
-def _empty(sides: Sides, config: CleanConfig) -> Rows:
+def _empty(sides: Sides, config: CleanConfig) -> Mask:
     return _either(sides, lambda side: side.side.lengths == 0)
 
 
-def _damaged(sides: Sides, config: CleanConfig) -> Rows:
+def _damaged(sides: Sides, config: CleanConfig) -> Mask:
     return _either(sides, lambda side: side.side.count(side.side.codes == DAMAGED) > 0)
 
 
-def _no_letters(sides: Sides, config: CleanConfig) -> Rows:
+def _no_letters(sides: Sides, config: CleanConfig) -> Mask:
     return _either(sides, lambda side: side.letters == 0)
 
 
-def _too_short(sides: Sides, config: CleanConfig) -> Rows:
+def _too_short(sides: Sides, config: CleanConfig) -> Mask:
     return _either(sides, lambda side: (side.side.lengths < config.min_chars) | (side.tokens < config.min_tokens))
 
 
-def _too_long(sides: Sides, config: CleanConfig) -> Rows:
+def _too_long(sides: Sides, config: CleanConfig) -> Mask:
     return _either(
         sides, lambda side: _above(side.side.lengths, config.max_chars) | _above(side.tokens, config.max_tokens)
     )
 
 
-def _above(lengths: Ints, limit: int) -> Rows:
+def _above(lengths: Ints, limit: int) -> Mask:
     return np.asarray((lengths > limit) & (limit > 0))
 
 
-def _length_ratio(sides: Sides, config: CleanConfig) -> Rows:
+def _length_ratio(sides: Sides, config: CleanConfig) -> Mask:
     src, tgt = (side.tokens + SHORT for side in sides)
     return np.asarray(np.maximum(src, tgt) > config.max_ratio * np.minimum(src, tgt))
 
 
-def _identical(sides: Sides, config: CleanConfig) -> Rows:
+def _identical(sides: Sides, config: CleanConfig) -> Mask:
     src, tgt = (side.side for side in sides)
-    same: Rows = np.asarray(src.lengths == tgt.lengths)
+    same: Mask = np.asarray(src.lengths == tgt.lengths)
     rows = np.flatnonzero(same)
     pairs = zip(src.take(rows).texts(), tgt.take(rows).texts(), strict=True)
     same[rows] = [one == other for one, other in pairs]
     return same
 
 
-def _swapped(sides: Sides, config: CleanConfig) -> Rows:
+def _swapped(sides: Sides, config: CleanConfig) -> Mask:
     src, tgt = sides
     wrong = _wrong_script(sides, config)
     if share_script(src.lang, tgt.lang) or not wrong.any():
@@ -117,19 +117,19 @@ def _swapped(sides: Sides, config: CleanConfig) -> Rows:
     return np.asarray(crossed & wrong)
 
 
-def _wrong_script(sides: Sides, config: CleanConfig) -> Rows:
+def _wrong_script(sides: Sides, config: CleanConfig) -> Mask:
     return _either(sides, lambda side: side.own_share < config.min_script)
 
 
-def _wrong_language(sides: Sides, config: CleanConfig) -> Rows:
+def _wrong_language(sides: Sides, config: CleanConfig) -> Mask:
     src, tgt = sides
     if config.language == Identify.auto and not share_script(src.lang, tgt.lang):
         return np.zeros(len(src.side), dtype=bool)
     return _misread(src, tgt.lang, config) | _misread(tgt, src.lang, config)
 
 
-def _misread(side: Measured, other: str, config: CleanConfig) -> Rows:
-    """Rows long enough to be identified that are in the other language, or, if asked for, not in their own."""
+def _misread(side: Measured, other: str, config: CleanConfig) -> Mask:
+    """Mask long enough to be identified that are in the other language, or, if asked for, not in their own."""
     wrong = np.zeros(len(side.side), dtype=bool)
     rows = np.flatnonzero(side.letters >= IDENTIFIABLE)
     own, other = base_language(side.lang), base_language(other)
@@ -138,7 +138,7 @@ def _misread(side: Measured, other: str, config: CleanConfig) -> Rows:
     return wrong
 
 
-def _either(sides: Sides, holds: Callable[[Measured], np.ndarray]) -> Rows:
+def _either(sides: Sides, holds: Callable[[Measured], np.ndarray]) -> Mask:
     return np.asarray(holds(sides[0]) | holds(sides[1]))
 
 
@@ -156,7 +156,7 @@ DROPS: dict[str, tuple[Drop, Callable[[CleanConfig], bool]]] = {  # and whether 
 }
 
 
-def condemn(sides: Sides, config: CleanConfig) -> Iterator[tuple[str, Rows]]:
+def condemn(sides: Sides, config: CleanConfig) -> Iterator[tuple[str, Mask]]:
     """Yields each step a recipe asks for and the rows that it is the first to condemn."""
     left = np.ones(len(sides[0].side), dtype=bool)
     for name, (step, wanted) in DROPS.items():

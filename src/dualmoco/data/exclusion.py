@@ -2,7 +2,7 @@
 
 Similarity is the Jaccard index of two bags of n-grams, found exactly. A sentence of n n-grams that reaches a similarity
 t with a test sentence lacks at most (1 - t) n of them in it. So of its (1 - t) n + 1 rarest ones at least one occurs in
-that test sentence, which an index tells for a whole block at once; and hardly any bit of a signature of its n-grams is
+that test sentence, which an index finds for a whole block at once; and hardly any bit of a signature of its n-grams is
 absent from the other's. The few pairs left are compared n-gram by n-gram.
 """
 
@@ -18,12 +18,14 @@ from typing import Any
 import numpy as np
 
 from dualmoco.core.storage import file_sha256
-from dualmoco.data.block import Ints, Rows, TextColumn, hash_rows
-from dualmoco.data.text import read_lines
+from dualmoco.core.vectors import Ids
+from dualmoco.data.block import Ints, Mask, TextColumn, hash_rows
+from dualmoco.data.text import read_cells
 
 Grams = np.ndarray[tuple[int], np.dtype[np.uint64]]
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-BUCKET_BITS, CLASS_BITS, CLASS_WIDTH = 20, 4, 16  # of the index: n-grams by hash, test sentences by number of n-grams
+LEAST_BITS, MOST_BITS = 8, 20  # of the number of buckets of the index: n-grams by hash
+CLASS_BITS, CLASS_WIDTH = 4, 16  # test sentences by number of n-grams
 COMMON = (1 << 20) - 1  # n-grams that more test sentences share are all equally common
 SIGNATURE_BITS = 256
 ROUNDING = 1e-9
@@ -44,7 +46,7 @@ class Exclusion:
 
     folder: Path | None
 
-    def __init__(self, sentences: Iterable[str], *, similarity: float, ngram: int) -> None:
+    def __init__(self, sentences: Iterable[str], *, similarity: float, ngram: int = 4) -> None:
         """Indexes test sentences.
 
         Args:
@@ -55,13 +57,19 @@ class Exclusion:
         self.similarity, self.ngram, self.folder = similarity, ngram, None
         folded = TextColumn.from_texts(list(dict.fromkeys(sentences))).fold()
         self.ids, first = np.unique(hash_rows(folded), return_index=True)
-        self.grams, self.sizes = hash_ngrams(folded.take(first).compact(), ngram)
+        self._index_ngrams(folded.take(first if similarity else first[:0]).compact())
+
+    def _index_ngrams(self, folded: TextColumn) -> None:
+        """Makes what `similar` needs; hardly anything if there is no sentence."""
+        self.grams, self.sizes = hash_ngrams(folded, self.ngram)
         self.ends = np.cumsum(self.sizes)
         self.signatures = _sign(self.grams, self.sizes)
         owners = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        cells = (_bucket(self.grams) << CLASS_BITS) | _size_class(self.sizes[owners])
-        self.starts = np.zeros((1 << (BUCKET_BITS + CLASS_BITS)) + 1, dtype=np.int32)  # of each cell's test sentences
-        np.cumsum(np.bincount(cells, minlength=len(self.starts) - 1), out=self.starts[1:])
+        self.bucket_bits = min(max(LEAST_BITS, (4 * len(self.grams)).bit_length()), MOST_BITS)
+        cells = (self._bucket(self.grams) << CLASS_BITS) | _size_class(self.sizes[owners])
+        count = 1 << (self.bucket_bits + CLASS_BITS)
+        self.starts = np.zeros(count + 1, dtype=np.int32)  # of each cell's test sentences
+        np.cumsum(np.bincount(cells, minlength=count), out=self.starts[1:])
         self.owners = owners[np.argsort(cells, kind="stable")]
         self.owner_sizes = self.sizes[self.owners].astype(np.int32)
 
@@ -76,7 +84,7 @@ class Exclusion:
     def __getstate__(self) -> dict[str, Any]:
         if self.folder is None:
             return self.__dict__
-        return {"similarity": self.similarity, "ngram": self.ngram, "folder": self.folder}
+        return {name: value for name, value in self.__dict__.items() if name not in ARRAYS}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= state
@@ -87,15 +95,15 @@ class Exclusion:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def equal(self, ids: Ints) -> Rows:
-        """Rows whose id is that of a test sentence."""
+    def equal(self, ids: Ids) -> Mask:
+        """Mask whose id is that of a test sentence."""
         if not len(self.ids):
             return np.zeros(len(ids), dtype=bool)
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.asarray(self.ids[places] == ids)
 
-    def similar(self, folded: TextColumn) -> Rows:
-        """Rows of a folded side that are similar to a test sentence."""
+    def similar(self, folded: TextColumn) -> Mask:
+        """Mask of a folded side that are similar to a test sentence."""
         found = np.zeros(len(folded), dtype=bool)
         if not self.similarity or not len(self.grams) or not len(folded):
             return found
@@ -117,7 +125,7 @@ class Exclusion:
         most = np.floor(sizes / self.similarity + ROUNDING).astype(np.int64)
         first_class, last_class = _size_class(least), _size_class(most)
         row = np.repeat(np.arange(len(sizes)), sizes)
-        bucket = _bucket(grams)
+        bucket = self._bucket(grams)
         start, end = self._cells(bucket, first_class[row], last_class[row])
         counts = np.minimum(end - start, COMMON).astype(np.int64)
         worth = np.repeat(_sum_rows(counts == 0, sizes) <= sizes - least, sizes)  # else too few occur anywhere
@@ -135,6 +143,10 @@ class Exclusion:
         fits = (least.astype(np.int32)[row] <= other) & (other <= most.astype(np.int32)[row])
         return row[fits], self.owners[places[fits]]
 
+    def _bucket(self, grams: Grams) -> Ints:
+        """The bucket of the index that each n-gram falls into."""
+        return (grams >> np.uint64(64 - self.bucket_bits)).view(np.int64)
+
     def _cells(self, bucket: Ints, first_class: Ints, last_class: Ints) -> tuple[np.ndarray, np.ndarray]:
         """Where the test sentences of a bucket and of some classes of size begin and end."""
         cell = bucket << CLASS_BITS
@@ -144,11 +156,6 @@ class Exclusion:
         other = self.grams[self.ends[test] - self.sizes[test] : self.ends[test]].tolist()
         shared = (Counter(grams.tolist()) & Counter(other)).total()
         return bool(shared >= self.similarity * (len(grams) + len(other) - shared) - ROUNDING)
-
-
-def _bucket(grams: Grams) -> Ints:
-    """The bucket of the index that each n-gram falls into."""
-    return (grams >> np.uint64(64 - BUCKET_BITS)).view(np.int64)
 
 
 def _size_class(sizes: Ints) -> Ints:
@@ -175,7 +182,7 @@ def hash_ngrams(folded: TextColumn, ngram: int) -> tuple[Grams, Ints]:
     """The n-grams of each row, as 64-bit hashes.
 
     Args:
-        folded: Rows without gaps between them.
+        folded: Mask without gaps between them.
         ngram: Characters of an n-gram.
 
     Returns:
@@ -209,7 +216,7 @@ def read_test_sets(paths: Iterable[Path], root: Path) -> tuple[list[str], list[T
     sentences: list[str] = []
     files: list[TestFile] = []
     for path in paths:
-        fields = [field for line in read_lines(path) for field in line.split("\t") if field.strip()]
+        fields = [cell for _, cells in read_cells(path) for cell in cells if cell.strip()]
         sentences += fields
         name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
         files.append(TestFile(name, file_sha256(path), len(fields)))

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from itertools import chain
 
 import numpy as np
-from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.data.block import PairBlock
 from dualmoco.data.dropping import Measured, condemn
 from dualmoco.data.languages import identify
-from dualmoco.data.manifest import FILE
-from dualmoco.data.readers.formats import read
-from dualmoco.data.readers.source import Source
+from dualmoco.data.readers.formats import find_shards, read_blocks
+from dualmoco.data.readers.source import Source, follow
 from dualmoco.data.recipe import CleanConfig
 from dualmoco.data.rewriting import rewrite
 from dualmoco.data.temporary import mix
 
-BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # least lengths, in tokens
+LENGTH_BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # least lengths, in tokens
 IDENTIFIED = 500  # sentences a side whose language is identified
 EXAMPLES = 10
 
@@ -33,7 +31,7 @@ class SideView:
     chars: int = 0
     tokens: int = 0
     longest: int = 0  # tokens
-    histogram: list[int] = field(default_factory=lambda: [0] * (len(BINS) + 1))  # below BINS[0], then from each bin on
+    histogram: list[int] = field(default_factory=lambda: [0] * (len(LENGTH_BINS) + 1))  # below the first bin, then each
     duplicates: float = 0.0  # share of sentences that repeat another
     languages: dict[str, float] = field(default_factory=dict)  # shares in a sample
 
@@ -73,27 +71,20 @@ def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Insp
         nonlocal unreadable
         unreadable += 1
 
-    with tqdm(desc="inspecting", unit=" pairs", unit_scale=True, delay=2) as bar:
-        for source in chain.from_iterable(map(_shards, sources)):
-            for raw in read(source, form, report):
+    shards = [shard for source in sources for shard in find_shards(source)]
+    with counting("inspecting", sum(shard.size for shard in shards), "B") as advance:
+        for source in follow(shards, advance):
+            for raw in read_blocks(source, form, report):
                 block, problems = raw.parse()
                 unreadable += len(problems)
                 view.add(block)
-                bar.update(len(block))
     if not view.pairs:
         raise DataError(f"{sources[0].path}: no pair in it; expected sentence pairs")
     return view.finish([str(source.path) for source in sources], unreadable)
 
 
-def _shards(source: Source) -> list[Source]:
-    """The Parquet files of a prepared folder, or the source itself."""
-    if not (source.path / FILE).is_file():
-        return [source]
-    return [Source(path, source.src, source.tgt, ("src", "tgt")) for path in sorted(source.path.glob("*.parquet"))]
-
-
 class _Viewer:
-    """Gathers figures block by block."""
+    """Gathers counts block by block."""
 
     def __init__(self, langs: tuple[str, str], seed: int) -> None:
         self.langs, self.random = langs, np.random.default_rng(seed)
@@ -114,7 +105,7 @@ class _Viewer:
             view.chars += int(side.side.lengths.sum())
             view.tokens += int(side.tokens.sum())
             view.longest = max(view.longest, int(side.tokens.max(initial=0)))
-            for bin_number, count in Counter(np.searchsorted(BINS, side.tokens, side="right").tolist()).items():
+            for bin_number, count in Counter(np.searchsorted(LENGTH_BINS, side.tokens, side="right").tolist()).items():
                 view.histogram[bin_number] += count
             self.ids[place].append(side.side.ids())
         for name, condemned in condemn(measured, clean):

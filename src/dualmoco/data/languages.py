@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import DataError, require
 
 SCRIPTS: dict[str, frozenset[str]] = {  # first words of the Unicode names of their letters
     code: frozenset(scripts.split())
@@ -100,6 +100,4 @@ def identify(text: str) -> str:
 
 @cache
 def _identifier() -> Any:
-    import py3langid
-
-    return py3langid
+    return require("py3langid", "data", "Identifying languages")

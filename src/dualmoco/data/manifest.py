@@ -15,13 +15,13 @@ from dualmoco.core.storage import file_sha256
 from dualmoco.data.exclusion import TestFile
 from dualmoco.data.recipe import PrepareConfig
 
-FORMAT = 1
-FILE = "manifest.json"
-PLACES = ("out", "root", "workers")  # settings that do not change the result
+PREPARED_FORMAT = 1
+PREPARED_MANIFEST = "manifest.json"
+IGNORED_SETTINGS = ("out", "root", "workers")  # settings that do not change the result
 
 
 @dataclass(frozen=True)
-class Input:
+class FileRecord:
     """A file that was read or written."""
 
     path: str
@@ -29,10 +29,10 @@ class Input:
     sha256: str
 
 
-def describe(path: Path, root: Path) -> Input:
+def describe_file(path: Path, root: Path) -> FileRecord:
     """Name, size and checksum of a file; of a folder or a hub name the name alone."""
     name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
-    return Input(name, path.stat().st_size, file_sha256(path)) if path.is_file() else Input(name, 0, "")
+    return FileRecord(name, path.stat().st_size, file_sha256(path)) if path.is_file() else FileRecord(name, 0, "")
 
 
 @dataclass
@@ -59,13 +59,13 @@ class PreparedManifest:
     src: str
     tgt: str
     settings: PrepareConfig
-    inputs: dict[str, list[Input]]
+    inputs: dict[str, list[FileRecord]]
     test_files: list[TestFile]
     test_sentences: int
     test_sentences_left: int
     corpora: list[CorpusCounts]
     problems: list[str]
-    shards: list[Input]
+    shards: list[FileRecord]
     versions: dict[str, str]
 
     @property
@@ -83,9 +83,9 @@ class PreparedManifest:
 
     def to_dict(self) -> dict[str, Any]:
         """The manifest as plain JSON types, the same for the same inputs and settings."""
-        settings = {key: value for key, value in asdict(self.settings).items() if key not in PLACES}
+        settings = {key: value for key, value in asdict(self.settings).items() if key not in IGNORED_SETTINGS}
         return {
-            "format": FORMAT,
+            "format": PREPARED_FORMAT,
             "src": self.src,
             "tgt": self.tgt,
             "total": self.total.to_dict(),
@@ -152,11 +152,11 @@ def read_prepared_manifest(folder: Path) -> dict[str, Any]:
         DataError: No such folder, or a manifest of another kind.
     """
     try:
-        content = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        content = json.loads((folder / PREPARED_MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        raise DataError(f"{folder}: no {FILE} in it; expected a folder made by dualmoco prepare") from None
-    if not isinstance(content, dict) or content.get("format") != FORMAT:
-        raise DataError(f"{folder / FILE}: not of format {FORMAT}; prepare the pairs again")
+        raise DataError(f"{folder}: no {PREPARED_MANIFEST} in it; expected a folder made by dualmoco prepare") from None
+    if not isinstance(content, dict) or content.get("format") != PREPARED_FORMAT:
+        raise DataError(f"{folder / PREPARED_MANIFEST}: not of format {PREPARED_FORMAT}; prepare the pairs again")
     return content
 
 

@@ -1,6 +1,6 @@
 """Natural language inference examples from SNLI/MultiNLI jsonl files or tab-separated ones.
 
-Gives premise, hypothesis and label to `batching.py` (appendix B of the paper).
+Gives premise, hypothesis and label to `training/batching.py` (appendix B of the paper).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.text import find_files, read_lines
+from dualmoco.data.text import find_files, read_cells, read_lines
 
 LABELS = ("entailment", "neutral", "contradiction")
-UNDECIDED = "-"  # SNLI's mark for examples whose annotators did not agree
+UNDECIDED = "-"  # SNLI's label of examples whose annotators did not agree
 
 
 @dataclass(frozen=True)
@@ -74,15 +74,18 @@ def read_nli(path: Path) -> Iterator[NliExample]:
         DataError: A line of another form or an unknown label.
     """
     is_json = ".jsonl" in path.suffixes or ".json" in path.suffixes
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        premise, hypothesis, label = _parse_json(line, path, number) if is_json else _parse_tsv(line, path, number)
+    for number, (premise, hypothesis, label) in _read_json(path) if is_json else _read_tsv(path):
         if label == UNDECIDED:
             continue
         if label not in LABELS:
             raise DataError(f"{path}:{number}: label {label!r}; expected one of {', '.join(LABELS)} or {UNDECIDED}")
         yield NliExample(premise, hypothesis, LABELS.index(label))
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.strip():
+            yield number, _parse_json(line, path, number)
 
 
 def _parse_json(line: str, path: Path, number: int) -> tuple[str, str, str]:
@@ -102,8 +105,11 @@ def _parse_json(line: str, path: Path, number: int) -> tuple[str, str, str]:
     return str(premise), str(hypothesis), str(label)
 
 
-def _parse_tsv(line: str, path: Path, number: int) -> tuple[str, str, str]:
-    cells = line.split("\t")
-    if len(cells) < 3:
-        raise DataError(f"{path}:{number}: {len(cells)} columns; expected premise, hypothesis and label, tab-separated")
-    return cells[0], cells[1], cells[2]
+def _read_tsv(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
+    for number, cells in read_cells(path):
+        if len(cells) >= 3:
+            yield number, (cells[0], cells[1], cells[2])
+        elif any(map(str.strip, cells)):
+            raise DataError(
+                f"{path}:{number}: {len(cells)} columns; expected premise, hypothesis and label, tab-separated"
+            )

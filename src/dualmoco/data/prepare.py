@@ -1,7 +1,7 @@
 """`dualmoco prepare`: from raw bitext to clean, distinct, test-free pairs on disk, and a manifest of what was dropped.
 
-One pass reads and cleans into a spool, one decides over ids which pairs stay, one writes Parquet. Everything happens
-in a folder beside the place of the result, which is renamed when it is whole.
+One pass reads and cleans into a temporary store, one decides over ids which pairs stay, one writes Parquet. Everything
+happens in a folder beside the place of the result, which is renamed when it is whole.
 """
 
 from __future__ import annotations
@@ -10,28 +10,27 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.storage import new_folder, write_json, write_text
-from dualmoco.data.cleaning import Cleaner, Workers, start_workers
+from dualmoco.data.cleaning import Clean, Cleaner, start_workers
 from dualmoco.data.exclusion import Exclusion, TestFile, read_test_sets
 from dualmoco.data.languages import scripts_of
-from dualmoco.data.manifest import CorpusCounts, Input, PreparedManifest, describe, versions
-from dualmoco.data.readers.formats import check_format, read
-from dualmoco.data.readers.source import Source
+from dualmoco.data.manifest import CorpusCounts, FileRecord, PreparedManifest, describe_file, versions
+from dualmoco.data.readers.formats import check_format, read_blocks
+from dualmoco.data.readers.source import Source, follow
 from dualmoco.data.recipe import CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
-from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
 from dualmoco.data.shards import write_shards
 from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate, TemporaryStore, slices
 from dualmoco.data.text import find_files
 
 LISTED_PROBLEMS = 1000
-SPOOL = ".spool"
+STORE = ".store"
 
 
 def prepare(config: PrepareConfig) -> PreparedManifest:
@@ -56,21 +55,21 @@ def prepare(config: PrepareConfig) -> PreparedManifest:
             scripts_of(lang)
     out = Path(config.out)
     if out.exists() and not (out / "manifest.json").exists():
-        raise DataError(f"{out}: exists and is no result of prepare; choose another out or remove it")
+        raise DataError(f"{out}: exists and is not a result of prepare; choose another out or remove it")
     sentences, tests = read_test_sets(find_files(config.exclude.files, config.root), Path(config.root))
     exclusion = Exclusion(sentences, similarity=config.exclude.similarity, ngram=config.exclude.ngram)
     with new_folder(out) as folder:
-        (folder / SPOOL).mkdir()
-        exclusion.share(folder / SPOOL)
-        with TemporaryStore(folder / SPOOL) as spool:
-            _fill(spool, corpora, config, exclusion)
-        if not spool.rows:
+        (folder / STORE).mkdir()
+        exclusion.share(folder / STORE)
+        with TemporaryStore(folder / STORE) as store:
+            _fill(store, corpora, config, exclusion)
+        if not store.rows:
             raise DataError(f"no pair left of {sum(c.counts.read for c in corpora)} read; {_most_dropped(corpora)}")
-        _choose(spool, corpora, config)
-        left = _count_left(spool, exclusion)
+        _choose(store, corpora, config)
+        left = _count_left(store, exclusion)
         names = [(corpus.name, corpus.rows) for corpus in corpora]
-        shards = write_shards(spool, names, folder, config.shard_pairs)
-        shutil.rmtree(folder / SPOOL)
+        shards = write_shards(store, names, folder, config.shard_pairs)
+        shutil.rmtree(folder / STORE)
         manifest = _manifest(config, corpora, tests, exclusion, left, shards)
         write_json(folder / "manifest.json", manifest.to_dict())
         write_text(folder / "README.md", manifest.to_markdown())
@@ -85,9 +84,9 @@ class _Corpus:
         self.config, self.settings = config, settings
         self.sources = list(self._find())
         self.counts = CorpusCounts(config.name or self.sources[0].path.name.split(".")[0])
-        self.inputs: list[Input] = []
+        self.inputs: list[FileRecord] = []
         self.problems: list[str] = []
-        self.rows = slice(0, 0)  # of the spool
+        self.rows = slice(0, 0)  # of the temporary store
 
     @property
     def name(self) -> str:
@@ -120,65 +119,53 @@ class _Corpus:
             self.problems.append(where)
 
 
-def _fill(spool: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, exclusion: Exclusion) -> None:
-    """Reads and cleans all corpora into the spool."""
+def _fill(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, exclusion: Exclusion) -> None:
+    """Reads and cleans all corpora into the temporary store."""
     cleaner = Cleaner(config.clean, (config.src, config.tgt), exclusion, config.duplicates)
-    paths = [path for corpus in corpora for source in corpus.sources for path in (source.path, source.tgt_path) if path]
-    total = sum(path.stat().st_size for path in paths if path.is_file())
+    total = sum(source.size for corpus in corpora for source in corpus.sources)
     count = config.workers or os.cpu_count() or 1
-    with (
-        start_workers(cleaner, count) as workers,
-        tqdm(total=total, desc="reading", unit="B", unit_scale=True, delay=2) as bar,
-    ):
+    with start_workers(cleaner, count) as clean, counting("reading", total, "B") as advance:
         for corpus in corpora:
-            first = spool.rows
-            for source in corpus.sources:
-                bar.set_postfix_str(f"{corpus.name}, {spool.rows:,} pairs", refresh=False)
-                with _counted(bar, source) as counted:
-                    _read(counted, corpus, workers, spool)
-                corpus.inputs += [describe(path, Path(config.root)) for path in (source.path, source.tgt_path) if path]
-            corpus.rows = slice(first, spool.rows)
+            first = store.rows
+            for source in follow(corpus.sources, advance):
+                _read(source, corpus, clean, store)
+                own = [path for path in (source.path, source.tgt_path) if path]
+                corpus.inputs += [describe_file(path, Path(config.root)) for path in own]
+            corpus.rows = slice(first, store.rows)
 
 
-@contextmanager
-def _counted(bar: tqdm, source: Source) -> Iterator[Source]:
-    """The source, telling the bar how far it is read; at the end the bar stands at the whole of its size."""
-    before = bar.n
-    yield Source(source.path, source.src, source.tgt, source.columns, source.tgt_path, bar.update)
-    sizes = (path.stat().st_size for path in (source.path, source.tgt_path) if path and path.is_file())
-    bar.update(before + sum(sizes) - bar.n)
+def _read(source: Source, corpus: _Corpus, clean: Clean, store: TemporaryStore) -> None:
+    def report(line: int, what: str) -> None:
+        corpus.complain(f"{source.path}:{line}: {what}")
 
-
-def _read(source: Source, corpus: _Corpus, workers: Workers, spool: TemporaryStore) -> None:
     try:
-        raws = read(source, corpus.config.format, lambda line, what: corpus.complain(f"{source.path}:{line}: {what}"))
-        for cleaned in workers.clean(raws):
-            for line, what in cleaned.problems:
-                corpus.complain(f"{source.path}:{line}: {what}")
+        for cleaned in clean(read_blocks(source, corpus.config.format, report)):
+            for problem in cleaned.problems:
+                report(*problem)
             corpus.counts.read += cleaned.read
             corpus.counts.changed.update(cleaned.changed)
             corpus.counts.dropped.update(cleaned.dropped)
-            spool.append(cleaned.part)
+            store.append(cleaned.part)
     except DataError as error:
         if corpus.settings.on_error == OnError.stop:
             raise
         corpus.complain(str(error))
 
 
-def _choose(spool: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig) -> None:
+def _choose(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig) -> None:
     """Decides the fate of every pair, and counts them."""
-    ids, fates = spool.ids(), spool.fates()
+    ids, fates = store.ids(), store.fates()
     if config.duplicates != Duplicates.keep:
-        drop_repeats(ids, fates, KEY, Fate.duplicate)
-    for column, choice in ((SRC_ID, OneSided.src), (TGT_ID, OneSided.tgt)):
+        drop_repeats(ids[KEY], fates, Fate.duplicate)
+    for side, choice in ((SRC_ID, OneSided.src), (TGT_ID, OneSided.tgt)):
         if config.one_sided in (choice, OneSided.either):
-            drop_repeats(ids, fates, column, Fate.repeated_side)
+            drop_repeats(ids[side], fates, Fate.repeated_side)
     available = [_count(fates, corpus.rows)[Fate.train] for corpus in corpora]
     limits = [corpus.config.max_pairs for corpus in corpora]
     allotted = allot(available, limits, [corpus.config.weight for corpus in corpora], config.total)
     for number, (corpus, count) in enumerate(zip(corpora, allotted, strict=True)):
         if count < available[number]:
-            sample(fates, corpus.rows.start, corpus.rows.stop, count, [config.seed, 1, number])
+            keep_sample(fates, corpus.rows, count, [config.seed, 1, number])
     hold_out(ids, fates, config.heldout, [config.seed, 0])
     for corpus in corpora:
         numbers = _count(fates, corpus.rows)
@@ -203,12 +190,12 @@ def _count(fates: np.ndarray, rows: slice) -> list[int]:
     return [int(number) for number in numbers]
 
 
-def _count_left(spool: TemporaryStore, exclusion: Exclusion) -> int:
+def _count_left(store: TemporaryStore, exclusion: Exclusion) -> int:
     """Pairs to be written that hold a test sentence: none, or exclusion has failed."""
-    ids, fates = spool.ids(), spool.fates()
+    ids, fates = store.ids(), store.fates()
     left = 0
-    for part in slices(spool.rows):
-        tested = exclusion.equal(ids[part, SRC_ID]) | exclusion.equal(ids[part, TGT_ID])
+    for part in slices(store.rows):
+        tested = exclusion.equal(ids[SRC_ID][part]) | exclusion.equal(ids[TGT_ID][part])
         left += int((tested & (fates[part] <= Fate.heldout)).sum())
     return left
 
@@ -227,7 +214,7 @@ def _most_dropped(corpora: list[_Corpus]) -> str:
 
 def _manifest(
     config: PrepareConfig, corpora: list[_Corpus], tests: list[TestFile], exclusion: Exclusion, left: int,
-    shards: list[Input],
+    shards: list[FileRecord],
 ) -> PreparedManifest:  # fmt: skip
     return PreparedManifest(
         src=config.src,

@@ -6,14 +6,15 @@ Parquet is for exchange; the first training on a folder unpacks it into plain Ar
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.storage import new_folder
 from dualmoco.core.vectors import Ids
 from dualmoco.data.bitext import Pairs
@@ -23,6 +24,7 @@ from dualmoco.data.shards import HELDOUT, TRAIN
 
 BATCH_ROWS = 100_000
 MAPPED = "mapped"
+SIDE_COLUMNS, KINDS = ("src", "tgt"), ("text", "offsets", "ids")
 
 
 def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
@@ -35,7 +37,7 @@ def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
         The pairs for training, and those held out.
 
     Raises:
-        DataError: A folder of another kind, or a shard that is missing or not the one the manifest tells of.
+        DataError: A folder of another kind, or a shard that is missing or not the one of the manifest.
     """
     manifest = read_prepared_manifest(folder)
     mapped = folder / MAPPED
@@ -60,15 +62,15 @@ def _check_shards(folder: Path, shards: list[dict[str, object]]) -> None:
 def _unpack(paths: list[Path], folder: Path, split: str) -> None:
     """Writes, for each side, one file of UTF-8, one of the places where sentences end, and one of ids."""
     rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    bar = tqdm(total=rows, desc=f"unpacking {split} pairs", unit=" pairs", unit_scale=True, delay=2)
-    streams = {f"{side}.{kind}": (folder / f"{split}.{side}.{kind}").open("wb") for side in SIDES for kind in KINDS}
-    position = dict.fromkeys(SIDES, 0)
-    try:
-        for side in SIDES:
+    names = [f"{side}.{kind}" for side in SIDE_COLUMNS for kind in KINDS]
+    position = dict.fromkeys(SIDE_COLUMNS, 0)
+    with counting(f"unpacking {split} pairs", rows, " pairs") as advance, ExitStack() as stack:
+        streams = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in names}
+        for side in SIDE_COLUMNS:
             streams[f"{side}.offsets"].write(bytes(8))
         for path in paths:
-            for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=list(SIDES)):
-                for side in SIDES:
+            for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=list(SIDE_COLUMNS)):
+                for side in SIDE_COLUMNS:
                     texts = batch.column(side).to_pylist()
                     encoded = [text.encode() for text in texts]
                     ends = position[side] + np.cumsum([len(text) for text in encoded], dtype="<i8")
@@ -76,19 +78,12 @@ def _unpack(paths: list[Path], folder: Path, split: str) -> None:
                     streams[f"{side}.text"].write(b"".join(encoded))
                     streams[f"{side}.offsets"].write(ends.tobytes())
                     streams[f"{side}.ids"].write(sentence_ids(texts).astype("<i8").tobytes())
-                bar.update(len(batch))
-    finally:
-        bar.close()
-        for stream in streams.values():
-            stream.close()
-
-
-SIDES, KINDS = ("src", "tgt"), ("text", "offsets", "ids")
+                advance(len(batch))
 
 
 def _map(folder: Path, split: str) -> Pairs:
     texts, ids = [], []
-    for side in SIDES:
+    for side in SIDE_COLUMNS:
         count = (folder / f"{split}.{side}.ids").stat().st_size // 8
         offsets, text = (_buffer(folder / f"{split}.{side}.{kind}") for kind in ("offsets", "text"))
         texts.append(pa.LargeStringArray.from_buffers(count, offsets, text))

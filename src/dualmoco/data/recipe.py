@@ -1,4 +1,4 @@
-"""Settings of `dualmoco prepare`: one frozen dataclass a topic, read from a YAML recipe."""
+"""Settings of `dualmoco prepare`, and of the pairs `dualmoco train` takes: one frozen dataclass a topic."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class CleanConfig:
     spaces: bool = True
     chinese: Chinese = Chinese.keep
     damaged: bool = True  # drop pairs with U+FFFD, the trace of bytes that were no text
-    letters: bool = True  # drop pairs with a side of digits and marks alone
+    letters: bool = True  # drop pairs with a side of digits and punctuation alone
     identical: bool = True  # drop pairs whose sides are equal
     min_chars: int = 1
     max_chars: int = 1000  # 0: any
@@ -109,7 +109,7 @@ class PrepareConfig:
     seed: int = 0
     shard_pairs: int = 1_000_000
     on_error: OnError = OnError.stop
-    workers: int = 0  # processes; 0: one a core
+    workers: int = 0  # processes that clean; 0: one a core; 1: this process alone
 
 
 @dataclass(frozen=True)
@@ -118,12 +118,13 @@ class DataConfig:
 
     root: str = "."  # folder that relative paths below start from
     prepared: str = ""  # folder made by `dualmoco prepare`, wherever root is; or raw files, which are cleaned less:
-    train: list[str] = field(default_factory=list)  # TSV files (.gz, .xz too), globs, or grammar:COUNT
+    train: list[str] = field(default_factory=list)  # files of any format of prepare, globs, or grammar:COUNT
+    format: str = "auto"  # of the files in train: by extension, or one of the readers' names
     src_files: list[str] = field(default_factory=list)  # line-aligned instead: file i of src_files ...
     tgt_files: list[str] = field(default_factory=list)  # ... belongs to file i of tgt_files
-    columns: list[int] = field(default_factory=lambda: [0, 1])  # of source and target in a TSV, from 0
+    columns: list[int] = field(default_factory=lambda: [0, 1])  # of source and target in TSV and CSV, from 0
     exclude: list[str] = field(default_factory=list)  # test sets: no sentence of these files is trained on
-    heldout: int = 1000  # pairs kept out of training to measure retrieval
+    heldout: int = 1000  # pairs kept out of training to measure retrieval; of those held out by prepare at most so many
     bucket: int = 50  # pairs of this many batches are sorted by length into batches; 1: no sorting
     max_pairs: int = 0  # train on a random part of this size; 0: all
 

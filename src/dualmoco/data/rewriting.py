@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dualmoco.data.block import PairBlock, Rows, TextColumn, lookup
+from dualmoco.data.block import Mask, PairBlock, TextColumn, lookup
 from dualmoco.data.characters import (
     COMPOSED,
     CONTROL,
@@ -101,12 +101,12 @@ def _rewrite_side(side: TextColumn, config: CleanConfig, changed: Counter[str]) 
     return side.replace(rows, texts).compact() if len(rows) else side
 
 
-def _has_loose_spaces(side: TextColumn) -> Rows:
-    """Rows that begin or end with a space or hold two in a row."""
+def _has_loose_spaces(side: TextColumn) -> Mask:
+    """Mask that begin or end with a space or hold two in a row."""
     padded = np.append(side.codes == ord(" "), False)
     filled = side.lengths > 0
     edges = filled & (padded[side.starts] | padded[side.ends - 1])
-    loose: Rows = edges | (side.count(padded[:-1] & padded[1:]) > 0)
+    loose: Mask = edges | (side.count(padded[:-1] & padded[1:]) > 0)
     return loose
 
 

@@ -1,6 +1,7 @@
 """Which clean pairs are kept: no duplicates, a sample of each corpus, held-out pairs apart.
 
-Works on the ids and fates of a spool, a slice at a time; the same seed gives the same choice.
+Takes the ids of pairs, in memory or mapped from disk, and decides their fates, a slice at a time; `prepare.py` and
+`pairs.py` write and train what is left. The same seed gives the same choice.
 """
 
 from __future__ import annotations
@@ -11,32 +12,32 @@ from collections.abc import Sequence
 import numpy as np
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.vectors import Ids
 from dualmoco.data.temporary import SRC_ID, TGT_ID, Fate, slices
 
 PARTITION_ROWS = 8_000_000  # ids sorted at once
-SPARE = 4  # held-out candidates for each one wanted, as some share a sentence
+SPARE_CANDIDATES = 4  # held-out candidates for each one wanted, as some share a sentence
 
 
-def drop_repeats(ids: np.ndarray, fates: np.ndarray, column: int, fate: Fate) -> None:
+def drop_repeats(ids: Ids, fates: np.ndarray, fate: Fate) -> None:
     """Gives all rows but the first of each id a fate.
 
     Args:
-        ids: Of shape (rows, 3).
+        ids: Of shape (rows,).
         fates: Of shape (rows,), changed in place; rows not for training are passed over.
-        column: Of the ids to compare.
         fate: Of the rows that repeat an id.
     """
     partitions = max(1, math.ceil(len(ids) / PARTITION_ROWS))
     for partition in range(partitions):
         rows, values = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for part in slices(len(ids)):
-            column_ids = np.ascontiguousarray(ids[part, column])
+            own = np.ascontiguousarray(ids[part])
             chosen = fates[part] == Fate.train
             if partitions > 1:
-                chosen &= column_ids.view(np.uint64) % partitions == partition
+                chosen &= own.view(np.uint64) % partitions == partition
             places = np.flatnonzero(chosen)
             rows.append(places + part.start)
-            values.append(column_ids[places])
+            values.append(own[places])
         all_rows, all_values = np.concatenate(rows), np.concatenate(values)
         order = np.argsort(all_values, kind="stable")
         ordered = all_values[order]
@@ -77,33 +78,32 @@ def allot(available: Sequence[int], limits: Sequence[int], weights: Sequence[flo
     return taken
 
 
-def sample(fates: np.ndarray, start: int, stop: int, count: int, seed: list[int]) -> None:
+def keep_sample(fates: np.ndarray, rows: slice, count: int, seed: list[int]) -> None:
     """Keeps a random choice of a corpus's rows, every choice being equally likely.
 
     Args:
         fates: Of shape (rows,), changed in place.
-        start: First row of the corpus.
-        stop: Row after its last.
+        rows: Of the corpus.
         count: Rows for training to keep.
         seed: Of the choice.
     """
-    random = np.random.default_rng(seed)
-    left = sum(int((fates[start:stop][part] == Fate.train).sum()) for part in slices(stop - start))
-    for part in slices(stop - start):
-        rows = start + part.start + np.flatnonzero(fates[start:stop][part] == Fate.train)
-        here = int(random.hypergeometric(len(rows), left - len(rows), count)) if count else 0
-        kept = random.choice(len(rows), here, replace=False)
-        dropped = np.ones(len(rows), dtype=bool)
+    random, own = np.random.default_rng(seed), fates[rows]
+    left = sum(int((own[part] == Fate.train).sum()) for part in slices(len(own)))
+    for part in slices(len(own)):
+        places = part.start + np.flatnonzero(own[part] == Fate.train)
+        here = int(random.hypergeometric(len(places), left - len(places), count)) if count else 0
+        kept = random.choice(len(places), here, replace=False)
+        dropped = np.ones(len(places), dtype=bool)
         dropped[kept] = False
-        fates[rows[dropped]] = Fate.not_sampled
-        left, count = left - len(rows), count - here
+        own[places[dropped]] = Fate.not_sampled
+        left, count = left - len(places), count - here
 
 
-def hold_out(ids: np.ndarray, fates: np.ndarray, count: int, seed: list[int]) -> None:
+def hold_out(ids: Sequence[Ids], fates: np.ndarray, count: int, seed: list[int]) -> None:
     """Sets random pairs apart, and drops the pairs that share a sentence with one of them.
 
     Args:
-        ids: Of shape (rows, 3).
+        ids: Of the source and of the target sentences, each of shape (rows,).
         fates: Of shape (rows,), changed in place.
         count: Pairs to hold out; no sentence is twice among them.
         seed: Of the choice.
@@ -114,7 +114,7 @@ def hold_out(ids: np.ndarray, fates: np.ndarray, count: int, seed: list[int]) ->
     if not count:
         return
     usable = sum(int((fates[part] == Fate.train).sum()) for part in slices(len(fates)))
-    chosen = _distinct(ids, _random_rows(fates, usable, min(usable, SPARE * count), seed))
+    chosen = _distinct(ids, _random_rows(fates, usable, min(usable, SPARE_CANDIDATES * count), seed))
     if len(chosen) < count < usable:
         chosen = _distinct(ids, _random_rows(fates, usable, usable, seed))
     if len(chosen) < count or usable <= count:
@@ -123,9 +123,9 @@ def hold_out(ids: np.ndarray, fates: np.ndarray, count: int, seed: list[int]) ->
             f"heldout={count}: give more data or hold out less"
         )
     heldout = np.sort(chosen[:count])
-    src, tgt = np.sort(ids[heldout, SRC_ID]), np.sort(ids[heldout, TGT_ID])
-    for part in slices(len(ids)):
-        shares = np.isin(ids[part, SRC_ID], src) | np.isin(ids[part, TGT_ID], tgt)
+    src, tgt = np.sort(ids[SRC_ID][heldout]), np.sort(ids[TGT_ID][heldout])
+    for part in slices(len(fates)):
+        shares = np.isin(ids[SRC_ID][part], src) | np.isin(ids[TGT_ID][part], tgt)
         view = fates[part]
         view[shares & (view == Fate.train)] = Fate.shares_heldout
     fates[heldout] = Fate.heldout
@@ -146,8 +146,8 @@ def _random_rows(fates: np.ndarray, usable: int, count: int, seed: list[int]) ->
     return rows
 
 
-def _distinct(ids: np.ndarray, rows: np.ndarray) -> np.ndarray:
+def _distinct(ids: Sequence[Ids], rows: np.ndarray) -> np.ndarray:
     """Rows without those whose source or target sentence an earlier one has."""
     for column in (SRC_ID, TGT_ID):
-        rows = rows[np.sort(np.unique(ids[rows, column], return_index=True)[1])]
+        rows = rows[np.sort(np.unique(ids[column][rows], return_index=True)[1])]
     return rows

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tqdm import tqdm
 
-from dualmoco.data.manifest import Input, describe
+from dualmoco.core.progress import counting
+from dualmoco.data.manifest import FileRecord, describe_file
 from dualmoco.data.temporary import Fate, TemporaryStore
 
-SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.string())])
+SHARD_SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.string())])
 GROUP_ROWS = 100_000
 TRAIN, HELDOUT = "train", "heldout"
 
 
 def write_shards(
-    spool: TemporaryStore, corpora: Sequence[tuple[str, slice]], folder: Path, shard_pairs: int
-) -> list[Input]:
+    store: TemporaryStore, corpora: Sequence[tuple[str, slice]], folder: Path, shard_pairs: int
+) -> list[FileRecord]:
     """Writes the pairs that are for training or held out.
 
     Args:
-        spool: All clean pairs and their fates.
+        store: All clean pairs and their fates.
         corpora: Name and rows of each corpus, in their order.
         folder: Where the files are made.
         shard_pairs: Pairs of one file.
@@ -31,21 +31,21 @@ def write_shards(
     Returns:
         The files, in the order of their names.
     """
-    fates = spool.fates()
+    fates = store.fates()
     writers = {Fate.train: _Writer(folder, TRAIN, shard_pairs), Fate.heldout: _Writer(folder, HELDOUT, shard_pairs)}
     ends = [rows.stop for _, rows in corpora]
     row, corpus = 0, 0
-    with tqdm(total=spool.rows, desc="writing", unit=" pairs", unit_scale=True, delay=2) as bar:
-        for batch in spool.texts():
+    with counting("writing", store.rows, " pairs") as advance:
+        for batch in store.texts():
             while row >= ends[corpus]:  # a block belongs to one corpus
                 corpus += 1
             own = fates[row : row + len(batch)]
             for fate, writer in writers.items():
                 writer.write(batch.filter(pa.array(own == fate)), corpora[corpus][0])
             row += len(batch)
-            bar.update(len(batch))
+            advance(len(batch))
     paths = sorted(path for writer in writers.values() for path in writer.close())
-    return [describe(path, folder) for path in paths]
+    return [describe_file(path, folder) for path in paths]
 
 
 class _Writer:
@@ -61,7 +61,7 @@ class _Writer:
     def write(self, batch: pa.RecordBatch, corpus: str) -> None:
         if len(batch):
             names = pa.repeat(pa.scalar(corpus, pa.string()), len(batch))
-            self.waiting.append(pa.record_batch([*batch.columns, names], schema=SCHEMA))
+            self.waiting.append(pa.record_batch([*batch.columns, names], schema=SHARD_SCHEMA))
             self.rows += len(batch)
             if self.rows >= GROUP_ROWS:
                 self._flush(GROUP_ROWS)
@@ -75,7 +75,7 @@ class _Writer:
 
     def _flush(self, least: int) -> None:
         """Writes whole row groups while at least so many rows wait."""
-        table = pa.Table.from_batches(self.waiting, SCHEMA)
+        table = pa.Table.from_batches(self.waiting, SHARD_SCHEMA)
         while table.num_rows >= least > 0:
             if not self.room:
                 self._open()
@@ -91,5 +91,5 @@ class _Writer:
             self.file.close()
         path = self.folder / f"{self.split}-{len(self.paths):05d}.parquet"
         self.paths.append(path)
-        self.file = pq.ParquetWriter(path, SCHEMA, compression="zstd", compression_level=1)
+        self.file = pq.ParquetWriter(path, SHARD_SCHEMA, compression="zstd", compression_level=1)
         self.room = self.shard_pairs

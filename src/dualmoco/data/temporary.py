@@ -15,11 +15,11 @@ from types import TracebackType
 import numpy as np
 import pyarrow as pa
 
-from dualmoco.data.block import Ints
+from dualmoco.core.vectors import Ids
 
 SLICE_ROWS = 1 << 20
-SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string())])
-SRC_ID, TGT_ID, KEY = range(3)  # columns of the ids
+STORE_SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string())])
+SRC_ID, TGT_ID, KEY = range(3)  # which of a pair's ids
 
 
 class Fate(IntEnum):
@@ -46,7 +46,7 @@ class TemporaryStore:
     """Pairs in the order they were read, each with ids (3,) and a fate."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens an empty spool for writing.
+        """Opens an empty store for writing.
 
         Args:
             folder: Where its two files are made.
@@ -56,12 +56,12 @@ class TemporaryStore:
         self.rows = 0
         self._id_stream = self._ids.open("wb")
         options = pa.ipc.IpcWriteOptions(compression="lz4")
-        self._writer = pa.ipc.new_stream(str(self._texts), SCHEMA, options=options)
+        self._writer = pa.ipc.new_stream(str(self._texts), STORE_SCHEMA, options=options)
 
     def append(self, part: CleanPart) -> None:
         """Adds pairs at the end."""
         if len(part.ids):
-            self._writer.write_batch(pa.record_batch([part.src, part.tgt], schema=SCHEMA))
+            self._writer.write_batch(pa.record_batch([part.src, part.tgt], schema=STORE_SCHEMA))
             self._id_stream.write(part.ids.astype("<i8").tobytes())
             self.rows += len(part.ids)
 
@@ -74,10 +74,11 @@ class TemporaryStore:
         self._writer.close()
         self._id_stream.close()
 
-    def ids(self) -> np.ndarray:
-        """All ids (rows, 3), memory-mapped."""
+    def ids(self) -> tuple[Ids, Ids, Ids]:
+        """The ids of all sources, targets and pairs, each (rows,), memory-mapped."""
         shape = (self.rows, 3)
-        return np.memmap(self._ids, dtype="<i8", mode="r", shape=shape) if self.rows else np.empty(shape, dtype="<i8")
+        ids = np.memmap(self._ids, dtype="<i8", mode="r", shape=shape) if self.rows else np.empty(shape, dtype="<i8")
+        return ids[:, SRC_ID], ids[:, TGT_ID], ids[:, KEY]
 
     def fates(self) -> np.ndarray:
         """The fate of each row (rows,), memory-mapped and writable; all are for training at first."""
@@ -100,10 +101,11 @@ def slices(rows: int) -> Iterator[slice]:
         yield slice(start, min(start + SLICE_ROWS, rows))
 
 
-def mix(src: Ints, tgt: Ints) -> Ints:
+def mix(src: Ids, tgt: Ids) -> Ids:
     """One 64-bit id of each pair of ids."""
-    src, tgt = src.view(np.uint64), tgt.view(np.uint64)
-    mixed = src * np.uint64(0x9E3779B97F4A7C15) + (tgt ^ (tgt >> np.uint64(31))) * np.uint64(0xD6E8FEB86659FD93)
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xD6E8FEB86659FD93)
-    ids: Ints = (mixed ^ (mixed >> np.uint64(32))).view(np.int64)
+    one, other = src.view(np.uint64), tgt.view(np.uint64)
+    first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+    mixed: np.ndarray = one * first + (other ^ (other >> np.uint64(31))) * second
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * second
+    ids: Ids = (mixed ^ (mixed >> np.uint64(32))).view(np.int64)
     return ids

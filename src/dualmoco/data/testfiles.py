@@ -1,4 +1,7 @@
-"""Files of test sets, read with all that can be wrong with them said in one line."""
+"""Files of test sets: takes the lines and cells of `text.py`, gives sentences and rows to `evaluation/`.
+
+All that can be wrong with them is said in one line.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.text import read_lines
+from dualmoco.data.text import read_cells, read_lines
 
 
 def existing(path: Path, what: str) -> Path:
@@ -66,7 +69,7 @@ def read_table(
         path: The file, plain or compressed.
         columns: Their numbers from 0.
         header: Whether the first line names the columns.
-        errors: `replace` puts a mark in the place of bytes that are not UTF-8.
+        errors: `replace` puts U+FFFD in the place of bytes that are not UTF-8.
 
     Returns:
         Each line's number and its cells, none of them empty.
@@ -75,10 +78,9 @@ def read_table(
         DataError: A line with fewer columns or with an empty cell, or no line at all.
     """
     rows = []
-    for number, line in enumerate(read_lines(path, errors=errors), start=1):
+    for number, cells in read_cells(path, errors=errors):
         if header and number == 1:
             continue
-        cells = line.split("\t")
         if len(cells) <= max(columns):
             raise DataError(f"{path}:{number}: {len(cells)} columns; expected at least {max(columns) + 1}, by tabs")
         chosen = [cells[column].strip() for column in columns]

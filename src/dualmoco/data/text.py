@@ -12,16 +12,22 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-import pyarrow as pa
+from dualmoco.core.errors import DataError, require
 
-from dualmoco.core.errors import DataError
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a damaged or absent file ends in
 
-OPENERS: dict[str, Callable[..., Any]] = {
+
+def _open_zstd(file: IO[bytes], mode: str) -> Any:
+    pa = require("pyarrow", "data", "A .zst file")
+    return pa.CompressedInputStream(pa.PythonFile(file, mode), "zstd")
+
+
+DECOMPRESSORS: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".xz": lzma.open,
     ".lzma": lzma.open,
     ".bz2": bz2.open,
-    ".zst": lambda file, mode: pa.CompressedInputStream(pa.PythonFile(file, mode), "zstd"),
+    ".zst": _open_zstd,
 }
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -63,7 +69,7 @@ def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
 
     Args:
         path: A text file; .gz, .xz, .bz2 and .zst are unpacked on the way.
-        errors: `replace` puts a mark in the place of bytes that are not UTF-8.
+        errors: `replace` puts U+FFFD in the place of bytes that are not UTF-8.
 
     Yields:
         One line.
@@ -81,35 +87,41 @@ def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
     except UnicodeDecodeError as error:
         reason = f"not UTF-8 ({error.reason}); convert the file, for example with iconv"
         raise DataError(f"{path}:{number + 1}: {reason}") from None
-    except (OSError, EOFError, lzma.LZMAError, zlib.error) as error:
+    except READ_ERRORS as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{path}: cannot be read after line {number}: {reason}") from None
 
 
-def open_binary(path: Path, tell: Callable[[int], None] | None = None) -> IO[bytes]:
+def read_cells(path: Path, *, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
+    """Yields the tab-separated cells of each line, and the line's number from 1; see `read_lines`."""
+    for number, line in enumerate(read_lines(path, errors=errors), start=1):
+        yield number, line.split("\t")
+
+
+def open_binary(path: Path, progress: Callable[[int], None] | None = None) -> IO[bytes]:
     """Opens a file for reading bytes, unpacked according to its extension.
 
     Args:
         path: The file.
-        tell: Is told how many bytes of the file, packed as it is, were read.
+        progress: Callback, takes how many more bytes of the file, packed as it is, were read.
 
     Returns:
         A stream.
     """
-    file = io.BufferedReader(_Metered(path, tell), 1 << 20)
-    opener = OPENERS.get(path.suffix)
+    file = io.BufferedReader(_Metered(path, progress), 1 << 20)
+    opener = DECOMPRESSORS.get(path.suffix)
     return io.BufferedReader(opener(file, "rb"), 1 << 20) if opener else file
 
 
 class _Metered(io.FileIO):
-    """A file that tells how far it is read."""
+    """A file that reports how far it is read."""
 
-    def __init__(self, path: Path, tell: Callable[[int], None] | None) -> None:
+    def __init__(self, path: Path, progress: Callable[[int], None] | None) -> None:
         super().__init__(path)
-        self.tell_bytes = tell
+        self.progress = progress
 
     def readinto(self, buffer: Any) -> int | None:
         count = super().readinto(buffer)
-        if self.tell_bytes and count:
-            self.tell_bytes(count)
+        if self.progress and count:
+            self.progress(count)
         return count

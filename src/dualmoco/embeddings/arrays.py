@@ -1,10 +1,11 @@
-"""Vectors in `.npy` shards: single or half precision or bytes, read by rows as unit vectors of single precision.
+"""Vectors in `.npy` shards: single or half precision or int8, read by rows as unit vectors of single precision.
 
-Shapes: n rows, D width.
+Shapes: n rows, D dimension.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -13,9 +14,10 @@ from typing import Any
 import numpy as np
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Vectors, unit_vectors
 
-LARGEST_BYTE = 127
+LARGEST_INT8 = 127
 
 
 class VectorPrecision(StrEnum):
@@ -35,7 +37,7 @@ def pack(vectors: Vectors, precision: VectorPrecision) -> np.ndarray:
     if precision != VectorPrecision.int8:
         return vectors.astype(DTYPES[precision])
     largest = np.abs(vectors).max(axis=1, keepdims=True)
-    scaled = np.divide(LARGEST_BYTE * vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
+    scaled = np.divide(LARGEST_INT8 * vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
     packed: np.ndarray = np.rint(scaled).astype(np.int8)
     return packed
 
@@ -48,18 +50,30 @@ def unpack(stored: np.ndarray) -> Vectors:
 
 
 class ShardedVectors:
-    """Vectors of several memory-mapped `.npy` files, one after the other."""
+    """Vectors of several memory-mapped `.npy` files, one after the other.
 
-    def __init__(self, paths: Sequence[Path], width: int) -> None:
-        self.paths = list(paths)
-        self.parts = [_map(path, width) for path in self.paths]
+    Args:
+        paths: The files.
+        dimension: D.
+        checksums: SHA-256 of each file, if they are known; read from the files when asked for if not.
+    """
+
+    def __init__(self, paths: Sequence[Path], dimension: int, checksums: Sequence[str] = ()) -> None:
+        self.paths, self.checksums = list(paths), list(checksums)
+        self.parts = [_map(path, dimension) for path in self.paths]
         self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # row where each part begins, and the end
-        self.width = width
+        self.dimension = dimension
 
     @property
     def shape(self) -> tuple[int, int]:
         """N and D."""
-        return len(self), self.width
+        return len(self), self.dimension
+
+    @property
+    def sha256(self) -> str:
+        """Of all vectors: what is made of them and kept is named by it."""
+        checksums = self.checksums or [file_sha256(path) for path in self.paths]
+        return hashlib.sha256("".join(checksums).encode()).hexdigest()
 
     def __len__(self) -> int:
         return int(self.ends[-1])
@@ -73,13 +87,13 @@ class ShardedVectors:
             return unpack(self._run(start, max(start, stop)))
         ids = np.asarray(rows)
         flat = ids.ravel()
-        return unpack(self._take(flat)).reshape(*ids.shape, self.width)
+        return unpack(self._take(flat)).reshape(*ids.shape, self.dimension)
 
     def _take(self, rows: np.ndarray) -> np.ndarray:
         if len(self.parts) == 1:
             return self.parts[0].take(rows, axis=0)
         owners = np.searchsorted(self.ends, rows, side="right") - 1
-        found = np.empty((len(rows), self.width), dtype=self.parts[0].dtype if self.parts else np.float32)
+        found = np.empty((len(rows), self.dimension), dtype=self.parts[0].dtype if self.parts else np.float32)
         for owner in np.unique(owners).tolist():
             mine = owners == owner
             found[mine] = self.parts[owner].take(rows[mine] - self.ends[owner], axis=0)
@@ -93,14 +107,14 @@ class ShardedVectors:
         ]
         if len(pieces) == 1:
             return pieces[0]
-        return np.concatenate(pieces) if pieces else np.empty((0, self.width), dtype=np.float32)
+        return np.concatenate(pieces) if pieces else np.empty((0, self.dimension), dtype=np.float32)
 
 
-def _map(path: Path, width: int) -> np.ndarray:
+def _map(path: Path, dimension: int) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as vectors: {error}; encode again") from None
-    if array.ndim != 2 or array.shape[1] != width:
-        raise DataError(f"{path}: an array of shape {array.shape}; expected (n, {width})")
+    if array.ndim != 2 or array.shape[1] != dimension:
+        raise DataError(f"{path}: an array of shape {array.shape}; expected (n, {dimension})")
     return np.asarray(array)

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import socket
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualmoco.core.progress import counting
-from dualmoco.embeddings.arrays import VectorPrecision
-from dualmoco.embeddings.engines.engine import Encoding, Engine
-from dualmoco.embeddings.lines import survey
+import numpy as np
+
+from dualmoco.core.errors import ConfigError, ModelError
+from dualmoco.core.progress import Progress, counting
+from dualmoco.embeddings.arrays import VectorPrecision, pack
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine
+from dualmoco.embeddings.lines import TextFile, survey
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pending
-from dualmoco.models.backend import open_backend
+from dualmoco.models.model import TORCH, Model
+
+REMOTE_THREADS = 1  # of a worker of a cluster, which takes one CPU
 
 
 @dataclass(frozen=True)
-class EncodeSettings:
-    """How a file is encoded."""
+class StoreForm:
+    """How vectors are stored."""
 
-    model: str
-    lang: str
-    backend: str = "auto"
     precision: VectorPrecision = VectorPrecision.fp32
     shard_rows: int = SHARD_ROWS
 
 
 def encode_file(
-    path: Path, folder: Path, settings: EncodeSettings, engine: Engine, done: Callable[[int], object] | None = None
-) -> Store:
-    """Encodes the distinct sentences of a file, going on where an interrupted run stopped.
+    text: TextFile, folder: Path, model: Model, form: StoreForm | None = None, engine: Engine | None = None,
+    done: Callable[[int], object] | None = None,
+) -> Store:  # fmt: skip
+    """Encodes the distinct sentences of a file, resuming where an interrupted run stopped.
 
     Args:
-        path: One sentence a line, plain or compressed.
+        text: One sentence a line, plain or compressed.
         folder: Of the store.
-        settings: Model, language and form.
-        engine: Where it runs.
+        model: What encodes.
+        form: Of the store.
+        engine: Where it runs; this process if None.
         done: Is called with the number of each shard that was written.
 
     Returns:
@@ -42,19 +47,87 @@ def encode_file(
 
     Raises:
         DataError: A text without sentences or with invalid UTF-8, or a store of something else.
-        ModelError: A model that cannot be used, or without the language.
+        ModelError: A model without the language.
     """
-    backend = open_backend(settings.model, settings.lang, settings.backend)
-    lines = survey(path)
+    form, backend = form or StoreForm(), model.backend(text.lang)
+    lines = survey(text.path)
     key = StoreKey(
-        backend.sha256, backend.name, settings.lang, lines.sha256, settings.precision.value, settings.shard_rows
-    )
-    store = open_or_start(folder, key, backend.width, lines)
-    work = Encoding(backend, settings.model, settings.lang, settings.precision)
+        model.identity.sha256, backend.name, text.lang, lines.sha256, form.precision.value, form.shard_rows,
+        model.identity.pooling,
+    )  # fmt: skip
+    store = open_or_start(folder, key, backend.dimension, lines)
+    work = Encoding(model, text.lang, form.precision)
     left = sum(min(key.shard_rows, store.count - number * key.shard_rows) for number in store.missing())
-    with counting(f"encoding {settings.lang}", left) as tell:
-        for number, packed in engine.encode(work, pending(store, path, lines.first), tell):
+    with counting(f"encoding {text.lang}", left) as progress:
+        for number, packed in (engine or LocalEngine()).run(work, pending(store, text.path, lines.first), progress):
             store.add(number, packed)
             if done:
                 done(number)
     return store
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """The work of an engine: sentences of one language to vectors as they are stored."""
+
+    model: Model
+    lang: str
+    precision: VectorPrecision
+
+    @property
+    def wants_gpu(self) -> bool:
+        """PyTorch alone runs on GPUs."""
+        return self.model.backend(self.lang).name == TORCH
+
+    def open(self) -> Callable[[Sequence[str], Progress], np.ndarray]:
+        """What makes sentences packed vectors."""
+        self.model.backend(self.lang)
+        return self._encode
+
+    def size(self, piece: Sequence[str]) -> int:
+        """Sentences."""
+        return len(piece)
+
+    def portable(self) -> PortableEncoding:
+        """The model by its name; ConfigError if it was not opened by one."""
+        if self.model.reopen is None:
+            raise ConfigError(f"{self.model.identity.name}: not opened by name; expected a model of dualmoco.load")
+        return PortableEncoding(self.model.reopen, self.lang, self.precision, self.model.identity.sha256)
+
+    def _encode(self, texts: Sequence[str], progress: Progress) -> np.ndarray:
+        packed = pack(self.model.encode(texts, lang=self.lang, progress=False), self.precision)
+        progress(len(texts))
+        return packed
+
+
+@dataclass(frozen=True)
+class PortableEncoding:
+    """A model's name and checksum, sent to other machines; opened there it is an `Encoding`."""
+
+    reopen: Callable[..., Model]
+    lang: str
+    precision: VectorPrecision
+    sha256: str
+    wants_gpu = False
+
+    def open(self) -> Callable[[Sequence[str], Progress], np.ndarray]:
+        """What makes sentences packed vectors; ModelError if the model is not on this machine, or another is."""
+        host = f"node {socket.gethostname()}"
+        try:
+            model = self.reopen(threads=REMOTE_THREADS)
+        except ModelError as error:
+            raise ModelError(f"{error} (on {host}: expected a model that every node sees)") from None
+        if model.identity.sha256 != self.sha256:
+            raise ModelError(
+                f"{model.identity.name}: checksum {model.identity.sha256[:12]} on {host}; expected {self.sha256[:12]}, "
+                "the same model on every node"
+            )
+        return Encoding(model, self.lang, self.precision).open()
+
+    def size(self, piece: Sequence[str]) -> int:
+        """Sentences."""
+        return len(piece)
+
+    def portable(self) -> PortableEncoding:
+        """Itself."""
+        return self

@@ -18,6 +18,14 @@ EMPTY = -1
 
 
 @dataclass(frozen=True)
+class TextFile:
+    """A text file, one sentence a line, and its language."""
+
+    path: Path
+    lang: str
+
+
+@dataclass(frozen=True)
 class LineTable:
     """Every line's row among the distinct sentences, in the order in which they first stand in the file."""
 
@@ -55,11 +63,11 @@ def survey(path: Path) -> LineTable:
 
 
 def lines_at(path: Path, wanted: Iterable[int]) -> Iterator[str]:
-    """Yields the lines with some rising numbers from 0, without spaces at their ends.
+    """Yields the lines with some ascending numbers from 0, without spaces at their ends.
 
     Args:
         path: The file.
-        wanted: Line numbers, rising.
+        wanted: Line numbers, ascending.
 
     Yields:
         One line.

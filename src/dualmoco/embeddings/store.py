@@ -1,7 +1,7 @@
 """The vectors of a text file on disk: shards, a manifest that says what they are of, resumption.
 
 A store belongs to one model, one text and one set of settings; another is refused, never silently reused. Shapes: n
-distinct sentences, D width.
+distinct sentences, D dimension.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ class StoreKey:
     text_sha256: str
     precision: str
     shard_rows: int = SHARD_ROWS
+    pooling: str = "own"
+    """Of the model, and its prompt, where they are not its own."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ class Shard:
 class Store:
     """A folder of vectors, whole or in the making."""
 
-    def __init__(self, folder: Path, key: StoreKey, width: int, lines: Ids, count: int) -> None:
-        self.folder, self.key, self.width, self.lines, self.count = folder, key, width, lines, count
+    def __init__(self, folder: Path, key: StoreKey, dimension: int, lines: Ids, count: int) -> None:
+        self.folder, self.key, self.dimension, self.lines, self.count = folder, key, dimension, lines, count
         self.shards: dict[int, Shard] = {}
 
     def missing(self) -> list[int]:
@@ -65,7 +67,9 @@ class Store:
         """Unit vectors (n, D) of the distinct sentences, mapped from disk; DataError if some are missing."""
         if self.missing():
             raise DataError(f"{self.folder}: {len(self.missing())} shards are missing; run dualmoco encode again")
-        return ShardedVectors([self.folder / self.shards[number].file for number in sorted(self.shards)], self.width)
+        shards = [self.shards[number] for number in sorted(self.shards)]
+        paths = [self.folder / shard.file for shard in shards]
+        return ShardedVectors(paths, self.dimension, [shard.sha256 for shard in shards])
 
     def first_lines(self) -> Ids:
         """The line, from 0, where each distinct sentence first stands, shape (n,)."""
@@ -84,22 +88,22 @@ class Store:
     def save(self) -> None:
         """Writes the manifest."""
         write_json(self.folder / MANIFEST, {
-            "version": VERSION, "key": asdict(self.key), "width": self.width, "lines": len(self.lines),
+            "version": VERSION, "key": asdict(self.key), "width": self.dimension, "lines": len(self.lines),
             "sentences": self.count, "shards": [asdict(self.shards[number]) for number in sorted(self.shards)],
         })  # fmt: skip
 
 
-def open_or_start(folder: Path, key: StoreKey, width: int, lines: LineTable) -> Store:
-    """Opens a store to go on with, or begins one.
+def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: LineTable) -> Store:
+    """Opens a store to resume, or begins one.
 
     Args:
         folder: Where it is or shall be.
         key: What it must be of.
-        width: D.
+        dimension: D.
         lines: Of the text.
 
     Returns:
-        The store with the shards that are there and whole; damaged ones are to be made anew.
+        The store with the shards that are there and whole; damaged ones are to be made again.
 
     Raises:
         DataError: The folder holds vectors of something else, or other files.
@@ -107,7 +111,7 @@ def open_or_start(folder: Path, key: StoreKey, width: int, lines: LineTable) -> 
     if not (folder / MANIFEST).exists():
         if folder.exists() and any(path.name not in UNBORN for path in folder.iterdir()):
             raise DataError(f"{folder}: holds other files; expected a new folder, or vectors of dualmoco encode")
-        store = Store(folder, key, width, lines.rows, len(lines.first))
+        store = Store(folder, key, dimension, lines.rows, len(lines.first))
         stream = io.BytesIO()
         np.save(stream, lines.rows, allow_pickle=False)
         write_bytes(folder / ROWS, stream.getvalue())

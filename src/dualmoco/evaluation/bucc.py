@@ -15,13 +15,13 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import read_table
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Extraction, value_of
+from dualmoco.evaluation.sample import Extraction, interval
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import Mined, Result
-from dualmoco.mining.margins import Margin, best_threshold, select_pairs
-from dualmoco.models.identity import Identity
+from dualmoco.evaluation.task import JudgedMining, Result
+from dualmoco.mining.margins import Margin, select_pairs
+from dualmoco.mining.thresholds import best_threshold
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest_both_ways
 
 DEVELOPMENT = ("training", "dev", "sample")  # splits whose gold may choose the threshold, the largest first
@@ -85,15 +85,15 @@ class Bucc:
             *self._scores(signer, name, protocol, size, pairs, accepted),
             *self._scores(signer, name, "gold-optimal threshold", size, pairs, pairs.scores >= pairs.threshold),
         ]
-        shown = Mined(pairs.scores, pairs.correct, pairs.src_ids, pairs.tgt_ids, pairs.gold, chosen)
+        shown = JudgedMining(pairs.scores, pairs.correct, pairs.src_ids, pairs.tgt_ids, pairs.gold, chosen)
         return Result(scores, mined=shown)
 
-    def _mine(self, split: BuccSplit, sentences: Sentences) -> Mined:
+    def _mine(self, split: BuccSplit, sentences: Sentences) -> JudgedMining:
         """Mines one split; `threshold` is the one that is best by its own gold."""
         src, tgt = list(dict.fromkeys(split.src)), list(dict.fromkeys(split.tgt))
         vectors = sentences.vectors(src, self.langs[0]), sentences.vectors(tgt, self.langs[1])
-        with counting("mining", len(src)) as tell:
-            near = nearest_both_ways(*vectors, self.settings.k, tell=tell)
+        with counting("mining", len(src)) as progress:
+            near = nearest_both_ways(*vectors, self.settings.k, progress=progress)
         pairs = select_pairs(*near, self.settings.margin)
         src_ids, tgt_ids = _ids_of_single(split.src, split.src_ids), _ids_of_single(split.tgt, split.tgt_ids)
         names = [(src_ids.get(src[i]), tgt_ids.get(tgt[j])) for i, j in zip(pairs.src, pairs.tgt, strict=True)]
@@ -101,34 +101,32 @@ class Bucc:
         gold = set(split.gold)
         correct = np.array([names[place] in gold for place in kept], dtype=bool)
         best = best_threshold(pairs.scores[kept], correct, len(gold))
-        return Mined(
+        return JudgedMining(
             pairs.scores[kept], correct, [names[place][0] or "" for place in kept],
             [names[place][1] or "" for place in kept], split.gold, best.value,
         )  # fmt: skip
 
     def _scores(
-        self, signer: Signer, name: str, protocol: str, size: str, pairs: Mined, accepted: np.ndarray
+        self, signer: Signer, name: str, protocol: str, size: str, pairs: JudgedMining, accepted: np.ndarray
     ) -> list[Score]:
         correct, extracted = int(pairs.correct[accepted].sum()), int(accepted.sum())
         sample = extraction(pairs, accepted)
-        low, high = interval(sample)
         settings = {"split": name, "size": size, "margin": self.settings.margin.value, "k": self.settings.k}
         values = {
             "precision": 100 * correct / max(1, extracted),
             "recall": 100 * correct / len(pairs.gold),
-            "f1": value_of(sample),
         }
-        subset = f"{self.pair} {name}"
+        subset, n = f"{self.pair} {name}", len(pairs.gold)
         return [
-            Score(
-                "bucc", subset, protocol, metric, value, len(pairs.gold), signer.sign(protocol, metric, **settings),
-                *((low, high, sample) if metric == "f1" else (None, None, None)),
-            )
-            for metric, value in values.items()
-        ]  # fmt: skip
+            *(
+                Score("bucc", subset, protocol, metric, value, n, signer.sign(protocol, metric, **settings))
+                for metric, value in values.items()
+            ),
+            signer.score(subset, protocol, "f1", sample, n, interval(sample), **settings),
+        ]
 
 
-def cross_fitted(pairs: Mined) -> np.ndarray:
+def cross_fitted(pairs: JudgedMining) -> np.ndarray:
     """Which pairs are accepted when each half of the sources is judged by the threshold best for the other half."""
     halves = np.array([_half(name) for name in pairs.src_ids], dtype=np.int64)
     gold = Counter(_half(src) for src, _ in pairs.gold)
@@ -140,7 +138,7 @@ def cross_fitted(pairs: Mined) -> np.ndarray:
     return accepted
 
 
-def extraction(pairs: Mined, accepted: np.ndarray) -> Extraction:
+def extraction(pairs: JudgedMining, accepted: np.ndarray) -> Extraction:
     """The accepted pairs by source sentence, with the gold ones."""
     extracted = Counter(name for name, taken in zip(pairs.src_ids, accepted, strict=True) if taken)
     right = zip(pairs.src_ids, accepted & pairs.correct, strict=True)

@@ -16,7 +16,7 @@ from dualmoco.data.testfiles import existing, read_table
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 
 RUNS = 10
 BENCHMARK = "STS-B sources"
@@ -51,14 +51,14 @@ class Clustering:
     def score(self, sentences: Sentences, identity: Identity) -> Result:
         """V-measure, averaged over k-means from several starts; the interval is that of their mean."""
         scores = []
-        with counting("clustering", RUNS * len(self.sets), " runs") as tell:
+        with counting("clustering", RUNS * len(self.sets), " runs") as progress:
             for name, (lang, labels, texts, path) in self.sets.items():
                 vectors, classes = sentences.vectors(texts, lang), len(set(labels))
                 values = []
                 for seed in range(RUNS):
                     found = KMeans(classes, n_init=1, random_state=seed).fit_predict(vectors)
                     values.append(100 * float(v_measure_score(labels, found)))
-                    tell(1)
+                    progress(1)
                 mean, spread = float(np.mean(values)), 1.96 * float(np.std(values, ddof=1)) / RUNS**0.5
                 signer = Signer(identity, "clustering", data_sha256([path]))
                 protocol = f"k-means, {classes} clusters, {RUNS} starts"

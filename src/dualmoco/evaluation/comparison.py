@@ -7,20 +7,57 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from dualmoco.core.bootstrap import draw_counts, percentile_interval
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.evaluation.bootstrap import RESAMPLES, Difference, compare_samples
+from dualmoco.evaluation.sample import RESAMPLES, Sample, value_of
 from dualmoco.evaluation.score import Score
 
 
 @dataclass(frozen=True)
+class Difference:
+    """How much one metric exceeds another over the same test items."""
+
+    value: float
+    low: float
+    high: float
+    p: float
+    """Share of resamples, both tails, in which the sign of the difference is not the one seen."""
+
+
+@dataclass(frozen=True)
 class Compared:
-    """One figure under two models."""
+    """One metric under two models."""
 
     a: Score
     b: Score
     difference: Difference | None
-    """None where the figure cannot be resampled."""
+    """None where the metric cannot be resampled."""
+
+
+def compare_samples(a: Sample, b: Sample, resamples: int = RESAMPLES, seed: int = 0) -> Difference:
+    """The difference of two metrics, both resampled with the same units at a time.
+
+    Args:
+        a: What one metric was computed from.
+        b: The same test items under another model.
+        resamples: How many.
+        seed: Of the resamples.
+
+    Returns:
+        b minus a, its interval and the two-sided p-value.
+
+    Raises:
+        DataError: The samples are not of the same test items.
+    """
+    a, b = a.beside(b)
+    draws = (counts.astype(np.float64) for counts in draw_counts(a.strata, resamples, seed))
+    differences = np.concatenate([b.statistic(weights) - a.statistic(weights) for weights in draws])  # (R,)
+    tail = min((differences <= 0).sum(), (differences >= 0).sum())
+    p = min(1.0, 2 * (int(tail) + 1) / (resamples + 1))
+    return Difference(value_of(b) - value_of(a), *percentile_interval(differences), p)
 
 
 def read_scores(path: Path) -> list[Score]:
@@ -45,7 +82,7 @@ def read_scores(path: Path) -> list[Score]:
 
 
 def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESAMPLES, seed: int = 0) -> list[Compared]:
-    """Compares the figures that two evaluations share, by paired bootstrap.
+    """Compares the metrics that two evaluations share, by paired bootstrap.
 
     Args:
         a: Scores of one model.
@@ -54,7 +91,7 @@ def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESA
         seed: Of the draws.
 
     Returns:
-        The figures of `a` that `b` has too, in the order of `a`.
+        The metrics of `a` that `b` has too, in the order of `a`.
 
     Raises:
         DataError: Nothing in common, or the same name over other test data.
@@ -64,21 +101,14 @@ def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESA
     if not shared:
         raise DataError("the two files share no score; expected evaluations of the same tasks")
     for one, other in shared:
-        if _data(one) != _data(other):
-            raise DataError(
-                f"{' '.join(one.key)}: test data {_data(one)} against {_data(other)}; expected the same test files"
-            )
+        data, other_data = (score.settings.get("data", "") for score in (one, other))
+        if data != other_data:
+            raise DataError(f"{' '.join(one.key)}: test data {data} against {other_data}; expected the same test files")
     compared = []
-    with counting("comparing", len(shared), " scores") as tell:
+    with counting("comparing", len(shared), " scores") as progress:
         for one, other in shared:
             both = one.sample is not None and other.sample is not None
             difference = compare_samples(one.sample, other.sample, resamples, seed) if both else None  # type: ignore[arg-type]
             compared.append(Compared(one, other, difference))
-            tell(1)
+            progress(1)
     return compared
-
-
-def _data(score: Score) -> str:
-    """The checksum of the test files, which a signature holds."""
-    parts = dict(part.partition(":")[::2] for part in score.signature.split("|"))
-    return parts.get("data", "")

@@ -1,72 +1,134 @@
-"""An evaluation from encoder to scores: every distinct sentence of every task is encoded once."""
+"""An evaluation from model to scores: every distinct sentence of every task is encoded once.
+
+Takes a model and names of tasks, or tasks already read; gives an `Evaluation`, which prints and writes itself.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from dualmoco.core.storage import file_sha256
+from dualmoco.core.errors import require
+from dualmoco.core.progress import showing
+from dualmoco.core.storage import file_sha256, write_json, write_text
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.testfiles import read_sentences
-from dualmoco.evaluation.postprocessing import Treatment
-from dualmoco.evaluation.score import Score
+from dualmoco.embeddings.lines import TextFile
+from dualmoco.evaluation.postprocessing import Postprocessing, parse_postprocessing
+from dualmoco.evaluation.report.tables import Table, evaluation_tables, markdown_report
 from dualmoco.evaluation.sentences import Sentences, Texts, distinct_sentences, encode_distinct
-from dualmoco.evaluation.task import Mined, Parallel, Task
-from dualmoco.models.identity import Identity, SentenceEncoder
+from dualmoco.evaluation.task import Findings, Task
+from dualmoco.evaluation.tasks import read_tasks
+from dualmoco.models.folder import model_folder
+from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Fitting:
-    """The unlabelled text that a treatment is fitted to."""
+class Evaluation(Findings):
+    """The scores of one model; printed, they are tables beside the paper's rows."""
 
-    path: Path
-    lang: str
+    def __str__(self) -> str:
+        return "\n".join(table.as_text() for table in self.tables())
+
+    def __repr__(self) -> str:
+        return f"<Evaluation of {self.identity.name}: {len(self.scores)} scores>"
+
+    def tables(self) -> list[Table]:
+        """The tables, those of the paper first."""
+        return evaluation_tables(self)
+
+    def to_json(self, path: str | Path) -> None:
+        """Writes the scores for machines and for `dualmoco compare`; RunError if the disk is full or not writable."""
+        write_json(Path(path), [score.to_json() for score in self.scores])
+
+    def to_markdown(self) -> str:
+        """The tables and signatures as Markdown."""
+        return markdown_report(self)
+
+    def to_html(self, path: str | Path) -> None:
+        """Writes one page with tables, plots, examples and signatures.
+
+        Args:
+            path: Where it shall be.
+
+        Raises:
+            ConfigError: A package that draws is not installed.
+            RunError: The disk is full or not writable; `path` is then as it was.
+        """
+        require_page_packages()
+        from dualmoco.evaluation.report.page import as_page
+
+        write_text(Path(path), as_page(self))
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """All that a report needs."""
-
-    identity: Identity
-    scores: Sequence[Score]
-    sentences: Sentences
-    mined: Sequence[Mined] = field(default_factory=list)
-    parallel: Sequence[Parallel] = field(default_factory=list)
+def require_page_packages() -> None:
+    """Refuses to begin work for a page that could not be drawn: ConfigError names what to install."""
+    for module in ("jinja2", "matplotlib", "sklearn"):
+        require(module, "eval", "A report page")
 
 
 def evaluate(
-    encoder: SentenceEncoder, tasks: Sequence[Task], treatment: Treatment | None = None, fitting: Fitting | None = None
+    model: Model | str | Path,
+    tasks: str | Sequence[str] | Sequence[Task] = "paper",
+    postprocessing: Postprocessing | str | None = None,
+    fitting: TextFile | None = None,
+    *,
+    data: str | Path | None = None,
+    pairs: str = "zh-en",
+    about: str = "",
+    progress: bool = True,
 ) -> Evaluation:
-    """Scores an encoder on some tasks.
+    """Scores a model on some tasks.
 
     Args:
-        encoder: Any encoder; it is only asked for vectors.
-        tasks: Test sets, already read.
-        treatment: What is done to the vectors before they are compared.
-        fitting: Text that the treatment is fitted to; if None, the test sentences, without their labels.
+        model: Any model, or its name; it is only asked for vectors.
+        tasks: Names, by commas or in a list, such as `tatoeba,sts`; `paper` for those of the paper. Or test sets,
+            already read by `read_tasks`.
+        postprocessing: What is done to the vectors before they are compared, such as `whitening:256`.
+        fitting: Text that the post-processing is fitted to; if None, the test sentences, without their labels.
+        data: Folder that holds eval/, or what eval/ holds; DUALMOCO_DATA if None. For tasks by name.
+        pairs: Language pairs of the cross-lingual tasks, by commas; `all` for every pair there is. For tasks by name.
+        about: What the test sentences are, if they are not those of the published test sets.
+        progress: Whether to show progress bars.
 
     Returns:
         The scores, each signed, and what a report can draw.
 
     Raises:
-        ModelError: The encoder lacks a language.
-        DataError: Vectors that cannot be compared.
+        ConfigError: An unknown task or post-processing, or no folder of data.
+        ModelError: A model that cannot be opened, or lacks a language.
+        DataError: Test data that are missing or damaged, or vectors that cannot be compared.
     """
-    fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if treatment and fitting else []
+    postprocessing = parse_postprocessing(postprocessing) if isinstance(postprocessing, str) else postprocessing
+    names = tasks if isinstance(tasks, str) else [task for task in tasks if isinstance(task, str)]
+    place = Path(model.identity.name if isinstance(model, Model) else model)
+    folder = model_folder(str(place)) if place.is_dir() else None
+    ready = [task for task in tasks if not isinstance(task, str)]
+    ready += read_tasks(names, data, pairs, model=folder) if names else []
+    with showing(progress):
+        return _evaluate(
+            model if isinstance(model, Model) else open_model(model), ready, postprocessing, fitting, about
+        )
+
+
+def _evaluate(
+    model: Model, tasks: Sequence[Task], postprocessing: Postprocessing | None, fitting: TextFile | None, about: str
+) -> Evaluation:
+    fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if postprocessing and fitting else []
     wanted = distinct_sentences(task.texts() for task in tasks)
     rows = distinct_sentences([*({lang: list(known) for lang, known in wanted.items()},), *fitted])
-    arrays = encode_distinct(encoder, rows)
-    identity = encoder.identity
-    if treatment:
-        name = _fit(treatment, arrays, fitting, fitted, rows)
-        arrays = {lang: treatment.apply(array) for lang, array in arrays.items()}
-        identity = replace(identity, treatment=name)
+    arrays = encode_distinct(model, rows)
+    identity = model.identity
+    if postprocessing:
+        name = _fit(postprocessing, arrays, fitting, fitted, rows)
+        arrays = {lang: postprocessing.apply(array) for lang, array in arrays.items()}
+        identity = replace(identity, postprocessing=name)
     tested = {lang: unit_vectors(arrays[lang][: len(known)]) for lang, known in wanted.items()}
     sentences = Sentences(wanted, tested)
     results = [task.score(sentences, identity) for task in tasks]
@@ -76,19 +138,22 @@ def evaluate(
         sentences,
         [result.mined for result in results if result.mined],
         [result.parallel for result in results if result.parallel],
+        about,
     )
 
 
 def _fit(
-    treatment: Treatment, arrays: dict[str, Vectors], fitting: Fitting | None, fitted: Sequence[Texts],
+    postprocessing: Postprocessing, arrays: dict[str, Vectors], fitting: TextFile | None, fitted: Sequence[Texts],
     rows: dict[str, dict[str, int]],
 ) -> str:  # fmt: skip
-    """Fits the treatment; returns its name with what it was fitted to."""
+    """Fits the post-processing; returns its name with what it was fitted to."""
     if fitting is None:
         count = sum(map(len, arrays.values()))
-        logger.info("fitting %s to the vectors of the %s test sentences, without labels", treatment.name, f"{count:,}")
-        treatment.fit(np.concatenate(list(arrays.values())))
-        return f"{treatment.name} fitted to test sentences"
+        logger.info(
+            "fitting %s to the vectors of the %s test sentences, without labels", postprocessing.name, f"{count:,}"
+        )
+        postprocessing.fit(np.concatenate(list(arrays.values())))
+        return f"{postprocessing.name} fitted to test sentences"
     known = rows[fitting.lang]
-    treatment.fit(arrays[fitting.lang][[known[text] for text in dict.fromkeys(fitted[0][fitting.lang])]])
-    return f"{treatment.name} fitted to {file_sha256(fitting.path)[:12]}"
+    postprocessing.fit(arrays[fitting.lang][[known[text] for text in dict.fromkeys(fitted[0][fitting.lang])]])
+    return f"{postprocessing.name} fitted to {file_sha256(fitting.path)[:12]}"

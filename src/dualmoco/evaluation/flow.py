@@ -2,7 +2,9 @@
 
 Takes vectors (n, D), gives vectors (n, D). Follows Li et al. (2020): the network is a Glow without its levels, and
 training makes the vectors likely under a standard Gaussian. Unlike theirs, the network turns vectors where they permute
-numbers, and its couplings also scale. Shapes: n sentences, N sentences of a batch, D width, H hidden units.
+numbers, and its couplings also scale. Of the libraries only zuko is kept up; it has neither layers that start from the
+data nor first weights from a generator of one's own, and with those written here the code is hardly shorter.
+Shapes: n sentences, N sentences of a batch, D dimension, H hidden units.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from dualmoco.core.vectors import Vectors, check_vectors
 
 STEPS = 300
 BATCH = 256
-RATE = 1e-3  # Adam's, falling in a line to zero
+RATE = 1e-3  # Adam's, decays linearly to zero
 MAX_GRADIENT = 1.0  # norm; the loss is a mean over D
 MAX_LOG_SCALE = 1.0  # a layer stretches or shrinks a number by at most e
 ROWS = 4096  # mapped at once
@@ -30,7 +32,7 @@ START_ROWS = 4096  # from which the layers' first scales are measured
 
 
 class Flow:
-    """A treatment that maps vectors to where they are Gaussian.
+    """A post-processing that maps vectors to where they are Gaussian.
 
     Training is deterministic by seed and leaves the global random state alone. Many passes over few sentences learn
     them by heart: `log_likelihood` of sentences held out shows when to stop.
@@ -54,18 +56,18 @@ class Flow:
 
     @property
     def name(self) -> str:
-        """The treatment with its settings, for signatures."""
+        """The post-processing with its settings, for signatures."""
         return f"flow:{self.steps},blocks={self.blocks},hidden={self.hidden},seed={self.seed}"
 
     def fit(self, vectors: Vectors) -> None:
         """Trains the network on vectors (n, D).
 
         Raises:
-            DataError: Fewer than two vectors, vectors of width one, or values that are not finite numbers.
+            DataError: Fewer than two vectors, vectors of dimension one, or values that are not finite numbers.
         """
         checked = check_vectors(vectors, len(vectors), "flow")
         if len(checked) < 2 or checked.shape[1] < 2:
-            raise DataError(f"flow: vectors of shape {checked.shape}; expected at least 2 sentences and width 2")
+            raise DataError(f"flow: vectors of shape {checked.shape}; expected at least 2 sentences and dimension 2")
         generator = torch.Generator().manual_seed(self.seed)
         network = FlowNetwork(checked.shape[1], self.blocks, self.hidden, generator)
         data = torch.tensor(checked)  # (n, D)
@@ -83,7 +85,7 @@ class Flow:
             Latent vectors, shape (n, D).
 
         Raises:
-            DataError: Not fitted yet, vectors of another width, or values that are not finite numbers.
+            DataError: Not fitted yet, vectors of another dimension, or values that are not finite numbers.
         """
         latents: Vectors = self._map(lambda network, rows: network(rows)[0], vectors)
         return latents
@@ -102,17 +104,17 @@ class Flow:
     def _map(self, function: Callable[[FlowNetwork, Tensor], Tensor], vectors: Vectors) -> Any:
         if self.network is None:
             raise DataError("flow: not fitted to any vectors; call fit first")
-        checked = torch.tensor(check_vectors(vectors, len(vectors), "flow", self.network.width))
+        checked = torch.tensor(check_vectors(vectors, len(vectors), "flow", self.network.dimension))
         return torch.cat([function(self.network, rows) for rows in checked.split(ROWS)]).numpy()
 
 
 class FlowNetwork(nn.Module):
     """Blocks one after the other; `forward` gives latent vectors (N, D) and log-determinants (N,)."""
 
-    def __init__(self, width: int, blocks: int, hidden: int, generator: torch.Generator) -> None:
+    def __init__(self, dimension: int, blocks: int, hidden: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.width = width
-        self.blocks: Any = nn.ModuleList(_Block(width, hidden, generator) for _ in range(blocks))
+        self.dimension = dimension
+        self.blocks: Any = nn.ModuleList(_Block(dimension, hidden, generator) for _ in range(blocks))
 
     def forward(self, vectors: Tensor) -> tuple[Tensor, Tensor]:
         """Maps vectors (N, D) to latent vectors (N, D) and the log-determinants of the Jacobian (N,)."""
@@ -131,7 +133,7 @@ class FlowNetwork(nn.Module):
     def log_likelihood(self, vectors: Tensor) -> Tensor:
         """Log-density of vectors (N, D) when their latent vectors are standard Gaussian, shape (N,)."""
         latents, log_det = self(vectors)
-        density: Tensor = log_det - (latents.square().sum(dim=1) + self.width * math.log(2 * math.pi)) / 2
+        density: Tensor = log_det - (latents.square().sum(dim=1) + self.dimension * math.log(2 * math.pi)) / 2
         return density
 
     @torch.no_grad()
@@ -149,16 +151,16 @@ class _Block(nn.Module):
     mean: Tensor  # (D,)
     log_deviation: Tensor  # (D,)
 
-    def __init__(self, width: int, hidden: int, generator: torch.Generator) -> None:
+    def __init__(self, dimension: int, hidden: int, generator: torch.Generator) -> None:
         super().__init__()
-        kept, moved = width // 2, width - width // 2
+        kept, moved = dimension // 2, dimension - dimension // 2
         self.halves = [kept, moved]
-        gaussian = torch.randn(width, width, generator=generator, dtype=torch.float64)
+        gaussian = torch.randn(dimension, dimension, generator=generator, dtype=torch.float64)
         self.register_buffer("rotation", torch.linalg.qr(gaussian).Q.float())
-        self.register_buffer("mean", torch.zeros(width))
-        self.register_buffer("log_deviation", torch.zeros(width))
-        self.shift = nn.Parameter(torch.zeros(width))  # (D,)
-        self.stretch = nn.Parameter(torch.zeros(width))  # (D,)
+        self.register_buffer("mean", torch.zeros(dimension))
+        self.register_buffer("log_deviation", torch.zeros(dimension))
+        self.shift = nn.Parameter(torch.zeros(dimension))  # (D,)
+        self.stretch = nn.Parameter(torch.zeros(dimension))  # (D,)
         self.inward = nn.Parameter(torch.randn(hidden, kept, generator=generator) / math.sqrt(kept))
         self.inward_bias = nn.Parameter(torch.zeros(hidden))
         self.outward = nn.Parameter(torch.zeros(2 * moved, hidden))  # zeros: the coupling starts as the identity
@@ -206,7 +208,7 @@ def _train(network: FlowNetwork, data: Tensor, steps: int, generator: torch.Gene
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
     with tqdm(total=steps, desc="fitting flow", unit=" steps", delay=2, disable=None) as bar:
         for rows in _batches(len(data), steps, generator):
-            loss = -network.log_likelihood(data[rows]).mean() / network.width
+            loss = -network.log_likelihood(data[rows]).mean() / network.dimension
             optimizer.zero_grad()
             loss.backward()
             nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT)

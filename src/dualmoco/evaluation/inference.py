@@ -11,12 +11,11 @@ import torch
 from dualmoco.core.errors import DataError
 from dualmoco.data.nli import read_nli
 from dualmoco.data.testfiles import existing
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Hits, value_of
-from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sample import Hits, interval
+from dualmoco.evaluation.score import Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.training.nli import load_classifier
 
 BATCH = 4096
@@ -40,18 +39,14 @@ class Inference:
         """Accuracy of the three labels."""
         premises = torch.from_numpy(sentences.vectors([example.premise for example in self.examples], self.lang))
         hypotheses = torch.from_numpy(sentences.vectors([example.hypothesis for example in self.examples], self.lang))
-        if premises.shape[1] != self.classifier.width:
+        if premises.shape[1] != self.classifier.dimension:
             raise DataError(
-                f"vectors of width {premises.shape[1]} for a head of width {self.classifier.width}: "
-                "no treatment that cuts the width can be used with NLI"
+                f"vectors of dimension {premises.shape[1]} for a head of dimension {self.classifier.dimension}: "
+                "no post-processing that cuts the dimension can be used with NLI"
             )
         with torch.inference_mode():
             batches = zip(premises.split(BATCH), hypotheses.split(BATCH), strict=True)
             found = torch.cat([self.classifier.compare(u, v).argmax(dim=1) for u, v in batches]).numpy()
         sample = Hits((found == np.array([example.label for example in self.examples])).astype(np.float64))
-        low, high = interval(sample, 200)
-        signature = Signer(identity, "nli", data_sha256([self.path])).sign("trained head", "accuracy")
-        name = self.path.name
-        return Result([
-            Score("nli", name, "trained head", "accuracy", value_of(sample), len(found), signature, low, high, sample)
-        ])  # fmt: skip
+        signer, ends = Signer(identity, "nli", data_sha256([self.path])), interval(sample, 200)
+        return Result([signer.score(self.path.name, "trained head", "accuracy", sample, len(found), ends)])

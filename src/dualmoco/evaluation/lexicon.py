@@ -13,12 +13,11 @@ from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import existing
 from dualmoco.data.text import read_lines
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Hits, value_of
-from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sample import Hits, interval
+from dualmoco.evaluation.score import Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest, nearest_both_ways
 
 DEPTHS = (1, 5)
@@ -43,8 +42,8 @@ class Lexicon:
         """Precision at 1 and 5, by cosine and by CSLS."""
         queries = list(self.translations)
         vectors = sentences.vectors(queries, self.langs[0]), sentences.vectors(self.words, self.langs[1])
-        with counting("lexicon", len(queries), " words") as tell:
-            forward, backward = nearest_both_ways(*vectors, CSLS_NEIGHBORS, tell=tell)
+        with counting("lexicon", len(queries), " words") as progress:
+            forward, backward = nearest_both_ways(*vectors, CSLS_NEIGHBORS, progress=progress)
         rows = {word: row for row, word in enumerate(self.words)}
         gold = [{rows[word] for word in self.translations[query]} for query in queries]
         signer = Signer(identity, "lexicon", data_sha256([self.path]))
@@ -54,12 +53,10 @@ class Lexicon:
             for depth in DEPTHS:
                 hits = [bool(gold[row] & set(ids[row, :depth].tolist())) for row in range(len(queries))]
                 sample = Hits(np.array(hits, dtype=np.float64))
-                low, high = interval(sample, 200)
                 direction = f"{self.langs[0]}-{self.langs[1]} {protocol}"
-                signature = signer.sign(direction, f"p@{depth}", candidates=len(self.words), k=CSLS_NEIGHBORS)
                 scores.append(
-                    Score("lexicon", self.pair, direction, f"p@{depth}", value_of(sample), len(queries), signature,
-                          low, high, sample)
+                    signer.score(self.pair, direction, f"p@{depth}", sample, len(queries), interval(sample, 200),
+                                 candidates=len(self.words), k=CSLS_NEIGHBORS)
                 )  # fmt: skip
         return Result(scores)
 

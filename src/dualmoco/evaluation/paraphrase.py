@@ -10,17 +10,16 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.data.testfiles import existing, read_table
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Ranking, value_of
+from dualmoco.evaluation.sample import Ranking, interval, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.mining.margins import best_threshold
-from dualmoco.models.identity import Identity
+from dualmoco.mining.thresholds import best_threshold
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest
 
 NEIGHBORS = 20
-Pair = tuple[int, int]
+IdPair = tuple[int, int]
 
 
 class Paraphrases:
@@ -46,11 +45,9 @@ class Paraphrases:
         f1 = 200 * correct / max(1, (test >= chosen.value).sum() + labels[1].sum())
         accuracy = 100 * ((test >= chosen.value) == (labels[1] == 1)).mean()
         ranking = Ranking(test, labels[1])
-        low, high = interval(ranking, 200)
-        n = len(test)
+        n, ends = len(test), interval(ranking, 200)
         return Result([
-            Score("paraphrase", "test.tsv", "detection", "average precision", value_of(ranking), n,
-                  signer.sign("detection", "average precision"), low, high, ranking),
+            signer.score("test.tsv", "detection", "average precision", ranking, n, ends),
             Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "f1", float(f1), n,
                   signer.sign("detection, threshold from dev.tsv", "f1")),
             Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "accuracy", float(accuracy), n,
@@ -67,8 +64,8 @@ class Paraphrases:
         rows = {text: row for row, text in enumerate(texts)}
         gold = closure((rows[a], rows[b]) for label, a, b in self.test if label == 1)
         vectors = sentences.vectors(texts, self.lang)
-        with counting("paraphrases", len(texts)) as tell:
-            near = nearest(vectors, vectors, NEIGHBORS + 1, tell=tell)
+        with counting("paraphrases", len(texts)) as progress:
+            near = nearest(vectors, vectors, NEIGHBORS + 1, progress=progress)
         a, b = np.repeat(np.arange(len(texts)), near.ids.shape[1]), near.ids.ravel()
         low, high = np.minimum(a, b), np.maximum(a, b)
         keys, first = np.unique(low * len(texts) + high, return_index=True)
@@ -81,7 +78,7 @@ class Paraphrases:
         return Score("paraphrase", "test.tsv", "mining", "average precision", float(found), len(gold), signature)
 
 
-def closure(pairs: Iterable[Pair]) -> set[Pair]:
+def closure(pairs: Iterable[IdPair]) -> set[IdPair]:
     """All pairs that follow when paraphrases of paraphrases are paraphrases, the lower number first."""
     group: dict[int, set[int]] = {}
     for a, b in pairs:

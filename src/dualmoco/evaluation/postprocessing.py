@@ -1,6 +1,6 @@
-"""After-treatments of sentence vectors, fitted without labels: baselines beside trained encoders.
+"""Post-processing of sentence vectors, fitted without labels: baselines beside trained encoders.
 
-Takes vectors (n, D) of any encoder, gives treated ones to compare. Shapes: n sentences, D width, d components.
+Takes vectors (n, D) of any encoder, gives processed ones to compare. Shapes: n sentences, D dimension, d components.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.vectors import Floats, Vectors, check_vectors
 from dualmoco.evaluation.flow import Flow
 
-CHOICES = "whitening, whitening:WIDTH, all-but-the-top, all-but-the-top:COMPONENTS, flow or flow:STEPS"
+CHOICES = "whitening, whitening:DIMENSION, all-but-the-top, all-but-the-top:COMPONENTS, flow or flow:STEPS"
 logger = logging.getLogger(__name__)
 
 
-class Treatment(Protocol):
+class Postprocessing(Protocol):
     """Something done to vectors after encoding."""
 
     @property
@@ -32,7 +32,7 @@ class Treatment(Protocol):
         """Learns from vectors (n, D) what `apply` does."""
 
     def apply(self, vectors: Vectors) -> Vectors:
-        """Treats vectors (n, D), those it was fitted to or others."""
+        """Maps vectors (n, D), those it was fitted to or others."""
 
 
 class Whitening:
@@ -41,23 +41,23 @@ class Whitening:
     A component without variance, beyond the rounding of single precision, becomes zero: it is never scaled up.
 
     Args:
-        width: How many components to keep, those of the largest variance; all of them if None.
+        dimension: How many components to keep, those of the largest variance; all of them if None.
 
     Raises:
-        ConfigError: A width below one.
+        ConfigError: A dimension below one.
     """
 
-    def __init__(self, width: int | None = None) -> None:
-        if width is not None and width < 1:
-            raise ConfigError(f"whitening: width {width}; expected at least 1")
-        self.width = width
+    def __init__(self, dimension: int | None = None) -> None:
+        if dimension is not None and dimension < 1:
+            raise ConfigError(f"whitening: dimension {dimension}; expected at least 1")
+        self.dimension = dimension
         self.mean: Floats | None = None  # (D,)
         self.kernel: Floats | None = None  # (D, d)
 
     @property
     def name(self) -> str:
-        """`whitening`, with the width if one was given."""
-        return "whitening" if self.width is None else f"whitening:{self.width}"
+        """`whitening`, with the dimension if one was given."""
+        return "whitening" if self.dimension is None else f"whitening:{self.dimension}"
 
     def fit(self, vectors: Vectors) -> None:
         """Learns mean and principal components of vectors (n, D).
@@ -66,22 +66,22 @@ class Whitening:
             vectors: Many more than D, or else the fitted vectors end up at nearly equal distances.
 
         Raises:
-            DataError: Fewer than two vectors, or a width above D.
+            DataError: Fewer than two vectors, or a dimension above D.
         """
         found = _principal_components(vectors, self.name)
-        width = self.width or len(found.mean)
-        if width > len(found.mean):
+        dimension = self.dimension or len(found.mean)
+        if dimension > len(found.mean):
             raise DataError(
-                f"{self.name}: vectors of width {len(found.mean)}; expected at least {width}, or keep fewer"
+                f"{self.name}: vectors of dimension {len(found.mean)}; expected at least {dimension}, or keep fewer"
             )
-        if min(width, found.rank) >= len(vectors) - 1:
+        if min(dimension, found.rank) >= len(vectors) - 1:
             logger.warning(
-                "%s: fitted to %d vectors of width %d, which makes all their distances equal; give more, or keep fewer",
+                "%s: fitted to %d vectors of dimension %d, so all their distances are equal; give more, or keep fewer",
                 self.name, len(vectors), len(found.mean),
             )  # fmt: skip
         scales = np.zeros(len(found.mean))  # (D,)
         scales[: found.rank] = found.variances[: found.rank] ** -0.5
-        self.mean, self.kernel = found.mean, (found.directions * scales)[:, :width]
+        self.mean, self.kernel = found.mean, (found.directions * scales)[:, :dimension]
 
     def apply(self, vectors: Vectors) -> Vectors:
         """Whitens vectors.
@@ -90,10 +90,10 @@ class Whitening:
             vectors: Shape (n, D).
 
         Returns:
-            Components by falling variance before whitening, shape (n, D) or (n, width).
+            Components by descending variance before whitening, shape (n, D) or (n, dimension).
 
         Raises:
-            DataError: Not fitted yet, or vectors of another width.
+            DataError: Not fitted yet, or vectors of another dimension.
         """
         if self.mean is None or self.kernel is None:
             raise DataError(f"{self.name}: not fitted to any vectors; call fit first")
@@ -132,7 +132,7 @@ class AllButTheTop:
         found = _principal_components(vectors, self.name)
         components = self.components or max(1, len(found.mean) // 100)
         if components >= len(found.mean):
-            raise DataError(f"{self.name}: vectors of width {len(found.mean)}; expected more than {components}")
+            raise DataError(f"{self.name}: vectors of dimension {len(found.mean)}; expected more than {components}")
         self.mean, self.removed = found.mean, found.directions[:, : min(components, found.rank)]
 
     def apply(self, vectors: Vectors) -> Vectors:
@@ -145,7 +145,7 @@ class AllButTheTop:
             Vectors of the same shape.
 
         Raises:
-            DataError: Not fitted yet, or vectors of another width.
+            DataError: Not fitted yet, or vectors of another dimension.
         """
         if self.mean is None or self.removed is None:
             raise DataError(f"{self.name}: not fitted to any vectors; call fit first")
@@ -154,30 +154,30 @@ class AllButTheTop:
         return rest
 
 
-def parse_treatment(text: str) -> Treatment:
-    """The treatment that a user names.
+def parse_postprocessing(text: str) -> Postprocessing:
+    """The post-processing that a user names.
 
     Args:
         text: Such as `whitening`, `whitening:256`, `all-but-the-top:3` or `flow:500`.
 
     Returns:
-        The treatment, not fitted yet.
+        The post-processing, not fitted yet.
 
     Raises:
         ConfigError: Another name, or a setting that is not a whole number above zero.
     """
-    makers: dict[str, Callable[..., Treatment]]
+    makers: dict[str, Callable[..., Postprocessing]]
     makers = {"whitening": Whitening, "all-but-the-top": AllButTheTop, "flow": Flow}
     asked = re.fullmatch("([a-z-]+)(?::([1-9][0-9]{0,8}))?", text)
     if not asked or asked[1] not in makers:
-        raise ConfigError(f"treatment {text!r}; expected {CHOICES}")
+        raise ConfigError(f"post-processing {text!r}; expected {CHOICES}")
     make = makers[asked[1]]
     return make(int(asked[2])) if asked[2] else make()
 
 
 @dataclass(frozen=True)
 class _PrincipalComponents:
-    """Directions of falling variance; those from `rank` on have none beyond rounding."""
+    """Directions of descending variance; those from `rank` on have none beyond rounding."""
 
     mean: Floats  # (D,)
     variances: Floats  # (D,)
@@ -187,14 +187,14 @@ class _PrincipalComponents:
 
 def _principal_components(vectors: Vectors, name: str) -> _PrincipalComponents:
     checked = check_vectors(vectors, len(vectors), name).astype(np.float64)  # (n, D)
-    count, width = checked.shape
+    count, dimension = checked.shape
     if count < 2:
-        raise DataError(f"{name}: {count} vectors to fit to; expected at least 2")
+        raise DataError(f"{name}: vectors to fit to: {count}; expected at least 2")
     mean = checked.mean(axis=0)
     centred = checked - mean
-    variances, directions = np.linalg.eigh(centred.T @ centred / (count - 1))  # rising
+    variances, directions = np.linalg.eigh(centred.T @ centred / (count - 1))  # ascending
     rounding = np.finfo(np.float32).eps ** 2 * np.square(checked).sum(axis=1).mean()
-    rank = int((variances > width * rounding).sum())
+    rank = int((variances > dimension * rounding).sum())
     return _PrincipalComponents(mean, variances[::-1], directions[:, ::-1], rank)
 
 

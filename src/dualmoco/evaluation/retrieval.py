@@ -1,7 +1,7 @@
 """MTEB's bitext retrieval on BUCC's gold pairs: not the shared task, and named so that nobody confuses them.
 
 MTEB's BUCC.v2 searches gold targets only, its older BUCC all targets; both take the cosine's nearest neighbour of each
-gold source. There is no margin, no threshold and nothing to be rejected, so figures are far higher than F1 of mining.
+gold source. There is no margin, no threshold and nothing to be rejected, so scores are far higher than F1 of mining.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ from pathlib import Path
 import numpy as np
 from sklearn.metrics import f1_score
 
-from dualmoco.evaluation.bootstrap import interval
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.sample import Hits, interval
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest
 
 TASK = "mteb-bitext-retrieval"
@@ -36,7 +35,7 @@ class BitextRetrieval:
         return dict(zip(self.langs, (self.split.src, self.split.tgt), strict=True))
 
     def score(self, sentences: Sentences, identity: Identity) -> Result:
-        """Weighted F1, MTEB's figure, and accuracy."""
+        """Weighted F1, MTEB's metric, and accuracy."""
         signer = Signer(identity, TASK, data_sha256(self.split.paths))
         ids = [{name: row for row, name in enumerate(side)} for side in (self.split.src_ids, self.split.tgt_ids)]
         gold = np.array([(ids[0][src], ids[1][tgt]) for src, tgt in self.split.gold])  # (g, 2)
@@ -53,11 +52,9 @@ class BitextRetrieval:
                 protocol = f"{direction} {variant}"
                 f1 = 100 * float(f1_score(gold[:, other], nearest_rows, average="weighted", zero_division=0))
                 sample = Hits((nearest_rows == gold[:, other]).astype(np.float64))
-                low, high = interval(sample)
-                signed = {metric: signer.sign(protocol, metric) for metric in ("weighted f1", "accuracy")}
+                signature = signer.sign(protocol, "weighted f1")
                 scores += [
-                    Score(TASK, self.pair, protocol, "weighted f1", f1, len(gold), signed["weighted f1"]),
-                    Score(TASK, self.pair, protocol, "accuracy", value_of(sample), len(gold), signed["accuracy"],
-                          low, high, sample),
-                ]  # fmt: skip
+                    Score(TASK, self.pair, protocol, "weighted f1", f1, len(gold), signature),
+                    signer.score(self.pair, protocol, "accuracy", sample, len(gold), interval(sample)),
+                ]
         return Result(scores)

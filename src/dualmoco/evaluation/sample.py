@@ -12,19 +12,22 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dualmoco.core.bootstrap import draw_counts, percentile_interval
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats, Ids
 
+RESAMPLES = 1000
+
 
 class Sample(Protocol):
-    """Units that were drawn, and the figure that is made of them."""
+    """Units that were drawn, and the metric that is computed from them."""
 
     @property
     def strata(self) -> Sequence[int]:
         """Sizes of the groups that are resampled apart; they sum to n."""
 
     def statistic(self, weights: Floats) -> Floats:
-        """The figure in percent for each row of weights (R, n), shape (R,)."""
+        """The metric in percent for each row of weights (R, n), shape (R,)."""
 
     def beside(self, other: Any) -> tuple[Sample, Sample]:
         """This sample and another of the same units, in one order; DataError if the units are not the same."""
@@ -34,8 +37,14 @@ class Sample(Protocol):
 
 
 def value_of(sample: Sample) -> float:
-    """The figure of a sample, in percent."""
+    """The metric of a sample, in percent."""
     return float(sample.statistic(np.ones((1, sum(sample.strata))))[0])
+
+
+def interval(sample: Sample, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
+    """The middle 95 % of a sample's metric over resamples of its units, in percent."""
+    draws = draw_counts(sample.strata, resamples, seed)
+    return percentile_interval(np.concatenate([sample.statistic(counts.astype(np.float64)) for counts in draws]))
 
 
 @dataclass(frozen=True)
@@ -170,8 +179,8 @@ class Ranking:
     def statistic(self, weights: Floats) -> Floats:
         """Average precision in percent; pairs of equal score are taken together."""
         order = np.argsort(-self.predicted, kind="stable")
-        falling = self.predicted[order]
-        last = np.append(falling[1:] < falling[:-1], True)  # of pairs that score the same
+        descending = self.predicted[order]
+        last = np.append(descending[1:] < descending[:-1], True)  # of pairs that score the same
         seen = np.cumsum(weights[:, order], axis=1)[:, last]
         found = np.cumsum(weights[:, order] * self.labels[order], axis=1)[:, last]
         precision = np.divide(found, seen, out=np.zeros_like(found), where=seen > 0)

@@ -10,8 +10,8 @@ from typing import Any
 
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.version import VERSION
-from dualmoco.evaluation.sample import Sample, sample_from_json
-from dualmoco.models.identity import Identity
+from dualmoco.evaluation.sample import Sample, sample_from_json, value_of
+from dualmoco.models.model import Identity
 
 SHOWN = 12  # characters of a checksum in a signature
 
@@ -39,6 +39,11 @@ class Score:
     def key(self) -> tuple[str, str, str, str]:
         """What must agree for two scores to be comparable."""
         return self.task, self.subset, self.protocol, self.metric
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the signature says, by name."""
+        return dict(part.partition(":")[::2] for part in self.signature.split("|"))
 
     def to_json(self) -> dict[str, Any]:
         """The score as a JSON object."""
@@ -71,14 +76,35 @@ class Signer:
             settings: Everything else that changes the number.
 
         Returns:
-            Such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|treatment:none|version:0.1.0`.
+            Such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|postprocessing:none|version:0.1.0`.
         """
         parts = {
             "task": self.task, "protocol": protocol, "metric": metric, **settings,
             "data": self.data[:SHOWN], "model": self.identity.sha256[:SHOWN], "pooling": self.identity.pooling,
-            "treatment": self.identity.treatment, "version": VERSION,
+            "postprocessing": self.identity.postprocessing, "version": VERSION,
         }  # fmt: skip
         return "|".join(f"{name}:{value}" for name, value in parts.items())
+
+    def score(
+        self, subset: str, protocol: str, metric: str, sample: Sample, n: int, ends: tuple[float, float], /,
+        **settings: object,
+    ) -> Score:  # fmt: skip
+        """A signed score of a sample.
+
+        Args:
+            subset: The part of the task's data.
+            protocol: How the task was scored, or in which direction.
+            metric: What was counted.
+            sample: What the value is computed from.
+            n: Test items.
+            ends: Of the 95 % interval.
+            settings: Everything else that changes the number, for the signature.
+
+        Returns:
+            The score.
+        """
+        signature = self.sign(protocol, metric, **settings)
+        return Score(self.task, subset, protocol, metric, value_of(sample), n, signature, *ends, sample)
 
 
 def data_sha256(paths: Iterable[Path]) -> str:

@@ -1,4 +1,4 @@
-"""The sentences that tasks ask for, each encoded once. Shapes: n sentences, D width."""
+"""The sentences that tasks ask for, each encoded once. Shapes: n sentences, D dimension."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dualmoco.core.errors import DataError
-from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Floats, Vectors, check_vectors, unit_vectors
-from dualmoco.models.identity import SentenceEncoder, check_language
+from dualmoco.models.model import Model
 
-CHUNK = 2048
 Texts = Mapping[str, Iterable[str]]
 
 
@@ -48,46 +46,35 @@ def distinct_sentences(wanted: Iterable[Texts]) -> dict[str, dict[str, int]]:
     return rows
 
 
-def encode_distinct(encoder: SentenceEncoder, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
-    """Encodes every distinct sentence once, as the encoder gives it.
+def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
+    """Encodes every distinct sentence once, as the model gives it.
 
     Args:
-        encoder: Any encoder.
+        model: Any model.
         rows: Sentences of each language with their row numbers.
 
     Returns:
         Vectors (n, D) of each language.
 
     Raises:
-        ModelError: The encoder lacks a language.
-        DataError: Vectors with NaN, or of different widths.
+        ModelError: The model lacks a language.
+        DataError: Vectors with NaN, or of different dimensions.
     """
-    for lang in rows:
-        check_language(encoder, lang)
-    total = sum(map(len, rows.values()))
+    dimensions = [model.backend(lang).dimension for lang in rows]  # of a missing language an error, before work
     arrays: dict[str, Vectors] = {}
-    width: int | None = None
-    with counting("encoding", total) as tell:
-        for lang, known in rows.items():
-            texts = list(known)
-            order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # like lengths waste no padding
-            array: Vectors | None = None
-            for start in range(0, len(order), CHUNK):
-                chosen = order[start : start + CHUNK]
-                given = encoder.encode([texts[row] for row in chosen], lang=lang)
-                part = check_vectors(given, len(chosen), f"{encoder.identity.name} ({lang})", width)
-                width = part.shape[1]
-                if array is None:
-                    array = np.empty((len(texts), width), dtype=np.float32)
-                array[chosen] = part
-                tell(len(chosen))
-            if array is None:
-                raise DataError(f"no sentences of {lang} to encode; expected at least one")
-            arrays[lang] = array
+    for lang, known in rows.items():
+        texts = list(known)
+        if not texts:
+            raise DataError(f"no sentences of {lang} to encode; expected at least one")
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # like lengths waste no padding
+        found = model.encode([texts[row] for row in order], lang=lang, normalize=False)
+        check_vectors(found[:0], 0, f"{model.identity.name} ({lang})", dimensions[0])
+        arrays[lang] = np.empty_like(found)
+        arrays[lang][order] = found
     return arrays
 
 
-def encode_sentences(encoder: SentenceEncoder, wanted: Iterable[Texts]) -> Sentences:
+def encode_sentences(model: Model, wanted: Iterable[Texts]) -> Sentences:
     """Encodes what some tasks ask for; see `encode_distinct`."""
     rows = distinct_sentences(wanted)
-    return Sentences(rows, {lang: unit_vectors(array) for lang, array in encode_distinct(encoder, rows).items()})
+    return Sentences(rows, {lang: unit_vectors(array) for lang, array in encode_distinct(model, rows).items()})

@@ -20,7 +20,7 @@ from dualmoco.evaluation.sample import Correlation, value_of
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 
 LANG = "en"
 YEARS: dict[str, tuple[str, ...]] = {
@@ -122,26 +122,23 @@ class Sts:
 
 
 def _scored(signer: Signer, subset: str, protocol: str, metric: str, sample: Correlation) -> Score:
-    value = value_of(sample)
-    low, high = correlation_interval(sample, value)
-    signature = signer.sign(protocol, metric, subset=subset)
-    return Score("sts", subset, protocol, metric, value, len(sample.gold), signature, low, high, sample)
+    n, ends = len(sample.gold), correlation_interval(sample)
+    return signer.score(subset, protocol, metric, sample, n, ends, subset=subset)
 
 
-def correlation_interval(sample: Correlation, value: float) -> tuple[float, float]:
+def correlation_interval(sample: Correlation) -> tuple[float, float]:
     """An approximate 95 % interval of a correlation in percent, by Fisher's transformation.
 
-    With ranks, the variance is Bonett and Wright's (2000). A mean of several groups is treated as one group of all
+    With ranks, the variance is Bonett and Wright's (2000). A mean of several groups counts as one group of all
     pairs.
 
     Args:
         sample: What was correlated.
-        value: Its correlation in percent.
 
     Returns:
         The ends of the interval.
     """
-    share = np.clip(value / 100, -0.999999, 0.999999)
+    share = np.clip(value_of(sample) / 100, -0.999999, 0.999999)
     spread = np.sqrt((1 + share**2 / 2 if sample.ranks else 1.0) / max(1, len(sample.gold) - 3))
     ends = 100 * np.tanh(np.arctanh(share) + 1.96 * spread * np.array([-1, 1]))
     return float(ends[0]), float(ends[1])

@@ -1,19 +1,21 @@
-"""The tasks by name, and the data of each."""
+"""The tasks by name, and the data of each.
+
+Takes names, a folder of test data and language pairs; gives tasks whose data were read and checked. What only one task
+needs, such as scikit-learn, is imported when that task is made.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.data.languages import base_language
 from dualmoco.evaluation.bucc import Bucc, BuccSettings
-from dualmoco.evaluation.clustering import Clustering
-from dualmoco.evaluation.inference import Inference
 from dualmoco.evaluation.lexicon import Lexicon
 from dualmoco.evaluation.paraphrase import Paraphrases
-from dualmoco.evaluation.retrieval import BitextRetrieval
 from dualmoco.evaluation.sts import Sts
 from dualmoco.evaluation.task import Task
 from dualmoco.evaluation.tatoeba import Tatoeba, tatoeba_pairs
@@ -21,6 +23,7 @@ from dualmoco.evaluation.xsts import CrossLingualSts
 from dualmoco.mining.margins import Margin
 
 ALL_PAIRS = "all"
+DATA_VARIABLE = "DUALMOCO_DATA"
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ def _bucc(settings: TaskSettings) -> list[Task]:
 
 
 def _retrieval(settings: TaskSettings) -> list[Task]:
+    require("sklearn", "eval", "The task mteb-bitext-retrieval")
+    from dualmoco.evaluation.retrieval import BitextRetrieval
+
     folder = settings.folder / "bucc2018"
     return [BitextRetrieval(folder, pair) for pair in _gold_pairs(folder, settings)]
 
@@ -75,7 +81,16 @@ def _inference(settings: TaskSettings) -> list[Task]:
     root = settings.data.parent if settings.data.name == "eval" else settings.data
     if settings.model is None:
         raise DataError("nli: this model has no folder with a trained head; expected one trained with nli.train")
+    from dualmoco.evaluation.inference import Inference
+
     return [Inference(path, settings.model) for path in _test_files(root / "nli")]
+
+
+def _clustering(settings: TaskSettings) -> list[Task]:
+    require("sklearn", "eval", "The task clustering")
+    from dualmoco.evaluation.clustering import Clustering
+
+    return [Clustering(settings.folder)]
 
 
 TASKS: dict[str, Callable[[TaskSettings], list[Task]]] = {
@@ -86,31 +101,68 @@ TASKS: dict[str, Callable[[TaskSettings], list[Task]]] = {
     "nli": _inference,
     "lexicon": _lexicon,
     "paraphrase": lambda settings: [Paraphrases(settings.folder / "quora")],
-    "clustering": lambda settings: [Clustering(settings.folder)],
+    "clustering": _clustering,
     "mteb-bitext-retrieval": _retrieval,
 }
 """How each task is made; making it reads and checks its data."""
 PAPER_TASKS = ("tatoeba", "bucc", "sts")
 
 
-def build_tasks(names: Sequence[str], settings: TaskSettings) -> list[Task]:
+def find_data(data: str | Path | None) -> Path:
+    """The folder of test data.
+
+    Args:
+        data: What the user named; None for the one that DUALMOCO_DATA names.
+
+    Returns:
+        A folder that exists.
+
+    Raises:
+        ConfigError: No folder was named, or it is not there.
+    """
+    found = data or os.environ.get(DATA_VARIABLE)
+    if not found or not Path(found).is_dir():
+        raise ConfigError(f"test data {found or 'not given'}; expected a folder: --data DIR, or set {DATA_VARIABLE}")
+    return Path(found)
+
+
+def read_tasks(
+    names: str | Sequence[str],
+    data: str | Path | None = None,
+    pairs: str = "zh-en",
+    *,
+    margin: str = "distance",
+    k: int = 3,
+    model: Path | None = None,
+) -> list[Task]:
     """Reads the data of some tasks.
 
     Args:
-        names: Tasks; `paper` stands for those of the paper.
-        settings: Where the data are, and which languages.
+        names: Tasks, by commas or in a list; `paper` stands for those of the paper.
+        data: Folder that holds eval/, or what eval/ holds; DUALMOCO_DATA if None.
+        pairs: Language pairs of the cross-lingual tasks, by commas; `all` for every pair there is.
+        margin: Of mining: distance, ratio or absolute.
+        k: Neighbours of mining.
+        model: Folder of the model, where its NLI head is looked for.
 
     Returns:
         The tasks, ready to score.
 
     Raises:
-        ConfigError: An unknown task.
+        ConfigError: An unknown task or margin, no neighbours, or no folder of data.
         DataError: Data that are missing or damaged.
     """
-    wanted = [task for name in names for task in (PAPER_TASKS if name == "paper" else (name,))]
+    folder = find_data(data)
+    if margin not in [known.value for known in Margin]:
+        raise ConfigError(f"margin {margin}; expected distance, ratio or absolute")
+    if k < 1:
+        raise ConfigError(f"{k} neighbours; expected at least 1")
+    given = names.split(",") if isinstance(names, str) else names
+    wanted = [task for name in given for task in (PAPER_TASKS if name == "paper" else (name,))]
     for name in wanted:
         if name not in TASKS:
             raise ConfigError(f"task {name!r}: expected paper or some of {', '.join(TASKS)}")
+    settings = TaskSettings(folder, tuple(pairs.split(",")), Margin(margin), k, model)
     return [task for name in dict.fromkeys(wanted) for task in TASKS[name](settings)]
 
 

@@ -10,13 +10,12 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import existing, read_aligned_sentences
-from dualmoco.evaluation.bootstrap import interval
-from dualmoco.evaluation.sample import Hits, value_of
+from dualmoco.evaluation.sample import Hits, interval
 from dualmoco.evaluation.score import Score, Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.task import Parallel, Result
 from dualmoco.mining.margins import Margin, best_candidates
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 from dualmoco.search.neighbors import nearest_both_ways
 
 XSIM_NEIGHBORS = 4
@@ -51,15 +50,13 @@ class Tatoeba:
             best, _ = best_candidates(near[side], near[other].mean, self.margin)
             wrong = best != np.arange(len(vectors[0]))
             scores.append(self._score(signer, direction, f"xsim-{self.margin.value}-error", wrong))
-        return Result(scores, parallel=Parallel(self.langs[0], self.langs[1], *self.sides))
+        return Result(scores, parallel=Parallel(f"Tatoeba {self.pair}", self.langs[0], self.langs[1], *self.sides))
 
     def _score(self, signer: Signer, direction: str, metric: str, units: np.ndarray) -> Score:
         sample = Hits(units.astype(np.float64))
-        low, high = interval(sample)
         settings = {"k": XSIM_NEIGHBORS} if metric.startswith("xsim") else {}
-        signature = signer.sign(direction, metric, pair=self.pair, **settings)
-        return Score(
-            "tatoeba", self.pair, direction, metric, value_of(sample), len(units), signature, low, high, sample
+        return signer.score(
+            self.pair, direction, metric, sample, len(units), interval(sample), pair=self.pair, **settings
         )  # fmt: skip
 
 

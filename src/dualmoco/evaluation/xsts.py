@@ -11,18 +11,18 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.data.languages import base_language
 from dualmoco.data.testfiles import existing
-from dualmoco.evaluation.sample import Correlation, value_of
-from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sample import Correlation
+from dualmoco.evaluation.score import Signer, data_sha256
 from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.sts import correlation_interval, read_scored_pairs
 from dualmoco.evaluation.task import Result
-from dualmoco.models.identity import Identity
+from dualmoco.models.model import Identity
 
 INPUT = re.compile(r"STS\.input\.(.*?)([a-z]{2,3})-([a-z]{2,3})\.txt")
 
 
 class CrossLingualSts:
-    """Every `STS.input.[NAME.]XX-YY.txt` of a folder with its `STS.gs...`; the name tells the languages."""
+    """Every `STS.input.[NAME.]XX-YY.txt` of a folder with its `STS.gs...`; the name gives the languages."""
 
     def __init__(self, folder: Path) -> None:
         matches = [INPUT.fullmatch(path.name) for path in sorted(existing(folder, "XSTS files").iterdir())]
@@ -51,11 +51,6 @@ class CrossLingualSts:
             cosines = sentences.cosines(pairs.a, pairs.b, a, b)
             for ranks, metric in ((True, "spearman"), (False, "pearson")):
                 sample = Correlation(cosines, np.array(pairs.gold), [len(pairs.gold)], ranks=ranks)
-                value = value_of(sample)
-                low, high = correlation_interval(sample, value)
-                subset = name.removeprefix("STS.input.").removesuffix(".txt")
-                signature = signer.sign(f"{a}-{b}", metric)
-                scores.append(
-                    Score("xsts", subset, f"{a}-{b}", metric, value, len(pairs.gold), signature, low, high, sample)
-                )
+                subset, ends = name.removeprefix("STS.input.").removesuffix(".txt"), correlation_interval(sample)
+                scores.append(signer.score(subset, f"{a}-{b}", metric, sample, len(pairs.gold), ends))
         return Result(scores)

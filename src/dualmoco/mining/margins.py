@@ -1,4 +1,4 @@
-"""Parallel sentences from nearest neighbours: margin scores, one-to-one selection, thresholds (section 3.2).
+"""Parallel sentences from nearest neighbours: margin scores and one-to-one selection (section 3.2).
 
 Takes `Neighbors` of both directions, gives `ScoredPairs`. Follows Artetxe and Schwenk (2019): a pair's cosine is set
 against the average cosine of both sentences' neighbours. Shapes: n sources, m targets, k neighbours, p pairs.
@@ -41,7 +41,7 @@ class Retrieval(StrEnum):
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs by falling score; of equal scores the lower source, then the lower target comes first."""
+    """Pairs by descending score; of equal scores the lower source, then the lower target comes first."""
 
     src: Ids  # (p,) rows of the source side
     tgt: Ids  # (p,)
@@ -57,16 +57,6 @@ class ScoredPairs:
     def take(self, chosen: np.ndarray) -> ScoredPairs:
         """The pairs at some places, or those a mask names."""
         return ScoredPairs(self.src[chosen], self.tgt[chosen], self.scores[chosen])
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """A lowest score, and how well the pairs from it on agree with the gold it was chosen by."""
-
-    value: float
-    precision: float
-    recall: float
-    f1: float
 
 
 def margin_scores(cosines: Floats, src_means: Floats, tgt_means: Floats, margin: Margin) -> Floats:
@@ -120,7 +110,7 @@ def select_pairs(
         retrieval: Which candidates become pairs.
 
     Returns:
-        Pairs by falling score.
+        Pairs by descending score.
     """
     tgt_best, forward_scores = best_candidates(forward, backward.mean, margin)  # (n,)
     src_best, backward_scores = best_candidates(backward, forward.mean, margin)  # (m,)
@@ -151,28 +141,6 @@ def one_to_one(pairs: ScoredPairs) -> ScoredPairs:
             taken_tgt.add(tgt)
             kept.append(place)
     return pairs.take(np.array(kept, dtype=np.int64))
-
-
-def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
-    """The lowest score to accept so that F1 against gold pairs is highest.
-
-    Args:
-        scores: Of the pairs, falling, shape (p,).
-        correct: Whether each is a gold pair, shape (p,).
-        gold: How many gold pairs there are, found or not.
-
-    Returns:
-        A threshold halfway between two scores; infinity, with F1 0, if no pair is right.
-    """
-    hits = np.cumsum(correct)  # (p,)
-    last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # equal scores are accepted together
-    f1 = np.where(last, 2 * hits / (np.arange(1, len(hits) + 1) + gold), 0.0)
-    if not len(f1) or f1.max() == 0:
-        return Threshold(np.inf, 0.0, 0.0, 0.0)
-    place = int(f1.argmax())
-    following = scores[place + 1] if place + 1 < len(scores) else scores[place]
-    value = float(scores[place] + following) / 2 if np.isfinite(following) else float(scores[place])
-    return Threshold(value, float(hits[place] / (place + 1)), float(hits[place] / gold), float(f1[place]))
 
 
 def _ordered(src: Ids, tgt: Ids, scores: Floats) -> ScoredPairs:

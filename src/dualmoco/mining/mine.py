@@ -13,36 +13,28 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.storage import write_text
 from dualmoco.core.version import VERSION
 from dualmoco.data.text import read_lines
-from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
-from dualmoco.embeddings.encode import EncodeSettings, encode_file
-from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.arrays import VectorPrecision
+from dualmoco.embeddings.encode import StoreForm, encode_file
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import SHARD_ROWS, Store
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, select_pairs
-from dualmoco.mining.output import PairTable, write_pairs
-from dualmoco.mining.scanning import GIBIBYTE, probe_stores, scan_stores
+from dualmoco.mining.output import PairTable, sentences_at, write_pairs
+from dualmoco.mining.scanning import DEFAULT_MEMORY, probe_stores, scan_stores
 from dualmoco.mining.thresholds import Calibration, calibrate
-from dualmoco.search.neighbors import Neighbors, nearest
+from dualmoco.models.model import Model
+from dualmoco.search.approximate import sampled_recall
+from dualmoco.search.neighbors import Neighbors
 
 logger = logging.getLogger(__name__)
 
 PROBES = 14
-SAMPLE = 1000  # rows on which recall is measured
-
-
-@dataclass(frozen=True)
-class Side:
-    """A text file in one language."""
-
-    path: Path
-    lang: str
 
 
 @dataclass(frozen=True)
 class MineSettings:
     """How two files are mined."""
 
-    model: str
-    backend: str = "auto"
     precision: VectorPrecision = VectorPrecision.fp32
     margin: Margin = Margin.distance
     k: int = 3
@@ -51,12 +43,13 @@ class MineSettings:
     """Lowest score to accept; all pairs if None and nothing calibrates it."""
     approximate: bool = False
     probes: int = PROBES
-    memory: int = GIBIBYTE
+    memory: int = DEFAULT_MEMORY
     shard_rows: int = SHARD_ROWS
 
-    def encoding(self, lang: str) -> EncodeSettings:
-        """How a side is encoded."""
-        return EncodeSettings(self.model, lang, self.backend, self.precision, self.shard_rows)
+    @property
+    def form(self) -> StoreForm:
+        """How vectors are stored."""
+        return StoreForm(self.precision, self.shard_rows)
 
 
 @dataclass(frozen=True)
@@ -81,17 +74,19 @@ class Mined:
 
 
 def mine_files(
-    src: Side, tgt: Side, settings: MineSettings, out: Path, work: Path, engine: Engine, known: Known | None = None
-) -> Mined:
+    src: TextFile, tgt: TextFile, model: Model, settings: MineSettings, out: Path, work: Path,
+    engine: Engine | None = None, known: Known | None = None,
+) -> Mined:  # fmt: skip
     """Mines two files and writes the pairs.
 
     Args:
         src: The source text.
         tgt: The target text.
-        settings: Model, margin and the rest.
+        model: What encodes both.
+        settings: Margin, threshold and the rest.
         out: The file of pairs.
-        work: Folder for vectors and neighbours; a run that was interrupted goes on from there.
-        engine: Where it runs.
+        work: Folder for vectors and neighbours; a run that was interrupted is resumed from there.
+        engine: Where it runs; this process if None.
         known: Pairs that choose the threshold.
 
     Returns:
@@ -99,12 +94,12 @@ def mine_files(
 
     Raises:
         DataError: Text that cannot be read or mined, or a work folder of something else.
-        ModelError: A model that cannot be used.
+        ModelError: A model without one of the languages.
     """
-    known = known or Known()
+    known, engine = known or Known(), engine or LocalEngine()
     texts = _plant(src, tgt, known, work)
     stores = [
-        encode_file(text, work / name, settings.encoding(side.lang), engine)
+        encode_file(TextFile(text, side.lang), work / name, model, settings.form, engine)
         for name, text, side in zip(("src", "tgt"), texts, (src, tgt), strict=True)
     ]
     forward, backward, recall = find_neighbors(stores, settings, work, engine)
@@ -119,8 +114,9 @@ def mine_files(
         kept.scores, forward.mean[kept.src].round(6), backward.mean[kept.tgt].round(6),
         stores[0].first_lines()[kept.src] + 1, stores[1].first_lines()[kept.tgt] + 1,
     )  # fmt: skip
-    origin = _origin(stores, settings, threshold, calibration, recall, len(kept))
-    write_pairs(out, table, (texts[0], texts[1]), (src.lang, tgt.lang), origin)
+    origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept))
+    sides = sentences_at(texts[0], table.src_lines), sentences_at(texts[1], table.tgt_lines)
+    write_pairs(out, table, sides, (src.lang, tgt.lang), origin)
     return Mined(kept, len(pairs), threshold, calibration, recall)
 
 
@@ -139,26 +135,17 @@ def find_neighbors(
         Neighbours of the sources, of the targets, and the recall.
     """
     src, tgt = stores[0].vectors(), stores[1].vectors()
-    keys = [f"{store.key.model_sha256[:16]}-{store.key.text_sha256[:16]}-{store.key.precision}" for store in stores]
-    name = f"{'-'.join(keys)}-{settings.k}-{settings.memory}"
     if not settings.approximate:
-        return *scan_stores(src, tgt, settings.k, work / f"scan-{name}", engine, memory=settings.memory), None
-    folder = work / f"probe-{name}-{settings.probes}"
-    forward, backward = probe_stores(src, tgt, settings.k, settings.probes, folder, engine, memory=settings.memory)
-    recall = measured_recall(forward, src, tgt)
+        return *scan_stores(src, tgt, settings.k, work / "scan", engine, memory=settings.memory), None
+    forward, backward = probe_stores(
+        src, tgt, settings.k, settings.probes, work / "probe", engine, memory=settings.memory
+    )  # fmt: skip
+    recall = sampled_recall(forward, src, tgt)
     logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
     return forward, backward, recall
 
 
-def measured_recall(found: Neighbors, queries: ShardedVectors, keys: ShardedVectors, seed: int = 0) -> float:
-    """Share of the true nearest, by exact search of a sample of queries, that are among those found."""
-    rows = np.sort(np.random.default_rng(seed).permutation(len(queries))[:SAMPLE])
-    exact = nearest(queries[rows], keys, found.ids.shape[1])
-    hits = [len(set(a) & set(b)) for a, b in zip(exact.ids.tolist(), found.ids[rows].tolist(), strict=True)]
-    return sum(hits) / exact.ids.size
-
-
-def _plant(src: Side, tgt: Side, known: Known, work: Path) -> list[Path]:
+def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[Path]:
     """The files themselves, or copies with the planted sentences at their ends."""
     if not known.planted:
         return [src.path, tgt.path]
@@ -192,12 +179,12 @@ def _without_planted(pairs: ScoredPairs, stores: Sequence[Store], count: int) ->
 
 
 def _origin(
-    stores: Sequence[Store], settings: MineSettings, threshold: float | None, calibration: Calibration | None,
-    recall: float | None, pairs: int,
+    stores: Sequence[Store], model: Model, settings: MineSettings, threshold: float | None,
+    calibration: Calibration | None, recall: float | None, pairs: int,
 ) -> Mapping[str, object]:  # fmt: skip
     src, tgt = stores
     return {
-        "tool": "dualmoco mine", "version": VERSION, "pairs": pairs, "model": settings.model,
+        "tool": "dualmoco mine", "version": VERSION, "pairs": pairs, "model": model.identity.name,
         "model_sha256": src.key.model_sha256, "backend": src.key.backend, "precision": src.key.precision,
         "src_lang": src.key.lang, "tgt_lang": tgt.key.lang, "src_text_sha256": src.key.text_sha256,
         "tgt_text_sha256": tgt.key.text_sha256, "src_sentences": src.count, "tgt_sentences": tgt.count,

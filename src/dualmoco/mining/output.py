@@ -1,8 +1,9 @@
-"""Pairs that were mined or scored, as TSV, Parquet or TMX, with where they come from."""
+"""Takes pairs that were mined or scored, writes them as TSV, Parquet or TMX, with where they come from."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,10 @@ from dualmoco.core.vectors import Floats, Ids
 from dualmoco.embeddings.lines import lines_at
 
 COLUMNS = ("score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line")
+SentenceSides = Sequence[Sequence[str]]
+"""The source sentences and the target sentences of pairs."""
 ENDINGS = (".tsv", ".parquet", ".tmx")
+NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # and line ends, which no sentence has
 
 
 @dataclass(frozen=True)
@@ -48,25 +52,27 @@ def check_pairs_path(path: Path) -> None:
 
 
 def write_pairs(
-    path: Path, table: PairTable, texts: tuple[Path, Path], langs: tuple[str, str], origin: Mapping[str, object]
+    path: Path, table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, object]
 ) -> None:
     """Writes the pairs with their sentences, and `PATH.json` with where they come from.
 
     Args:
         path: Ends with .tsv, .parquet or .tmx.
         table: The pairs, in the order to be written.
-        texts: The two files that the line numbers are of.
+        sides: The p source and the p target sentences, in the same order.
         langs: Their languages.
         origin: Model and text checksums and every setting.
+
+    Raises:
+        RunError: The disk is full or not writable; an older file is then as it was.
     """
-    sides = [_sentences(text, lines) for text, lines in zip(texts, (table.src_lines, table.tgt_lines), strict=True)]
     writers = {".tsv": _tsv, ".parquet": _parquet, ".tmx": _tmx}
     write_bytes(path, writers[path.suffix](table, sides, langs, {name: str(value) for name, value in origin.items()}))
     write_json(path.with_name(f"{path.name}.json"), dict(origin))
 
 
-def _sentences(path: Path, lines: Ids) -> list[str]:
-    """The sentences of some lines, from 1, in the order of the lines given."""
+def sentences_at(path: Path, lines: Ids) -> list[str]:
+    """The sentences of some lines of a file, from 1, in the order of the lines given."""
     wanted, places = np.unique(lines - 1, return_inverse=True)
     found = list(lines_at(path, wanted.tolist()))
     return [found[place] for place in places.tolist()]
@@ -77,7 +83,7 @@ def _rows(table: PairTable) -> Iterator[tuple[float, float, float, int, int]]:
     return zip(*(column.tolist() for column in columns), strict=True)
 
 
-def _tsv(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+def _tsv(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     stream = io.StringIO()
     stream.write("\t".join(COLUMNS) + "\n")
     for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
@@ -86,7 +92,7 @@ def _tsv(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str], o
     return stream.getvalue().encode()
 
 
-def _parquet(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+def _parquet(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
     arrow = pa.table(dict(zip(COLUMNS, values, strict=True))).replace_schema_metadata(dict(origin))
     stream = io.BytesIO()
@@ -94,26 +100,31 @@ def _parquet(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str
     return stream.getvalue()
 
 
-def _tmx(table: PairTable, sides: Sequence[list[str]], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+def _tmx(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     stream = io.StringIO()
     stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n')
     stream.write(
-        f'<header creationtool="dualmoco" creationtoolversion={quoteattr(origin.get("version", ""))} o-tmf="tsv" '
-        f'segtype="sentence" adminlang="en" srclang={quoteattr(langs[0])} datatype="plaintext">\n'
+        f'<header creationtool="dualmoco" creationtoolversion={_attribute(origin.get("version", ""))} o-tmf="tsv" '
+        f'segtype="sentence" adminlang="en" srclang={_attribute(langs[0])} datatype="plaintext">\n'
     )
     for name, value in origin.items():
-        stream.write(f"<prop type={quoteattr(name)}>{escape(value)}</prop>\n")
+        stream.write(f"<prop type={_attribute(name)}>{_content(value)}</prop>\n")
     stream.write("</header>\n<body>\n")
     for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
         props = {"score": f"{score:.6f}", "src_mean": f"{a:.6f}", "tgt_mean": f"{b:.6f}", "src_line": i, "tgt_line": j}
         stream.write("<tu>" + "".join(f'<prop type="{name}">{value}</prop>' for name, value in props.items()))
         for lang, text in zip(langs, (src, tgt), strict=True):
-            stream.write(f"<tuv xml:lang={quoteattr(lang)}><seg>{escape(_printable(text))}</seg></tuv>")
+            stream.write(f"<tuv xml:lang={_attribute(lang)}><seg>{_content(text)}</seg></tuv>")
         stream.write("</tu>\n")
     stream.write("</body>\n</tmx>\n")
     return stream.getvalue().encode()
 
 
-def _printable(text: str) -> str:
-    """Without the characters that XML cannot hold."""
-    return "".join(character for character in text if character >= " " or character == "\t")
+def _content(text: str) -> str:
+    """Text between tags, without the characters that XML cannot hold."""
+    return escape(NOT_XML.sub("", text))
+
+
+def _attribute(text: str) -> str:
+    """Text in quotes as the value of an attribute, without the characters that XML cannot hold."""
+    return quoteattr(NOT_XML.sub("", text))

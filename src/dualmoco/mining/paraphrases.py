@@ -10,32 +10,38 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.version import VERSION
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.mining.margins import ScoredPairs, margin_scores
-from dualmoco.mining.mine import MineSettings, Side, find_neighbors
-from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.mining.mine import MineSettings, find_neighbors
+from dualmoco.mining.output import PairTable, sentences_at, write_pairs
+from dualmoco.models.model import Model
 from dualmoco.search.neighbors import PLACES, Neighbors
 
 
-def mine_paraphrases(side: Side, settings: MineSettings, out: Path, work: Path, engine: Engine) -> ScoredPairs:
+def mine_paraphrases(
+    text: TextFile, model: Model, settings: MineSettings, out: Path, work: Path, engine: Engine | None = None
+) -> ScoredPairs:
     """Finds the sentences of a file that say the same, and writes them as pairs, the earlier line first.
 
     Args:
-        side: The text; equal lines are one sentence.
-        settings: Model, margin, k; `threshold` is the lowest score to keep.
+        text: Equal lines are one sentence.
+        model: What encodes it.
+        settings: Margin, k; `threshold` is the lowest score to keep.
         out: The file of pairs.
         work: Folder for vectors and neighbours.
-        engine: Where it runs.
+        engine: Where it runs; this process if None.
 
     Returns:
-        The pairs by falling score.
+        The pairs by descending score.
 
     Raises:
         DataError: Fewer than two different sentences.
     """
-    store = encode_file(side.path, work / "src", settings.encoding(side.lang), engine)
+    engine = engine or LocalEngine()
+    store = encode_file(text, work / "src", model, settings.form, engine)
     if store.count < 2:
-        raise DataError(f"{side.path}: {store.count} sentence; expected at least two that differ")
+        raise DataError(f"{text.path}: {store.count} sentence; expected at least two that differ")
     wider = replace(settings, k=settings.k + 1)
     found, _, recall = find_neighbors([store, store], wider, work, engine)
     near = without_self(found, settings.k)
@@ -43,12 +49,13 @@ def mine_paraphrases(side: Side, settings: MineSettings, out: Path, work: Path, 
     means, lines = near.mean.round(PLACES), store.first_lines() + 1
     table = PairTable(pairs.scores, means[pairs.src], means[pairs.tgt], lines[pairs.src], lines[pairs.tgt])
     origin = {
-        "tool": "dualmoco paraphrases", "version": VERSION, "pairs": len(pairs), "model": settings.model,
-        "model_sha256": store.key.model_sha256, "backend": store.key.backend, "lang": side.lang,
+        "tool": "dualmoco paraphrases", "version": VERSION, "pairs": len(pairs), "model": model.identity.name,
+        "model_sha256": store.key.model_sha256, "backend": store.key.backend, "lang": text.lang,
         "text_sha256": store.key.text_sha256, "margin": settings.margin.value, "k": settings.k,
         "threshold": settings.threshold, "approximate_recall": recall,
     }  # fmt: skip
-    write_pairs(out, table, (side.path, side.path), (side.lang, side.lang), origin)
+    sides = sentences_at(text.path, table.src_lines), sentences_at(text.path, table.tgt_lines)
+    write_pairs(out, table, sides, (text.lang, text.lang), origin)
     return pairs
 
 
@@ -60,7 +67,7 @@ def without_self(near: Neighbors, k: int) -> Neighbors:
 
 
 def paraphrase_pairs(near: Neighbors, settings: MineSettings) -> ScoredPairs:
-    """Every neighbour of every row as a pair, once, by falling score."""
+    """Every neighbour of every row as a pair, once, by descending score."""
     src = np.repeat(np.arange(len(near.ids)), near.ids.shape[1])
     tgt, cosines = near.ids.ravel(), near.scores.ravel()
     scores = margin_scores(cosines, near.mean[src], near.mean[tgt], settings.margin)

@@ -1,35 +1,32 @@
-"""Neighbours of two stores out of core: block by block, resumable, in bounded memory.
+"""Neighbours of two sides' vectors out of core: block by block, resumable, in bounded memory.
 
-Candidates of every run of rows lie in a file that says which blocks are in it; blocks that are missing are scanned.
-Shapes: n sources, m targets, c candidates.
+Takes vectors on disk, gives `Neighbors` of both sides. Shapes: n sources, m targets, D dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.core.storage import write_bytes
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.engine import Engine, Scanning
-from dualmoco.mining.plan import Plan, make_plan
-from dualmoco.search.cells import Cells, default_cells, turned, union
-from dualmoco.search.neighbors import UNSEEN, Candidates, Neighbors, nearest, rerank
+from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.mining.blocks import Scanning, make_plan
+from dualmoco.mining.resumable import RunFile, digest, scan_blocks, stacked
+from dualmoco.search.approximate import default_lists
+from dualmoco.search.candidates import UNSEEN, Candidates
+from dualmoco.search.neighbors import Neighbors, nearest, rerank
+from dualmoco.search.probing import PROBED_LISTS_PER_ROOT, ProbedLists
 
-GIBIBYTE = 1 << 30
+DEFAULT_MEMORY = 1 << 30  # bytes
 
 
 def scan_stores(
-    src: ShardedVectors, tgt: ShardedVectors, k: int, folder: Path, engine: Engine, *, memory: int = GIBIBYTE
+    src: ShardedVectors, tgt: ShardedVectors, k: int, folder: Path, engine: Engine, *, memory: int = DEFAULT_MEMORY
 ) -> tuple[Neighbors, Neighbors]:
     """Exact neighbours of every source and every target.
 
@@ -37,7 +34,7 @@ def scan_stores(
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
         k: How many neighbours.
-        folder: Of this scan alone, for the candidates of finished blocks.
+        folder: For the candidates of finished blocks, of this scan and of others.
         engine: Where blocks are scanned.
         memory: Bytes for candidates.
 
@@ -45,7 +42,7 @@ def scan_stores(
         Neighbours of the sources and of the targets, the same for any memory and engine.
     """
     plan = make_plan(src.shape, tgt.shape, k, memory)
-    found = _scan(Scanning(src, tgt, k), plan, folder, engine)
+    found = scan_blocks(Scanning(src, tgt, k), plan, folder, engine)
     sides = ((found.src, plan.src, src, tgt), (found.tgt, plan.tgt, tgt, src))
     forward, backward = (
         _joined([
@@ -58,19 +55,19 @@ def scan_stores(
 
 def probe_stores(
     src: ShardedVectors, tgt: ShardedVectors, k: int, probes: int, folder: Path, engine: Engine, *,
-    memory: int = GIBIBYTE,
+    memory: int = DEFAULT_MEMORY,
 ) -> tuple[Neighbors, Neighbors]:  # fmt: skip
     """Neighbours of every source and every target, some of which may be missed.
 
-    The sources visit cells of the targets, and the targets cells of the sources; what has found a row is a candidate of
-    that row too. So a translation is missed only if neither side's visit finds it.
+    The sources probe inverted lists of the targets, and the targets those of the sources; what has found a row is a
+    candidate of that row too. So a translation is missed only if neither side finds it.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
         k: How many neighbours.
-        probes: Cells that a row visits on average.
-        folder: Of this search alone.
+        probes: Lists that a row probes on average.
+        folder: For lists and candidates of finished blocks, of this search and of others.
         engine: Where blocks are scanned.
         memory: Bytes for candidates.
 
@@ -80,73 +77,17 @@ def probe_stores(
     Raises:
         ConfigError: FAISS is not installed.
     """
-    count = default_cells(max(len(src), len(tgt)))
+    count = default_lists(max(len(src), len(tgt)), PROBED_LISTS_PER_ROOT)
     compared = min(1.0, probes / count + count / max(len(src), len(tgt)))
     plan = make_plan(src.shape, tgt.shape, k, memory, compared)
-    there = _scan(Scanning(src, tgt, k, _cells(src, tgt, probes, folder / "tgt.cells")), plan, folder / "there", engine)
-    back = _scan(
-        Scanning(tgt, src, k, _cells(tgt, src, probes, folder / "src.cells")), plan.turned(), folder / "back", engine
+    there, back = (
+        scan_blocks(Scanning(queries, keys, k, _lists(queries, keys, probes, folder)), cut, folder, engine)
+        for queries, keys, cut in ((src, tgt, plan), (tgt, src, plan.turned()))
     )
     return (
-        _settle_probed(there.src, turned(_stacked(back.src), len(src)), plan.src, src, tgt, k),
-        _settle_probed(back.src, turned(_stacked(there.src), len(tgt)), plan.tgt, tgt, src, k),
+        _rerank_probed(there.src, stacked(back.src).transposed(len(src)), plan.src, src, tgt, k),
+        _rerank_probed(back.src, stacked(there.src).transposed(len(tgt)), plan.tgt, tgt, src, k),
     )
-
-
-@dataclass(frozen=True)
-class _Found:
-    """Files of candidates of both sides."""
-
-    src: Sequence[_RunFile]
-    tgt: Sequence[_RunFile]
-
-
-def _scan(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> _Found:
-    """Scans the blocks of a plan that are missing."""
-    found = _Found(
-        [_RunFile(folder / f"src-{number:05d}.safetensors") for number in range(len(plan.src))],
-        [_RunFile(folder / f"tgt-{number:05d}.safetensors") for number in range(len(plan.tgt))],
-    )
-    left = []
-    for block in plan.blocks():
-        row, column = plan.place(block)
-        if column not in found.src[row].done or (work.cells is None and row not in found.tgt[column].done):
-            left.append(block)
-    with counting("scanning", sum(_length(block.rows) for block in left), " rows") as tell:
-        for block, forward, backward in engine.scan(work, left, tell):
-            row, column = plan.place(block)
-            found.src[row].add(column, forward)
-            if backward:
-                found.tgt[column].add(row, backward)
-    return found
-
-
-class _RunFile:
-    """Candidates of a run of rows among those rows of the other side that were scanned so far."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.done: set[int] = set()  # runs of the other side
-        loaded = _read(path) if path.is_file() else None
-        if loaded:
-            self.done = {int(word) for word in loaded[1]["done"].split()}
-
-    def add(self, other: int, found: Candidates) -> None:
-        """Takes one more block's; what is on disk is always whole."""
-        if other in self.done:
-            return
-        if self.done:
-            found.merge(self.candidates())
-        self.done.add(other)
-        tensors = {"scores": found.scores.contiguous(), "ids": found.ids.contiguous()}
-        write_bytes(self.path, save(tensors, {"done": " ".join(map(str, sorted(self.done)))}))
-
-    def candidates(self) -> Candidates:
-        """All of them."""
-        loaded = _read(self.path)
-        if loaded is None:
-            raise DataError(f"{self.path}: was damaged while in use; run the command again")
-        return loaded[0]
 
 
 class _Run:
@@ -157,7 +98,7 @@ class _Run:
 
     @property
     def shape(self) -> tuple[int, int]:
-        return len(self), self.vectors.width
+        return len(self), self.vectors.dimension
 
     def __len__(self) -> int:
         return _length(self.run)
@@ -169,25 +110,26 @@ class _Run:
         return self.vectors[self.run.start + start : self.run.start + stop]
 
 
-def _cells(src: ShardedVectors, tgt: ShardedVectors, probes: int, path: Path) -> Path:
-    """The file of the targets' cells, made if it is not there or damaged."""
+def _lists(src: ShardedVectors, tgt: ShardedVectors, probes: int, folder: Path) -> Path:
+    """The file of the targets' inverted lists, made if it is not there or damaged."""
+    path = folder / f"{digest(sides=[(side.sha256, side.shape) for side in (src, tgt)], probes=probes)}.lists"
     try:
-        Cells.load(path)
+        ProbedLists.load(path)
     except DataError:
-        with counting("finding cells", len(tgt), " rows") as tell:
-            Cells.make(src, tgt, probes, tell).save(path)
+        with counting("training lists", len(tgt), " rows") as progress:
+            ProbedLists.train(src, tgt, probes, progress).save(path)
     return path
 
 
-def _settle_probed(
-    files: Sequence[_RunFile], others: Candidates, runs: Sequence[slice], queries: ShardedVectors, keys: ShardedVectors,
+def _rerank_probed(
+    files: Sequence[RunFile], others: Candidates, runs: Sequence[slice], queries: ShardedVectors, keys: ShardedVectors,
     k: int,
 ) -> Neighbors:  # fmt: skip
     """The best k of a side's own candidates and of others; a row that has fewer is searched everywhere."""
     k = min(k, len(keys))
     parts = []
     for file, run in zip(files, runs, strict=True):
-        found = union(file.candidates(), Candidates(others.scores[run], others.ids[run]))
+        found = file.candidates().union(Candidates(others.scores[run], others.ids[run]))
         rows = _Run(queries, run)
         near = rerank(found, rows, keys, k, exact=False)
         short = np.flatnonzero(((found.scores > UNSEEN).sum(dim=1) < k).numpy())
@@ -198,23 +140,9 @@ def _settle_probed(
     return _joined(parts)
 
 
-def _stacked(files: Sequence[_RunFile]) -> Candidates:
-    parts = [file.candidates() for file in files]
-    return Candidates(torch.cat([part.scores for part in parts]), torch.cat([part.ids for part in parts]))
-
-
 def _joined(parts: Sequence[Neighbors]) -> Neighbors:
     return Neighbors(np.concatenate([near.ids for near in parts]), np.concatenate([near.scores for near in parts]))
 
 
 def _length(run: slice) -> int:
     return int(run.stop - run.start)
-
-
-def _read(path: Path) -> tuple[Candidates, dict[str, str]] | None:
-    """Candidates and notes of a file; None if it is damaged, so that its blocks are scanned again."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return Candidates(file.get_tensor("scores"), file.get_tensor("ids")), file.metadata() or {}
-    except (OSError, SafetensorError):
-        return None

@@ -1,6 +1,7 @@
-"""A threshold from pairs that are known to be translations: gold ones, or some planted among the others.
+"""A threshold of highest F1, from pairs known to be translations: gold ones, or some planted among the others.
 
-Of planted pairs both sentences are known, so every mined pair with one of them is right or wrong. Shapes: p pairs.
+Takes `ScoredPairs` and the known pairs, gives the threshold with its interval by bootstrap. Of planted pairs both
+sentences are known, so every mined pair with one of them is right or wrong. Shapes: p pairs.
 """
 
 from __future__ import annotations
@@ -10,12 +11,22 @@ from typing import Any
 
 import numpy as np
 
+from dualmoco.core.bootstrap import draw_counts, percentile_interval
 from dualmoco.core.errors import DataError
-from dualmoco.core.vectors import Ids
-from dualmoco.mining.margins import ScoredPairs, Threshold, best_threshold
+from dualmoco.core.vectors import Floats, Ids
+from dualmoco.mining.margins import ScoredPairs
 
 RESAMPLES = 200
-LEVEL = 0.95
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A lowest score, and how well the pairs from it on agree with the gold it was chosen by."""
+
+    value: float
+    precision: float
+    recall: float
+    f1: float
 
 
 @dataclass(frozen=True)
@@ -32,11 +43,33 @@ class Calibration:
         return {**asdict(self.threshold), "low": self.low, "high": self.high, "known_pairs": self.known}
 
 
+def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
+    """The lowest score to accept so that F1 against gold pairs is highest.
+
+    Args:
+        scores: Of the pairs, descending, shape (p,).
+        correct: Whether each is a gold pair, shape (p,).
+        gold: How many gold pairs there are, found or not.
+
+    Returns:
+        A threshold halfway between two scores; infinity, with F1 0, if no pair is right.
+    """
+    hits = np.cumsum(correct)  # (p,)
+    last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # equal scores are accepted together
+    f1 = np.where(last, 2 * hits / (np.arange(1, len(hits) + 1) + gold), 0.0)
+    if not len(f1) or f1.max() == 0:
+        return Threshold(np.inf, 0.0, 0.0, 0.0)
+    place = int(f1.argmax())
+    following = scores[place + 1] if place + 1 < len(scores) else scores[place]
+    value = float(scores[place] + following) / 2 if np.isfinite(following) else float(scores[place])
+    return Threshold(value, float(hits[place] / (place + 1)), float(hits[place] / gold), float(f1[place]))
+
+
 def calibrate(pairs: ScoredPairs, known: dict[int, int], seed: int = 0) -> Calibration:
     """Chooses the threshold of highest F1 on known pairs.
 
     Args:
-        pairs: Mined pairs by falling score.
+        pairs: Mined pairs by descending score.
         known: For source rows whose translation is known, the target row.
         seed: Of the resamples.
 
@@ -56,19 +89,17 @@ def calibrate(pairs: ScoredPairs, known: dict[int, int], seed: int = 0) -> Calib
     scores, owners = pairs.scores[judged], owner[judged]
     chosen = best_threshold(scores, correct, len(known))
     values = _resampled(scores, correct, owners, np.array(sorted(known)), seed)
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return Calibration(chosen, float(low), float(high), len(known))
+    return Calibration(chosen, *percentile_interval(values), len(known))
 
 
-def _resampled(scores: np.ndarray, correct: np.ndarray, owners: Ids, sources: Ids, seed: int) -> list[float]:
-    """Best thresholds over resamples of the known pairs."""
-    generator = np.random.default_rng(seed)
+def _resampled(scores: Floats, correct: np.ndarray, owners: Ids, sources: Ids, seed: int) -> Floats:
+    """Best thresholds over resamples of the known pairs, those without one left out."""
     places = np.searchsorted(sources, owners)
     values = []
-    for _ in range(RESAMPLES):
-        counts = np.bincount(generator.integers(len(sources), size=len(sources)), minlength=len(sources))
-        weights = counts[places]
-        found = best_threshold(np.repeat(scores, weights), np.repeat(correct, weights), len(sources)).value
-        if np.isfinite(found):
-            values.append(found)
-    return values
+    for counts in draw_counts([len(sources)], RESAMPLES, seed):
+        for drawn in counts:
+            weights = drawn[places]
+            repeated, right = np.repeat(scores, weights), np.repeat(correct, weights)
+            values.append(best_threshold(repeated, right, len(sources)).value)
+    found: Floats = np.array(values)
+    return found[np.isfinite(found)]

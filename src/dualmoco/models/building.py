@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from typing import Any
 
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling, StaticEmbedding
@@ -14,8 +14,9 @@ from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import ModelError
 from dualmoco.models.encoder import Encoder
-from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.saved import open_any, route_of
+from dualmoco.models.folder import model_folder
+from dualmoco.models.network import open_modules, route_of
+from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
 from dualmoco.models.tokenizer import PAD, train_tokenizer
 
 STATIC_INIT_STD = 0.1
@@ -33,18 +34,18 @@ def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, I
         An encoder for each language; one and the same for both if the target's kind is `shared`.
 
     Raises:
-        ModelError: A model that cannot be loaded safely, or encoders of different width without a projection.
+        ModelError: A model that cannot be loaded safely, or encoders of different dimension without a projection.
     """
     if tgt.kind == Kind.shared:
         both = [text for side in texts.values() for text in side]
         encoder = build_encoder(src, both)
         return {src.lang: encoder, tgt.lang: encoder}
     encoders = {config.lang: build_encoder(config, texts[config.lang]) for config in (src, tgt)}
-    widths = [encoders[config.lang].width for config in (src, tgt)]
-    if widths[0] != widths[1]:
+    dimensions = [encoders[config.lang].dimension for config in (src, tgt)]
+    if dimensions[0] != dimensions[1]:
         raise ModelError(
-            f"{src.lang} vectors have width {widths[0]}, {tgt.lang} vectors {widths[1]}; expected one width: "
-            f"set src.projection and tgt.projection to the same number, for example {min(widths)}"
+            f"{src.lang} vectors have dimension {dimensions[0]}, {tgt.lang} vectors {dimensions[1]}; expected the "
+            f"same: set src.projection and tgt.projection to one number, for example {min(dimensions)}"
         )
     return encoders
 
@@ -60,24 +61,15 @@ def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
         The encoder, on the CPU.
 
     Raises:
-        ModelError: A model that cannot be loaded safely.
+        ModelError: A model that cannot be loaded safely, or that cannot pool as the recipe asks.
     """
     makers = {Kind.pretrained: _pretrained, Kind.bert: _bert, Kind.static: _static}
-    return _finish(makers[config.kind](config, texts), config)
-
-
-def _finish(first: Transformer | StaticEmbedding, config: EncoderConfig) -> Encoder:
-    """Pooling, projection and unit length after a first module."""
-    layers: list[nn.Module] = [first]
-    width = first.get_embedding_dimension()
-    if isinstance(first, Transformer):
-        first.max_seq_length = min(config.max_tokens, first.max_seq_length or config.max_tokens)
-        layers.append(Pooling(width, pooling_mode=config.pooling.value))
-    elif config.dropout:
-        layers.append(Dropout(config.dropout))
-    if config.projection:
-        layers.append(Dense(width, config.projection, bias=False, activation_function=nn.Identity()))
-    return Encoder([*layers, Normalize()])
+    layers = makers[config.kind](config, texts)
+    if isinstance(layers[0], Transformer):
+        layers[0].max_seq_length = min(config.max_tokens, layers[0].max_seq_length or config.max_tokens)
+    elif config.dropout and not any(isinstance(layer, Dropout) for layer in layers):
+        layers.insert(1, Dropout(config.dropout))
+    return _finish(_pool(layers, config), config.projection)
 
 
 def load_teacher(name: str, config: EncoderConfig) -> Encoder:
@@ -93,28 +85,67 @@ def load_teacher(name: str, config: EncoderConfig) -> Encoder:
     Raises:
         ModelError: A model that cannot be loaded safely.
     """
-    opened = open_any(name)
+    layers = _open_layers(name, config.lang)
+    if len(layers) == 1 and isinstance(layers[0], Transformer):
+        layers[0].max_seq_length = min(config.max_tokens, layers[0].max_seq_length or config.max_tokens)
+        layers = _pool(layers, config)
+    return _finish(layers, projection=0)
+
+
+def _pool(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Module]:
+    """The layers with the pooling that the recipe asks for; with `auto` their own, or mean where they have none."""
+    first, asked = layers[0], config.pooling
+    if not isinstance(first, Transformer):
+        if asked not in (PoolingMode.auto, PoolingMode.mean):
+            raise ModelError(f"{config.lang}: pooling {asked} of a static model, which averages; expected auto or mean")
+        return layers
+    own = next((place for place, layer in enumerate(layers) if isinstance(layer, Pooling)), None)
+    if own is None:
+        mode = PoolingMode.mean if asked == PoolingMode.auto else asked
+        return [first, Pooling(first.get_embedding_dimension(), pooling_mode=mode.value), *layers[1:]]
+    if asked == PoolingMode.auto:
+        return layers
+    old: Any = layers[own]
+    new = Pooling(old.embedding_dimension, pooling_mode=asked.value, include_prompt=old.include_prompt)
+    if new.get_embedding_dimension() != old.get_embedding_dimension() and any(
+        isinstance(layer, Dense) for layer in layers[own:]
+    ):
+        raise ModelError(
+            f"{config.name}: pooling {asked} gives dimension {new.get_embedding_dimension()}, its Dense layer takes "
+            f"{old.get_embedding_dimension()} of its own pooling; expected pooling auto"
+        )
+    return [*layers[:own], new, *layers[own + 1 :]]
+
+
+def _finish(layers: list[nn.Module], projection: int) -> Encoder:
+    """Projection and unit length after the other layers; a saved projection of that dimension serves as it is."""
+    while isinstance(layers[-1], Normalize):
+        layers = layers[:-1]
+    dimension = Encoder(layers).dimension
+    if projection and not (isinstance(layers[-1], Dense) and dimension == projection):
+        layers = [*layers, Dense(dimension, projection, bias=False, activation_function=nn.Identity())]
+    return Encoder([*layers, Normalize()])
+
+
+def _open_layers(name: str, lang: str) -> list[nn.Module]:
+    """All layers of a local or hub model: ours (then the language's route), sentence-transformers' or a plain one."""
+    opened = open_modules(model_folder(name))
     if isinstance(opened, Transformer):
-        return _finish(opened, replace(config, projection=0))
+        return [opened]
     layers = list(opened.children())
-    if isinstance(layers[0], Router):
-        layers = list(route_of(layers[0], config.lang, name).children())
-    return Encoder(layers if isinstance(layers[-1], Normalize) else [*layers, Normalize()])
+    return list(route_of(layers[0], lang, name).children()) if isinstance(layers[0], Router) else layers
 
 
-def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> Transformer | StaticEmbedding:
-    """The first module of a local or hub model: ours (then the language's route), sentence-transformers' or plain."""
-    opened = open_any(config.name)
-    first: nn.Module = opened if isinstance(opened, Transformer) else next(opened.children())
-    if isinstance(first, Router):
-        first = next(route_of(first, config.lang, config.name).children())
-    if not isinstance(first, Transformer | StaticEmbedding):
-        kind = type(first).__name__
+def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
+    """The layers of a saved model, those after pooling among them."""
+    layers = _open_layers(config.name, config.lang)
+    if not isinstance(layers[0], Transformer | StaticEmbedding):
+        kind = type(layers[0]).__name__
         raise ModelError(f"{config.name}: begins with a {kind}; expected Transformer or StaticEmbedding")
-    return first
+    return layers
 
 
-def _bert(config: EncoderConfig, texts: Iterable[str]) -> Transformer:
+def _bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     """A BERT with random weights."""
     disable_progress_bar()
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=True)
@@ -129,14 +160,13 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> Transformer:
             tokenizer_object=tokenizer, model_max_length=config.max_tokens, pad_token=PAD, unk_token="[UNK]",
             cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
         ).save_pretrained(folder)  # fmt: skip
-        encoder: Transformer = Transformer(folder)
-    return encoder
+        return [Transformer(folder)]
 
 
-def _static(config: EncoderConfig, texts: Iterable[str]) -> StaticEmbedding:
+def _static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     """A table of random token vectors."""
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
     tokenizer.enable_truncation(config.max_tokens)
     first = StaticEmbedding(tokenizer, embedding_dim=config.width)
     nn.init.normal_(first.embedding.weight, std=STATIC_INIT_STD)
-    return first
+    return [first]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -34,7 +34,7 @@ class Encoder(nn.Module):
         return {name: value for name, value in features.items() if isinstance(value, Tensor)}
 
     @property
-    def width(self) -> int:
+    def dimension(self) -> int:
         """D, the length of a vector."""
         sized: list[Any] = [layer for layer in self.layers if hasattr(layer, "get_embedding_dimension")]
         return int(sized[-1].get_embedding_dimension())
@@ -51,20 +51,6 @@ class Encoder(nn.Module):
             self.layers[0].model.gradient_checkpointing_enable()
 
 
-@torch.inference_mode()
-def encode_texts(encoder: Encoder, texts: Sequence[str], batch_size: int) -> Tensor:
-    """Vectors (n, D) of sentences in their order, encoded in batches of like length and evaluation mode."""
-    encoder.eval()
-    device = next(encoder.parameters()).device
-    order = sorted(range(len(texts)), key=lambda index: -len(texts[index]))
-    vectors = torch.empty(len(texts), encoder.width)  # (n, D)
-    for start in range(0, len(order), batch_size):
-        rows = order[start : start + batch_size]
-        features = encoder.tokenize([texts[row] for row in rows])
-        vectors[rows] = encoder({name: value.to(device) for name, value in features.items()}).float().cpu()
-    return vectors
-
-
 def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
     """The tokenizer of a transformer that takes nothing but tokens of plain text; None for other encoders."""
     first: Any = encoder.layers[0]
@@ -79,21 +65,22 @@ def is_static(encoder: Encoder) -> bool:
 
 
 @torch.inference_mode()
-def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor] | None:
+def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor, bool] | None:
     """A static encoder as one table, its projections multiplied in.
 
     Args:
         encoder: Any encoder.
 
     Returns:
-        The tokenizer, and vectors (V + 1, D) whose means point where the encoder's do; the last row is for a sentence
-        without tokens. None if the encoder does more than average, project and normalise.
+        The tokenizer, vectors (V + 1, D) whose means are the encoder's, the last row being for a sentence without
+        tokens, and whether means are brought to unit length. None if the encoder does more than that.
     """
     first, *rest = encoder.layers
     if not isinstance(first, StaticEmbedding):
         return None
     layers = [layer for layer in rest if not isinstance(layer, Dropout)]
-    if layers and isinstance(layers[-1], Normalize):
+    normalizes = bool(layers) and isinstance(layers[-1], Normalize)
+    if normalizes:
         layers.pop()
     weight = first.embedding.weight.float().cpu()
     table = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
@@ -101,7 +88,7 @@ def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor] | None:
         if not _is_projection(layer):
             return None
         table = layer.cpu()({"sentence_embedding": table})["sentence_embedding"]
-    return first.tokenizer, table
+    return first.tokenizer, table, normalizes
 
 
 def _is_projection(layer: nn.Module) -> bool:

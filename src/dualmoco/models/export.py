@@ -1,4 +1,4 @@
-"""One language of a model as a folder for others: sentence-transformers, or ONNX in single precision or in bytes.
+"""One language of a model as a folder for others: sentence-transformers, or ONNX in single precision or int8.
 
 What is written is opened again and compared with the model before it takes its place.
 """
@@ -12,21 +12,21 @@ from pathlib import Path
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import new_folder, write_json
 from dualmoco.core.version import VERSION
-from dualmoco.models.backend import open_network_backend, reference_vectors
 from dualmoco.models.backends.agreement import check_agreement
 from dualmoco.models.backends.onnx_folder import OnnxConfig, is_onnx_folder, open_onnx_folder, write_onnx_folder
-from dualmoco.models.backends.onnx_runtime import ONNX, ONNX_INT8, OnnxBackend, make_graph
-from dualmoco.models.backends.tokens import token_source
+from dualmoco.models.backends.onnx_graph import make_graph
+from dualmoco.models.backends.onnx_runtime import OnnxBackend
+from dualmoco.models.backends.pytorch import token_source
 from dualmoco.models.encoder import Encoder, is_static
-from dualmoco.models.folder import RECORD
-from dualmoco.models.identity import Identity, check_language
-from dualmoco.models.network import NetworkEncoder, open_network
-from dualmoco.models.opening import open_encoder
-from dualmoco.models.saved import save_encoder
+from dualmoco.models.folder import RECORD, folder_sha256
+from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity
+from dualmoco.models.network import open_network, save_encoder
+from dualmoco.models.opening import find_folder
+from dualmoco.models.running import reference_vectors, run_network
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 TARGETS = (SENTENCE_TRANSFORMERS, ONNX, ONNX_INT8)
-FORMAT = "dualmoco-export-1"
+EXPORT_FORMAT = "dualmoco-export-1"
 
 
 @dataclass(frozen=True)
@@ -111,30 +111,41 @@ def check_place(out: Path, model: Path, *, overwrite: bool) -> None:
 def is_export(folder: Path) -> bool:
     """Whether a folder was written by `export_model`."""
     try:
-        return is_onnx_folder(folder) or json.loads((folder / RECORD).read_text(encoding="utf-8"))["format"] == FORMAT
+        return (
+            is_onnx_folder(folder)
+            or json.loads((folder / RECORD).read_text(encoding="utf-8"))["format"] == EXPORT_FORMAT
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
 def _open_part(model: str, lang: str) -> _Part:
-    encoder = open_encoder(model)
-    if not isinstance(encoder, NetworkEncoder):
+    folder = find_folder(model)
+    if folder is None:
         raise ModelError(f"{model}: no network; expected a model folder, a hub name or package:NAME of one")
-    check_language(encoder, lang)
-    several = isinstance(encoder.encoders, dict)
-    network = encoder.encoders[lang] if isinstance(encoder.encoders, dict) else encoder.encoders
-    return _Part(network.cpu(), encoder.identity, lang, not several, encoder.prompt)
+    opened = open_network(folder)
+    any_language = ANY_LANGUAGE in opened.encoders
+    network = opened.encoders.get(ANY_LANGUAGE if any_language else lang)
+    if network is None:
+        raise ModelError(f"{model}: has no language {lang!r}; expected one of {', '.join(opened.encoders)}")
+    identity = Identity(model, folder_sha256(folder), opened.pooling)
+    return _Part(network, identity, lang, any_language, opened.prompt)
 
 
 def _write_sentence_transformers(folder: Path, part: _Part, to: str) -> float:
     save_encoder(part.network, folder, part.prompt)
-    opened = open_network(str(folder))
-    network = opened.encoders
-    if isinstance(network, dict) or opened.prompt != part.prompt:
+    opened = open_network(folder)
+    if ANY_LANGUAGE not in opened.encoders or opened.prompt != part.prompt:
         raise ModelError(f"{part.identity.name}: not written as it is; expected one route and prompt {part.prompt!r}")
-    backend = open_network_backend(network, "torch", part.identity.sha256, prompt=opened.prompt)
+    backend = run_network(opened.encoders[ANY_LANGUAGE], TORCH, prompt=opened.prompt)
     cosine = check_agreement(to, backend.encode, reference_vectors(part.network, part.prompt))
-    record = {"format": FORMAT, "version": VERSION, "lang": part.lang, "lowest_cosine": cosine, **asdict(part.identity)}
+    record = {
+        "format": EXPORT_FORMAT,
+        "version": VERSION,
+        "lang": part.lang,
+        "lowest_cosine": cosine,
+        **asdict(part.identity),
+    }
     write_json(folder / RECORD, record)
     return cosine
 
@@ -146,16 +157,16 @@ def _write_onnx(folder: Path, part: _Part, to: str) -> float:
             f"{part.identity.name}: no transformer of plain text; expected one, or --to {SENTENCE_TRANSFORMERS}"
         )
     graph = make_graph(to, part.network, source)
-    made = OnnxBackend(to, graph, source, part.identity.sha256)
+    made = OnnxBackend(to, graph, source)
     reference = reference_vectors(part.network, part.prompt)
     cosine = check_agreement(to, made.encode, reference)
     truncation = source.tokenizer.truncation
     pooling = next((str(layer.pooling_mode) for layer in part.network.layers if hasattr(layer, "pooling_mode")), "own")
     write_onnx_folder(folder, graph, source, OnnxConfig(
         backend=to, lang=part.lang, any_language=part.any_language, model=part.identity.name,
-        sha256=part.identity.sha256, pooling=pooling, width=made.width,
+        sha256=part.identity.sha256, pooling=pooling, width=made.dimension,
         max_tokens=truncation["max_length"] if truncation else None,
         inputs=source.inputs, padding=source.padding, prompt=part.prompt, lowest_cosine=cosine,
     ))  # fmt: skip
-    check_agreement(to, open_onnx_folder(folder, part.lang).encode, reference)
+    check_agreement(to, open_onnx_folder(folder, part.identity.name).backend(part.lang).encode, reference)
     return cosine

@@ -1,11 +1,14 @@
-"""A model folder as files: whether it is safe to open, and the checksum of what decides its vectors."""
+"""A model folder as files: where a name leads, whether it is safe to open, the checksum of what decides its vectors."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import socket
 from collections.abc import Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import file_sha256
@@ -16,6 +19,80 @@ DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tikto
 RECORD = "dualmoco.json"
 HEAD = "nli"
 """A record and a folder that may lie in a model folder without changing its vectors."""
+UNWANTED = ("onnx/*", "openvino/*")
+PATIENCE = 3.0
+"""Seconds to wait for the hub before only the cache is looked at."""
+
+
+def model_folder(name: str) -> Path:
+    """The folder that a name stands for: itself, the model of a run, or what the hub gives.
+
+    Args:
+        name: A model folder, a run folder or a hub name.
+
+    Returns:
+        A folder on this machine.
+
+    Raises:
+        ModelError: A file, a folder that is not there, a run without a model yet, or a hub name that cannot be had.
+    """
+    path = Path(name)
+    if path.is_dir():
+        is_run = (path / "config.yaml").is_file() and not (path / "modules.json").is_file()
+        if is_run and not (path / "model").is_dir():
+            raise ModelError(f"{name}: a run without a model yet; expected one that has been evaluated once")
+        return path / "model" if is_run else path
+    if path.is_file():
+        raise ModelError(f"{name}: a file; expected a model folder such as runs/demo/model, or words:{name}")
+    if path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2:
+        raise ModelError(f"{name}: no such folder; expected a model folder such as runs/demo/model, or a hub name")
+    return fetch_model(name)
+
+
+def fetch_model(name: str) -> Path:
+    """The folder of a model on the hub, downloaded without code and pickles if the cache does not have it.
+
+    Args:
+        name: Such as sentence-transformers/LaBSE.
+
+    Returns:
+        A folder that holds its weights, settings and vocabularies.
+
+    Raises:
+        ModelError: No such model, or the hub cannot be reached and the cache does not have it.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    reached = hub_answers()
+    wanted = [f"*{ending}" for ending in DECISIVE]
+    try:
+        return Path(snapshot_download(
+            name, allow_patterns=wanted, ignore_patterns=list(UNWANTED), local_files_only=not reached
+        ))  # fmt: skip
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = (
+            str(error).strip().splitlines()[0] if reached else "the hub is not reached, its cache has no such model"
+        )
+        said = "neither a model folder nor a hub name that can be loaded from here"
+        raise ModelError(f"{name}: {said}: {reason}") from None
+
+
+def hub_answers() -> bool:
+    """Whether something listens where the hub should be; libraries would try for a minute to find out."""
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return False
+    address = urlsplit(constants.ENDPOINT)
+    if address.scheme in getproxies():
+        return True
+    try:
+        port = address.port or (443 if address.scheme == "https" else 80)
+        socket.create_connection((address.hostname or "", port), timeout=PATIENCE).close()
+    except OSError:
+        return False
+    return True
 
 
 def check_folder(folder: Path) -> None:
@@ -25,9 +102,11 @@ def check_folder(folder: Path) -> None:
         folder: A local model folder.
 
     Raises:
-        ModelError: Python files, module classes from outside sentence-transformers, remote-code maps, or weights that
-            exist only in pickled form.
+        ModelError: No folder, Python files, module classes from outside sentence-transformers, remote-code maps, or
+            weights that exist only in pickled form.
     """
+    if not folder.is_dir():
+        raise ModelError(f"{folder}: no such folder; expected a model folder such as runs/demo/model")
     for code in folder.rglob("*.py"):
         raise ModelError(f"{code}: code in a model folder is never run; expected weights and JSON only")
     for config in folder.rglob("*.json"):

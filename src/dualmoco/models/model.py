@@ -1,56 +1,165 @@
-"""A trained model in use: sentences of either language in, unit vectors and similarities out."""
+"""A model in use: sentences of a language in, vectors out, whoever made the model and whatever runs it.
+
+Gives everything after it (embeddings, search, mining, evaluation, the command line) one thing to ask. Shapes: n
+sentences, D dimension.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeVar
 
 import numpy as np
-import torch
 
-from dualmoco.core.errors import ModelError
-from dualmoco.core.vectors import Vectors
-from dualmoco.models.encoder import Encoder, encode_texts
-from dualmoco.models.saved import load_encoders
+from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.progress import counting, showing
+from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
+
+AUTO, TORCH, STATIC, ONNX, ONNX_INT8 = "auto", "torch", "static", "onnx", "onnx-int8"
+BACKENDS = (AUTO, TORCH, STATIC, ONNX, ONNX_INT8)
+FP32, FP16, BF16 = "fp32", "fp16", "bf16"
+PRECISIONS = (FP32, FP16, BF16)
+"""What a network can compute in; a CPU does so in fp32 alone."""
+ANY_LANGUAGE = ""
+"""In place of a language, for the one encoder of a model that takes text of any."""
+Part = TypeVar("Part")
+BAR_SENTENCES = 4096
+"""Sentences between two moves of the progress bar; back-ends sort as many by length."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Which model made a number."""
+
+    name: str
+    sha256: str
+    """Of everything that decides its vectors: weights, vocabulary, settings."""
+    pooling: str = "own"
+    """How token vectors become a sentence vector; `own` if the model says so itself."""
+    postprocessing: str = "none"
+    """What was done to the vectors afterwards."""
+
+    def pooled(self, pooling: str, prompt: str) -> Identity:
+        """The same model with its pooling, and the prompt if there is one."""
+        return replace(self, pooling=f"{pooling}, prompt {prompt!r}" if prompt else pooling)
+
+
+class Backend(Protocol):
+    """Runs one language of a model."""
+
+    @property
+    def name(self) -> str:
+        """How: torch, static, onnx or onnx-int8; words, embeddings or package for encoders of other kinds."""
+
+    @property
+    def dimension(self) -> int:
+        """D."""
+
+    @property
+    def is_unit(self) -> bool:
+        """Whether its vectors are of unit length already, or zero."""
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors (n, D) of sentences in their order."""
 
 
 class Model:
-    """Encoders of several languages that share a space."""
+    """Encoders of several languages that share a space, or one encoder for any language.
 
-    def __init__(self, encoders: Mapping[str, Encoder]) -> None:
-        self.encoders = dict(encoders)
+    Args:
+        identity: What it is.
+        languages: Those that have an encoder of their own; None if one encoder takes text of any language.
+        open_backend: Makes what runs a language, asked for once a language; for ANY_LANGUAGE if `languages` is None.
+        reopen: Opens the same model again, in another process too; None if that cannot be.
+    """
 
-    @classmethod
-    def load(cls, path: str | Path) -> Model:
-        """Opens a model folder; see `dualmoco.load`."""
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-        return cls({lang: encoder.to(device) for lang, encoder in load_encoders(path).items()})
+    def __init__(
+        self, identity: Identity, languages: Sequence[str] | None, open_backend: Callable[[str], Backend], *,
+        reopen: Callable[..., Model] | None = None,
+    ) -> None:  # fmt: skip
+        self.identity, self.reopen = identity, reopen
+        self.languages = None if languages is None else list(languages)
+        self._open_backend = open_backend
+        self._backends: dict[str, Backend] = {}
 
-    @property
-    def languages(self) -> list[str]:
-        """The languages that `encode` takes."""
-        return list(self.encoders)
+    def backend(self, lang: str) -> Backend:
+        """What runs a language.
 
-    def encode(self, sentences: str | Sequence[str], *, lang: str, batch_size: int = 64) -> Vectors:
+        Args:
+            lang: The language of some sentences.
+
+        Returns:
+            Its back-end, opened at the first call.
+
+        Raises:
+            ModelError: The model must be asked by language and does not have this one, or cannot be run as asked.
+        """
+        if self.languages is not None and lang not in self.languages:
+            known = ", ".join(self.languages)
+            raise ModelError(f"{self.identity.name}: has no language {lang!r}; expected one of {known}")
+        key = lang if self.languages is not None else ANY_LANGUAGE
+        if key not in self._backends:
+            self._backends[key] = self._open_backend(key)
+        return self._backends[key]
+
+    def encode(
+        self, sentences: str | Sequence[str], *, lang: str, normalize: bool = True, progress: bool = True
+    ) -> Vectors:
         """Encodes sentences of one language.
 
         Args:
             sentences: One sentence or several.
             lang: Their language, one of `languages`.
-            batch_size: Sentences encoded at once.
+            normalize: Whether to bring the vectors to unit length; if not, they are as the model makes them, which
+                in ONNX is unit length always.
+            progress: Whether to show a progress bar if it takes longer than two seconds.
 
         Returns:
-            Unit vectors of shape (n, D), one row a sentence.
+            Vectors of shape (n, D), one row a sentence.
 
         Raises:
             ModelError: The model does not have the language.
+            DataError: Something else than sentences, or vectors that are not finite numbers.
         """
-        if lang not in self.encoders:
-            raise ModelError(f"language {lang!r} is not in this model; expected one of {', '.join(self.encoders)}")
+        backend = self.backend(lang)
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
-        vectors: Vectors = encode_texts(self.encoders[lang], texts, batch_size).numpy()
+        for place, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise DataError(f"sentence {place} is a {type(text).__name__}; expected a string")
+        vectors: Vectors = np.empty((len(texts), backend.dimension), dtype=np.float32)
+        with showing(progress), counting(f"encoding {lang}", len(texts)) as advance:
+            for start in range(0, len(texts), BAR_SENTENCES):
+                chunk = texts[start : start + BAR_SENTENCES]
+                made = check_vectors(backend.encode(chunk), len(chunk), self.identity.name, backend.dimension)
+                vectors[start : start + BAR_SENTENCES] = (
+                    unit_vectors(made) if normalize and not backend.is_unit else made
+                )
+                advance(len(chunk))
         return vectors
 
     def similarity(self, a: Vectors, b: Vectors) -> Vectors:
-        """Cosine similarities of all rows of `a` (n, D) with all rows of `b` (m, D), shape (n, m)."""
+        """Cosine similarities of all unit vectors of `a` (n, D) with all of `b` (m, D), shape (n, m)."""
         return np.asarray(a @ b.T)
+
+
+def assemble_model(identity: Identity, parts: Mapping[str, Part], run: Callable[[Part], Backend]) -> Model:
+    """Makes a model of what each language has.
+
+    Args:
+        identity: What it is.
+        parts: Networks or tables by language, or one alone under ANY_LANGUAGE.
+        run: Makes what runs a part, when it is first needed; once for a part that serves several languages.
+
+    Returns:
+        The model.
+    """
+    running: dict[int, Backend] = {}
+
+    def open_backend(lang: str) -> Backend:
+        part = parts[lang]
+        if id(part) not in running:
+            running[id(part)] = run(part)
+        return running[id(part)]
+
+    return Model(identity, None if ANY_LANGUAGE in parts else list(parts), open_backend)

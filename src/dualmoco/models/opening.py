@@ -1,53 +1,202 @@
-"""Any model that evaluation takes, by one name: a folder, a hub name, or `package:`, `words:` and `embeddings:`."""
+"""The one opener: any model by its name.
+
+    runs/x, runs/x/model          a run, or a model folder of dualmoco, sentence-transformers or transformers
+    exported/x                    a folder of `dualmoco export`, to ONNX or to sentence-transformers
+    owner/name                    a model of the hub
+    package:NAME                  a model that is installed as a Python package
+    words:FILE, words:en=FILE,zh=FILE    averaged word vectors
+    embeddings:FOLDER             vectors made elsewhere
+
+Nothing heavy is imported before it is needed: a static model opens without PyTorch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dualmoco.core.errors import ConfigError, ModelError
-from dualmoco.models.baselines.packages import open_package
-from dualmoco.models.baselines.precomputed import open_precomputed
-from dualmoco.models.baselines.wordvectors import open_words
-from dualmoco.models.identity import SentenceEncoder
-from dualmoco.models.network import open_network
-from dualmoco.models.pooling import FIRST_LAST
-from dualmoco.models.recipe import PoolingMode
+from dualmoco.models.folder import check_folder, folder_sha256, model_folder
+from dualmoco.models.model import (
+    ANY_LANGUAGE,
+    AUTO,
+    BACKENDS,
+    FP32,
+    PRECISIONS,
+    STATIC,
+    Identity,
+    Model,
+    assemble_model,
+)
+from dualmoco.models.recipe import FIRST_LAST, PoolingMode
 
-AUTO = "auto"
-OPENERS: dict[str, Callable[[str], SentenceEncoder]] = {
-    "package": open_package,
-    "words": open_words,
-    "embeddings": open_precomputed,
-}
+if TYPE_CHECKING:
+    from dualmoco.models.backends.static_folder import StaticFolder
+
+PREFIXES = ("package", "words", "embeddings")
+POOLINGS = (*(mode.value for mode in PoolingMode), FIRST_LAST)
 
 
-def open_encoder(name: str, pooling: str = AUTO, *, prompt: str = "") -> SentenceEncoder:
-    """Opens a model to be evaluated.
+@dataclass(frozen=True)
+class _Settings:
+    """How a model shall run; see `open_model`."""
+
+    backend: str
+    pooling: str
+    prompt: str
+    compute: str
+    threads: int | None
+
+
+def open_model(
+    name: str | Path, backend: str = AUTO, *, pooling: str = AUTO, prompt: str = "", compute: str = FP32,
+    threads: int | None = None,
+) -> Model:  # fmt: skip
+    """Opens a model; nothing in its folder is ever run.
 
     Args:
-        name: A model folder, a run folder or a hub name; `package:NAME`, an installed package; `words:FILE` or
-            `words:en=FILE,zh=FILE`, averaged word vectors; `embeddings:FOLDER`, vectors made elsewhere.
+        name: A model folder, a run folder, a hub name or a folder of `dualmoco export`; `package:NAME`, an installed
+            package; `words:FILE` or `words:en=FILE,zh=FILE`, averaged word vectors; `embeddings:FOLDER`, vectors made
+            elsewhere.
+        backend: What runs it: torch, static, onnx, onnx-int8, or auto: static for an average of token vectors, torch
+            for other networks, and what the folder holds for an export.
         pooling: `auto` for the model's own, or mean where it has none; mean, max, cls or first-last to overrule it.
         prompt: Put before every sentence, for example "query: "; empty for the one that the model names, if any.
+        compute: What a network computes in, whatever its weights are stored in: fp32, or on a GPU fp16 or bf16.
+        threads: CPU threads of PyTorch, for the whole process, or of onnxruntime; the libraries' choice if None.
 
     Returns:
-        The encoder.
+        The model.
 
     Raises:
-        ConfigError: An unknown pooling, or a pooling or prompt for a model that takes none.
-        ModelError: A name that stands for no model, or a model that cannot be loaded safely.
+        ConfigError: An unknown back-end, pooling or precision, or one that the model does not take.
+        ModelError: A name that stands for no model, or a model that cannot be loaded safely or run so.
         DataError: A file of vectors that cannot be read as such.
     """
-    poolings = [AUTO, *(choice.value for choice in PoolingMode), FIRST_LAST]
-    if pooling not in poolings:
-        raise ConfigError(f"pooling {pooling!r}: expected one of {', '.join(poolings)}")
-    prefix, colon, rest = name.partition(":")
-    if not colon or Path(name).exists():
-        return open_network(name, None if pooling == AUTO else pooling, prompt=prompt)
-    if prefix not in OPENERS:
-        known = ", ".join(f"{known}:" for known in OPENERS)
+    name = str(name)
+    prefix, rest = split_name(name)
+    _check("back-end", backend, (*BACKENDS, prefix) if prefix else BACKENDS)
+    _check("pooling", pooling, POOLINGS)
+    _check("compute", compute, PRECISIONS)
+    settings = _Settings(backend, pooling, prompt, compute, threads)
+    folder = find_folder(name)
+    model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
+    place = str(Path(name).resolve()) if Path(name).exists() else name
+    model.reopen = partial(open_model, place, backend, pooling=pooling, prompt=prompt, compute=compute)
+    return model
+
+
+def split_name(name: str) -> tuple[str, str]:
+    """What stands before the colon of a name, and the rest.
+
+    Args:
+        name: Of a model, as in `open_model`.
+
+    Returns:
+        One of PREFIXES and the rest; two empty strings if the name is a folder's or a hub name.
+
+    Raises:
+        ModelError: An unknown prefix.
+    """
+    prefix, _, rest = name.partition(":")
+    if not rest or Path(name).exists():
+        return "", ""
+    if prefix not in PREFIXES:
+        known = ", ".join(f"{known}:" for known in PREFIXES)
         raise ModelError(f"{name}: no such folder, and {prefix}: is no prefix; expected one of {known} or a hub name")
-    if pooling != AUTO or prompt:
-        raise ConfigError(f"{name}: takes neither pooling nor prompt; expected pooling auto and no prompt")
-    return OPENERS[prefix](rest)
+    return prefix, rest
+
+
+def find_folder(name: str) -> Path | None:
+    """The folder of a network, fetched from the hub if need be.
+
+    Args:
+        name: Of a model, as in `open_model`.
+
+    Returns:
+        A folder on this machine; None if the name stands for a model that is no network.
+
+    Raises:
+        ModelError: A name that stands for no model.
+    """
+    prefix, rest = split_name(name)
+    if not prefix:
+        return model_folder(name)
+    if prefix != "package":
+        return None
+    from dualmoco.models.baselines.packages import network_folder
+
+    return network_folder(rest)
+
+
+def _open_baseline(name: str, prefix: str, rest: str, settings: _Settings) -> Model:
+    """A model that is no network."""
+    _refuse_settings(name, settings)
+    if prefix == "package":
+        from dualmoco.models.baselines.packages import open_package as open_it
+    elif prefix == "words":
+        from dualmoco.models.baselines.wordvectors import open_words as open_it
+    else:
+        from dualmoco.models.baselines.precomputed import open_precomputed as open_it
+    return _check_own_backend(open_it(rest), settings.backend)
+
+
+def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
+    """A model folder: an export to ONNX, else tables without PyTorch, else any network."""
+    from dualmoco.models.backends.onnx_folder import is_onnx_folder, open_onnx_folder
+
+    if is_onnx_folder(folder):
+        _refuse_settings(title, settings)
+        return _check_own_backend(open_onnx_folder(folder, title, settings.threads), settings.backend)
+    check_folder(folder)
+    identity = Identity(title, folder_sha256(folder))
+    if settings.backend in (AUTO, STATIC) and settings.pooling == AUTO and settings.compute == FP32:
+        from dualmoco.models.backends.static_folder import read_static_folder
+
+        found = read_static_folder(folder)
+        if found:
+            return _open_tables(found, identity, settings)
+    return _open_network(folder, identity, settings)
+
+
+def _open_tables(found: StaticFolder, identity: Identity, settings: _Settings) -> Model:
+    from dualmoco.models.backends.static import StaticBackend
+
+    prompt = settings.prompt or found.prompt
+    return assemble_model(identity.pooled("own", prompt), found.tables, lambda table: StaticBackend(table, prompt))
+
+
+def _open_network(folder: Path, identity: Identity, settings: _Settings) -> Model:
+    from dualmoco.models.network import open_network
+    from dualmoco.models.running import run_network, set_threads
+
+    opened = open_network(folder, None if settings.pooling == AUTO else settings.pooling)
+    prompt = settings.prompt or opened.prompt
+    set_threads(settings.threads)
+    run = partial(run_network, name=settings.backend, prompt=prompt, compute=settings.compute, threads=settings.threads)
+    return assemble_model(identity.pooled(opened.pooling, prompt), opened.encoders, run)
+
+
+def _check(setting: str, value: str, known: Sequence[str]) -> None:
+    if value not in known:
+        raise ConfigError(f"{setting} {value!r}; expected one of {', '.join(known)}")
+
+
+def _refuse_settings(name: str, settings: _Settings) -> None:
+    """For models that have no pooling, prompt or precision to choose."""
+    if (settings.pooling, settings.prompt, settings.compute) != (AUTO, "", FP32):
+        raise ConfigError(
+            f"{name}: takes neither pooling nor prompt nor compute; expected pooling auto, no prompt, compute {FP32}"
+        )
+
+
+def _check_own_backend(model: Model, backend: str) -> Model:
+    """The model, if the back-end asked for is the one it has."""
+    lang = model.languages[0] if model.languages else ANY_LANGUAGE
+    own = model.backend(lang).name
+    if backend not in (AUTO, own):
+        raise ConfigError(f"{model.identity.name}: back-end {backend!r}; expected {own}, the only one it has, or auto")
+    return model

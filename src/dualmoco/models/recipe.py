@@ -15,9 +15,14 @@ class Kind(StrEnum):
     shared = "shared"  # target side only: the source encoder serves both languages
 
 
+FIRST_LAST = "first-last"
+"""A pooling for baselines alone: the average of the first and the last layer."""
+
+
 class PoolingMode(StrEnum):
     """How token vectors become one sentence vector."""
 
+    auto = "auto"  # the model's own; mean where it has none
     mean = "mean"
     max = "max"
     cls = "cls"
@@ -30,11 +35,11 @@ class EncoderConfig:
     lang: str = ""  # the name of the language in the saved model, such as en
     kind: Kind = Kind.pretrained
     name: str = ""  # pretrained: folder or hub name
-    pooling: PoolingMode = PoolingMode.mean
-    projection: int = 0  # width of a linear layer after pooling; 0: none, so both encoders must have one width
+    pooling: PoolingMode = PoolingMode.auto  # any other replaces the pooling of a saved model
+    projection: int = 0  # dimension of a linear layer after the others; 0: none, so both sides must have one dimension
     dropout: float = 0.1  # of every dropout layer; static: of the averaged vector
     max_tokens: int = 128  # longer sentences are cut
-    width: int = 256  # bert, static: width of a token vector
+    width: int = 256  # bert, static: dimension of a token vector
     layers: int = 4  # bert
     heads: int = 4  # bert
     vocab_size: int = 16_000  # bert, static: entries of the trained tokenizer

@@ -1,6 +1,6 @@
 """Tokenizers trained on a corpus, for encoders that start from scratch.
 
-Takes sentences, gives `encoders.py` a byte-pair tokenizer of the `tokenizers` library.
+Takes sentences, gives `building.py` a byte-pair tokenizer of the `tokenizers` library.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ CHUNK_SENTENCES = 10_000
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int, *, special_tokens: bool) -> Tokenizer:
-    """Trains a lower-casing byte-pair tokenizer that splits at spaces, marks and between digits and letters.
+    """Trains a lower-casing byte-pair tokenizer that splits at spaces, punctuation and between digits and letters.
 
-    Text without spaces, such as Chinese, is cut into pieces of up to `max_piece_length` characters.
+    Text without spaces, such as Chinese, is cut into entries of up to `max_piece_length` characters.
 
     Args:
-        texts: Sentences to learn from, in random order: characters are counted in all of them, pieces are learnt from
+        texts: Sentences to learn from, in random order: characters are counted in all of them, entries are learnt from
             the first `MERGE_SENTENCES`.
         vocab_size: Entries, among them five special tokens.
         max_piece_length: Characters in an entry.

@@ -1,19 +1,22 @@
-"""Builds an index folder and adds files to it; what is interrupted is gone on with, or leaves the index as it was."""
+"""Builds an index folder and adds files to it; what is interrupted is resumed, or leaves the index as it was."""
 
 from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from dualmoco.core.errors import DataError, ModelError, RunError
+from dualmoco.core.errors import DataError, RunError
+from dualmoco.core.options import parse_choice
 from dualmoco.core.storage import locked
-from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
-from dualmoco.embeddings.encode import EncodeSettings
-from dualmoco.models.backend import open_backend
-from dualmoco.search.cells import require_faiss
+from dualmoco.embeddings.arrays import VectorPrecision
+from dualmoco.embeddings.encode import StoreForm
+from dualmoco.embeddings.lines import TextFile
+from dualmoco.models.model import AUTO, BACKENDS, Model
+from dualmoco.models.opening import open_model
+from dualmoco.search.approximate import require_faiss
 from dualmoco.search.inverted import InvertedLists
 from dualmoco.search.manifest import (
     PARTS,
@@ -26,53 +29,54 @@ from dualmoco.search.manifest import (
     read_index_manifest,
     write_index_manifest,
 )  # fmt: skip
-from dualmoco.search.part import IndexPart, TextFile, copy_texts, encode_part
+from dualmoco.search.part import IndexPart, check_index_model, copy_texts, encode_part, map_vectors
 
 logger = logging.getLogger(__name__)
 
-
-@dataclass(frozen=True)
-class BuildSettings:
-    """How an index is made."""
-
-    model: str
-    kind: IndexKind = IndexKind.exact
-    precision: VectorPrecision = VectorPrecision.fp32
-    backend: str = "auto"
+Files = Mapping[str, str | Path | Sequence[str | Path]] | Sequence[TextFile]
+"""The file or files of each language."""
 
 
-def build_index(folder: Path, files: Sequence[TextFile], settings: BuildSettings) -> IndexManifest:
+def build_index(
+    folder: str | Path, files: Files, model: Model | str | Path, *, kind: str = IndexKind.exact,
+    precision: str = VectorPrecision.fp32,
+) -> IndexManifest:  # fmt: skip
     """Makes an index of some files.
 
-    It is built beside its place and renamed; a build that was interrupted goes on where it stopped.
+    It is built beside its place and renamed; a build that was interrupted is resumed.
 
     Args:
         folder: Where it shall be.
-        files: What is searched later.
-        settings: Model and form.
+        files: What is searched later, by language.
+        model: What encodes them, and the queries later, or its name.
+        kind: How it is searched: exact, or by inverted lists: ivf or ivfpq.
+        precision: Of the stored vectors: fp32, fp16 or int8.
 
     Returns:
         What was built.
 
     Raises:
-        ConfigError: FAISS is needed and not installed.
+        ConfigError: A setting that cannot be, or FAISS is needed and not installed.
         DataError: The folder exists, or a file cannot be used.
-        ModelError: A model that cannot be used, or without one of the languages.
+        ModelError: A model that cannot be opened, or lacks one of the languages.
         RunError: The disk is full or not writable.
     """
+    folder, texts = Path(folder), _text_files(files)
+    chosen, stored = parse_choice(IndexKind, kind, "index"), parse_choice(VectorPrecision, precision, "precision")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(f"{folder}: exists already; expected a new folder, or use dualmoco search add {folder}")
-    if settings.kind != IndexKind.exact:
+    if chosen != IndexKind.exact:
         require_faiss()
     building = building_folder(folder)
     if building.exists():
-        logger.info("%s: going on with an interrupted build", folder)
-    path = Path(settings.model)
-    model = str(path.resolve()) if path.is_dir() else settings.model
-    sha256 = check_languages(model, files, settings.backend)
-    manifest = IndexManifest(model, sha256, settings.backend, settings.precision, settings.kind, ())
+        logger.info("%s: resuming an interrupted build", folder)
+    model = model if isinstance(model, Model) else open_model(model)
+    backend = _check_languages(model, texts)
+    name = model.identity.name
+    name = str(Path(name).resolve()) if Path(name).is_dir() else name
+    manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=model.identity.pooling)
     with locked(building):
-        manifest = _with_files(building, manifest, files, model)
+        manifest = _with_files(building, manifest, texts, model)
     try:
         building.rename(folder)
     except OSError as error:
@@ -80,13 +84,13 @@ def build_index(folder: Path, files: Sequence[TextFile], settings: BuildSettings
     return manifest
 
 
-def add_to_index(folder: Path, files: Sequence[TextFile], model: str | None = None) -> IndexManifest:
+def add_to_index(folder: str | Path, files: Files, model: Model | str | Path | None = None) -> IndexManifest:
     """Adds files to an index, without encoding again what is there.
 
     Args:
         folder: The index.
-        files: What is added.
-        model: Where the index's model is now, if it was moved.
+        files: What is added, by language.
+        model: The index's model, if it was moved or is open already.
 
     Returns:
         The index with the files.
@@ -96,60 +100,46 @@ def add_to_index(folder: Path, files: Sequence[TextFile], model: str | None = No
         ModelError: Another model than the index's, or one without one of the languages.
         RunError: The disk is full or not writable; the index is then as it was.
     """
+    folder, texts = Path(folder), _text_files(files)
     read_index_manifest(folder)
     with locked(folder):
         manifest = read_index_manifest(folder)
-        found = model or manifest.model
-        sha256 = check_languages(found, files, manifest.backend)
-        check_model(found, sha256, manifest)
-        return _with_files(folder, manifest, files, found)
+        found = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
+        _check_languages(found, texts)
+        check_index_model(found, manifest)
+        return _with_files(folder, manifest, texts, found)
 
 
-def check_languages(model: str, files: Sequence[TextFile], backend: str) -> str:
-    """Refuses languages that a model does not have before any work is done; gives the model's checksum."""
-    checksums = [open_backend(model, lang, backend).sha256 for lang in dict.fromkeys(file.lang for file in files)]
-    return str(checksums[0])
+def _text_files(files: Files) -> list[TextFile]:
+    """Files as they were given, or one or several for each language."""
+    if not isinstance(files, Mapping):
+        return list(files)
+    return [
+        TextFile(Path(path), lang)
+        for lang, paths in files.items()
+        for path in ([paths] if isinstance(paths, str | Path) else paths)
+    ]
 
 
-def check_model(model: str, sha256: str, manifest: IndexManifest) -> None:
-    """Refuses a model that did not make an index's vectors.
-
-    Args:
-        model: Its name.
-        sha256: Its checksum.
-        manifest: Of the index.
-
-    Raises:
-        ModelError: Another checksum.
-    """
-    if sha256 != manifest.model_sha256:
-        given, expected = sha256[:12], manifest.model_sha256[:12]
-        raise ModelError(
-            f"{model}: checksum {given}; expected {expected}, the model that made the index ({manifest.model})"
-        )
+def _check_languages(model: Model, files: Sequence[TextFile]) -> str:
+    """Refuses languages that a model does not have before any work is done; gives the back-end that runs them."""
+    names = [model.backend(lang).name for lang in dict.fromkeys(file.lang for file in files)]
+    return names[0] if len(set(names)) == 1 and names[0] in BACKENDS else AUTO
 
 
-def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
-    """Vectors (n, D) of several parts, one after the other."""
-    shards = [store.folder / shard.file for store in (part.store for part in parts)
-              for _, shard in sorted(store.shards.items())]  # fmt: skip
-    for part in parts:
-        if part.store.missing():
-            raise DataError(f"{part.folder}: vectors are missing; build the index again")
-    return ShardedVectors(shards, parts[0].store.width)
-
-
-def _with_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: str) -> IndexManifest:
+def _with_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: Model) -> IndexManifest:
     """Makes parts of files, then the lists, then the manifest that makes them count."""
-    settings = [EncodeSettings(model, file.lang, manifest.backend, manifest.precision) for file in files]
+    made_with = {
+        "model": manifest.model_sha256, "backend": manifest.backend, "precision": manifest.precision.value
+    }  # fmt: skip
     places = [part_folder(folder, len(manifest.parts) + number) for number in range(len(files))]
     records = list(manifest.parts)
-    for file, place, setting in zip(files, places, settings, strict=True):
-        record = copy_texts(file, place, setting, manifest.model_sha256)
+    for file, place in zip(files, places, strict=True):
+        record = copy_texts(file, place, made_with)
         _check_new(record, file, records, place)
         records.append(record)
-    for place, setting in zip(places, settings, strict=True):
-        encode_part(place, setting)
+    for file, place in zip(files, places, strict=True):
+        encode_part(place, file.lang, model, StoreForm(manifest.precision))
     manifest = replace(manifest, parts=tuple(records))
     if manifest.kind != IndexKind.exact:
         manifest = replace(manifest, lists=_make_lists(folder, manifest))

@@ -1,6 +1,6 @@
 """An index in use: sentences of any of the model's languages in, the nearest sentences of the index out.
 
-Shapes: q queries, n rows, D width, k neighbours.
+Shapes: q queries, n rows, D dimension, k neighbours.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError
-from dualmoco.core.vectors import Ids, Vectors, check_vectors
+from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.data.characters import normalize
-from dualmoco.models.backend import Backend, open_backend
-from dualmoco.search.build import check_model, map_vectors
+from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
 from dualmoco.search.inverted import InvertedLists
 from dualmoco.search.manifest import IndexManifest, part_folder, read_index_manifest
 from dualmoco.search.neighbors import Neighbors, nearest
-from dualmoco.search.part import IndexPart, check_file
+from dualmoco.search.part import IndexPart, check_file, check_index_model, map_vectors
 
 logger = logging.getLogger(__name__)
 
 QUERIES_AT_ONCE = 64
-EQUAL_ONES = 5  # sentences equal to the query that are reckoned with at first
+EQUAL_ONES = 5  # sentences equal to the query that are expected at first
 
 
 @dataclass(frozen=True)
@@ -45,40 +45,16 @@ class Hit:
 class Index:
     """A folder of `dualmoco search build`, opened."""
 
-    def __init__(self, folder: Path, manifest: IndexManifest, model: str) -> None:
-        self.folder, self.manifest, self.model = folder, manifest, model
+    def __init__(self, folder: Path, manifest: IndexManifest, model: Model | None = None) -> None:
+        self.folder, self.manifest = folder, manifest
+        self._model = model
+        if model:
+            check_index_model(model, manifest)
         self.parts = [IndexPart(part_folder(folder, number), record) for number, record in enumerate(manifest.parts)]
         self.starts = np.cumsum([0, *(record.rows for record in manifest.parts)])  # first row of each part, and the end
         self.vectors = map_vectors(self.parts)
         lists = manifest.lists
         self.lists = InvertedLists.load(folder / lists.file, self.vectors) if lists else None
-        self.backends: dict[str, Backend] = {}
-
-    @classmethod
-    def open(cls, folder: str | Path, model: str | None = None, *, check: bool = True) -> Index:
-        """Opens an index.
-
-        Args:
-            folder: Of `dualmoco search build`.
-            model: Where its model is now, if it was moved.
-            check: Whether to compare every file with its checksum, which reads all of them once.
-
-        Returns:
-            The index.
-
-        Raises:
-            ConfigError: It needs FAISS, which is not installed.
-            DataError: Not an index, or a damaged one.
-        """
-        path = Path(folder)
-        manifest = read_index_manifest(path)
-        index = cls(path, manifest, model or manifest.model)
-        if check:
-            for part in index.parts:
-                part.check()
-            if manifest.lists:
-                check_file(path / manifest.lists.file, manifest.lists.sha256)
-        return index
 
     def __len__(self) -> int:
         return self.manifest.rows
@@ -94,7 +70,7 @@ class Index:
             lang: Their language, one of the model's.
             k: How many are wanted; fewer are found only if the index has fewer.
             within: Search only sentences of this language.
-            exact_match: Whether a sentence equal to the query, but for case, width, marks and spaces, may be found.
+            exact_match: Whether a sentence equal to the query, but for case, punctuation and spaces, may be found.
             probes: Inverted lists looked at; as measured when the index was built if None.
 
         Returns:
@@ -110,7 +86,9 @@ class Index:
         found: list[list[Hit]] = []
         for start in range(0, len(queries), QUERIES_AT_ONCE):
             block = queries[start : start + QUERIES_AT_ONCE]
-            found += self._search_block(block, self._encode(block, lang), k, within, exact_match, probes)
+            found += self._search_block(
+                block, self.model.encode(block, lang=lang, progress=False), k, within, exact_match, probes
+            )
         return found
 
     def _check(self, queries: Sequence[str], k: int, within: str | None, probes: int | None) -> None:
@@ -167,14 +145,49 @@ class Index:
         part, place = self.parts[number], row - int(self.starts[number])
         return Hit(score, part.text(place), part.record.lang, part.record.name, int(part.lines[place]) + 1)
 
-    def _encode(self, texts: Sequence[str], lang: str) -> Vectors:
-        if lang not in self.backends:
-            if Path(self.model).is_absolute() and not Path(self.model).exists():
-                raise ModelError(f"{self.model}: the model of {self.folder} is not there; give its folder with --model")
-            backend = open_backend(self.model, lang, self.manifest.backend)
-            check_model(self.model, backend.sha256, self.manifest)
-            self.backends[lang] = backend
-        return check_vectors(self.backends[lang].encode(list(texts)), len(texts), "queries", self.vectors.width)
+    @property
+    def model(self) -> Model:
+        """The model that made the vectors and encodes queries.
+
+        Raises:
+            ModelError: It is not where it was, or is another now.
+        """
+        if self._model is None:
+            name = self.manifest.model
+            if Path(name).is_absolute() and not Path(name).exists():
+                raise ModelError(f"{name}: the model of {self.folder} is not there; give its folder with --model")
+            model = open_model(name, self.manifest.backend)
+            check_index_model(model, self.manifest)
+            self._model = model
+        return self._model
+
+
+def open_index(folder: str | Path, model: Model | str | Path | None = None, *, check: bool = True) -> Index:
+    """Opens an index.
+
+    Args:
+        folder: Of `dualmoco search build`.
+        model: Its model, or the name of it, if that was moved or is open already; opened with the first query if None.
+        check: Whether to compare every file with its checksum, which reads all of them once.
+
+    Returns:
+        The index.
+
+    Raises:
+        ConfigError: It needs FAISS, which is not installed.
+        DataError: Not an index, or a damaged one.
+        ModelError: Another model than the index's.
+    """
+    path = Path(folder)
+    manifest = read_index_manifest(path)
+    named = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
+    index = Index(path, manifest, named)
+    if check:
+        for part in index.parts:
+            part.check()
+        if manifest.lists:
+            check_file(path / manifest.lists.file, manifest.lists.sha256)
+    return index
 
 
 def _equal(text: str, query: str) -> bool:

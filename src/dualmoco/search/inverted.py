@@ -1,6 +1,7 @@
-"""Inverted lists of FAISS over the vectors of an index: built, extended, searched; found rows are scored exactly.
+"""Inverted lists of FAISS over the vectors of an index: built, extended, searched; found rows are reranked exactly.
 
-How many lists must be looked at is measured, not guessed. Shapes: q queries, n rows, D width, k neighbours, c
+How many lists must be probed is measured, not guessed. Why these are not the lists of mining is said in
+`approximate.py`. Shapes: q queries, n rows, D dimension, k neighbours, c
 candidates.
 """
 
@@ -18,23 +19,30 @@ from dualmoco.core.progress import counting
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.search.cells import require_faiss
+from dualmoco.search.approximate import (
+    KMEANS_ROUNDS,
+    ROWS_AT_ONCE,
+    TRAINED_PER_LIST,
+    default_lists,
+    recall,
+    require_faiss,
+    sample_rows,
+)
+from dualmoco.search.candidates import UNSEEN, Candidates
 from dualmoco.search.manifest import IndexKind, ListsRecord
-from dualmoco.search.neighbors import UNSEEN, Candidates, Neighbors, nearest, rerank
+from dualmoco.search.neighbors import Neighbors, nearest, rerank
 
 logger = logging.getLogger(__name__)
 
-TRAINED_PER_LIST = 40
+INDEX_LISTS_PER_ROOT = 4
 CODES = 256  # of one product code, each needs a training vector
-ROUNDS = 10  # of the clustering of product codes
-CODE_WIDTH = 4  # numbers that share a product code, at least
-ROWS_AT_ONCE = 65_536
-CANDIDATES = 10  # scored exactly for each neighbour wanted
+CODE_DIMENSION = 4  # numbers that share a product code, at least
+CANDIDATES = 10  # reranked for each neighbour wanted
 LEAST_CANDIDATES = 100
-RESCORED_AT_ONCE = 65_536  # queries times candidates
-SAMPLE = 500
-DEPTH = 10  # of the recall that is measured
-RECALL = 0.95
+RERANKED_AT_ONCE = 65_536  # queries times candidates
+HELD_OUT = 500  # rows on which recall is measured
+DEPTH = 10  # neighbours of each that are looked for
+LEAST_RECALL = 0.95
 Allowed = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
@@ -59,20 +67,24 @@ class InvertedLists:
             ConfigError: FAISS is not installed, or too few vectors for product codes.
         """
         faiss = require_faiss()
-        count, width = vectors.shape
+        count, dimension = vectors.shape
         if kind == IndexKind.ivfpq and count < CODES:
             raise ConfigError(f"ivfpq with {count:,} sentences; expected at least {CODES}: use exact")
-        lists = max(1, min(default_lists(count), count // TRAINED_PER_LIST))
-        index = faiss.index_factory(width, f"IVF{lists},{_codes(kind, width)}", faiss.METRIC_INNER_PRODUCT)
+        lists = default_lists(count, INDEX_LISTS_PER_ROOT)
+        index = faiss.index_factory(dimension, f"IVF{lists},{_codes(kind, dimension)}", faiss.METRIC_INNER_PRODUCT)
         index.cp.min_points_per_centroid = 1
         wanted = max(TRAINED_PER_LIST * lists, TRAINED_PER_LIST * CODES)
-        rows = np.setdiff1d(np.arange(count), held_out(count)) if count > 2 * SAMPLE else np.arange(count)
-        chosen = np.random.default_rng(1).choice(rows, size=min(wanted, len(rows)), replace=False)
+        spared = held_out(count) if count > 2 * HELD_OUT else None
+        chosen = sample_rows(count, wanted, without=spared, seed=1)
         if kind == IndexKind.ivfpq:
             codes = index.pq.cp
-            codes.min_points_per_centroid, codes.max_points_per_centroid, codes.niter = 1, TRAINED_PER_LIST, ROUNDS
+            codes.min_points_per_centroid, codes.max_points_per_centroid, codes.niter = (
+                1,
+                TRAINED_PER_LIST,
+                KMEANS_ROUNDS,
+            )
         logger.info("training %d inverted lists on %d vectors", lists, len(chosen))
-        index.train(vectors[np.sort(chosen)])
+        index.train(vectors[chosen])
         made = cls(index, vectors)
         made.extend()
         return made
@@ -99,20 +111,20 @@ class InvertedLists:
         except RuntimeError:
             raise DataError(f"{path}: cannot be read as lists of FAISS; build the index again") from None
         if index.d != vectors.shape[1]:
-            raise DataError(f"{path}: lists of width {index.d}; expected {vectors.shape[1]}: build the index again")
+            raise DataError(f"{path}: lists of dimension {index.d}; expected {vectors.shape[1]}: build the index again")
         return cls(index, vectors)
 
     def extend(self) -> None:
         """Adds the vectors that are not in the lists yet."""
-        with counting("indexing", len(self.vectors) - self.index.ntotal, " rows") as tell:
+        with counting("indexing", len(self.vectors) - self.index.ntotal, " rows") as progress:
             for start in range(self.index.ntotal, len(self.vectors), ROWS_AT_ONCE):
                 block = self.vectors[start : start + ROWS_AT_ONCE]
                 self.index.add(block)
-                tell(len(block))
+                progress(len(block))
 
     def save(self, path: Path) -> ListsRecord:
-        """Measures how many lists must be looked at, and writes the file; RunError if it cannot be written."""
-        probes, recall = self.choose_probes()
+        """Measures how many lists must be probed, and writes the file; RunError if it cannot be written."""
+        probes, measured = self.choose_probes()
         partial = path.with_name(f".{path.name}.partial")
         try:
             require_faiss().write_index(self.index, str(partial))
@@ -120,7 +132,7 @@ class InvertedLists:
         except (RuntimeError, OSError) as error:
             partial.unlink(missing_ok=True)
             raise RunError(f"{path}: cannot be written: {str(error).splitlines()[0]}") from None
-        return ListsRecord(path.name, file_sha256(path), self.index.nlist, probes, round(recall, 4))
+        return ListsRecord(path.name, file_sha256(path), self.index.nlist, probes, round(measured, 4))
 
     def choose_probes(self) -> tuple[int, float]:
         """The least power of two of lists that finds enough of the true neighbours of held-out rows.
@@ -131,29 +143,26 @@ class InvertedLists:
         rows = held_out(len(self.vectors))
         queries = self.vectors[rows]
         truth = _others(nearest(queries, self.vectors, DEPTH + 1), rows)
-        probes, recall = 1, self._recall(queries, rows, truth, 1)
-        while recall < RECALL and probes < self.index.nlist:
+        probes, found = 1, self._measured(queries, rows, truth, 1)
+        while found < LEAST_RECALL and probes < self.index.nlist:
             probes = min(2 * probes, self.index.nlist)
-            recall = self._recall(queries, rows, truth, probes)
-        if recall < RECALL:
+            found = self._measured(queries, rows, truth, probes)
+        if found < LEAST_RECALL:
             logger.warning(
-                "recall %.3f with all lists; expected %.2f: use ivf or exact if that is too low", recall, RECALL
+                "recall %.3f with all lists; expected %.2f: use ivf or exact if that is too low", found, LEAST_RECALL
             )
-        return probes, recall
+        return probes, found
 
-    def _recall(self, queries: Vectors, rows: Ids, truth: Floats, probes: int) -> float:
-        if not truth.size:
-            return 1.0
-        found = _others(self.search(queries, DEPTH + 1, probes), rows)
-        return float((found >= truth[:, -1:]).mean())
+    def _measured(self, queries: Vectors, rows: Ids, truth: Floats, probes: int) -> float:
+        return recall(_others(self.search(queries, DEPTH + 1, probes), rows), truth)
 
     def search(self, queries: Vectors, k: int, probes: int, allowed: Allowed | None = None) -> Neighbors:
-        """Neighbours of each query, scored by the stored vectors.
+        """Neighbours of each query, reranked by the stored vectors.
 
         Args:
             queries: Unit vectors (q, D).
             k: How many; fewer if fewer rows are allowed.
-            probes: Lists looked at; all of them for a query that finds too few.
+            probes: Lists probed; all of them for a query that finds too few.
             allowed: Which rows may be found, shape (n,); all if None.
 
         Returns:
@@ -162,7 +171,7 @@ class InvertedLists:
         possible = len(self.vectors) if allowed is None else int(allowed.sum())
         k = min(k, possible)
         kept = min(max(CANDIDATES * k, LEAST_CANDIDATES), possible)
-        found, size = [], max(1, RESCORED_AT_ONCE // kept)
+        found, size = [], max(1, RERANKED_AT_ONCE // kept)
         for start in range(0, len(queries), size):
             block = queries[start : start + size]
             rough = self._candidates(block, kept, k, probes, allowed)
@@ -186,21 +195,16 @@ class InvertedLists:
         return scores, ids
 
 
-def default_lists(rows: int) -> int:
-    """How many lists suit a number of rows: about four times its square root, a power of two."""
-    return int(max(1, 1 << round(float(np.log2(max(1.0, 4 * rows**0.5))))))
-
-
 def held_out(count: int) -> Ids:
-    """Rows on which recall is measured and lists are not trained if others suffice, rising."""
-    return np.sort(np.random.default_rng(0).choice(count, size=min(SAMPLE, count), replace=False))
+    """Rows on which recall is measured and lists are not trained if others suffice, ascending."""
+    return sample_rows(count, HELD_OUT)
 
 
-def _codes(kind: IndexKind, width: int) -> str:
+def _codes(kind: IndexKind, dimension: int) -> str:
     if kind == IndexKind.ivf:
         return "SQ8"
-    pieces = next(pieces for pieces in range(max(1, width // CODE_WIDTH), 0, -1) if width % pieces == 0)
-    return f"PQ{pieces}x8np"  # np: codes in no special order, which takes minutes to find and serves other searches
+    parts = next(parts for parts in range(max(1, dimension // CODE_DIMENSION), 0, -1) if dimension % parts == 0)
+    return f"PQ{parts}x8np"  # np: codes in no special order, which takes minutes to find and serves other searches
 
 
 def _others(near: Neighbors, rows: Ids) -> Floats:

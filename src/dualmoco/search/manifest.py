@@ -22,7 +22,7 @@ class IndexKind(StrEnum):
     exact = "exact"
     """Every vector is compared."""
     ivf = "ivf"
-    """FAISS inverted lists of vectors in bytes."""
+    """FAISS inverted lists of int8 vectors."""
     ivfpq = "ivfpq"
     """FAISS inverted lists of product codes, smaller still."""
 
@@ -64,6 +64,8 @@ class IndexManifest:
     kind: IndexKind
     parts: tuple[PartRecord, ...]
     lists: ListsRecord | None = None
+    pooling: str = "own"
+    """Of the model, and its prompt, where they are not its own."""
 
     @property
     def rows(self) -> int:

@@ -1,30 +1,29 @@
 """Exact nearest neighbours among unit vectors, in both directions from one pass over similarity tiles.
 
-Takes two arrays, gives `Neighbors` to `mining.py` and `evaluation/`. Tiles are scored in single precision and keep a
+Takes two arrays, gives `Neighbors` to indexes, mining and evaluation. Tiles are scored in single precision and keep a
 few candidates more than asked for; those are scored again in double precision, so that results do not depend on the
-size of the tiles. Shapes: n sources, m targets, D width, k neighbours, c = k + SPARE candidates.
+size of the tiles. Shapes: n sources, m targets, D dimension, k neighbours, c = k + SPARE candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from dualmoco.core.progress import Progress
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
+from dualmoco.search.candidates import SPARE, UNSEEN, Candidates
 
-SPARE = 2
 TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
 PLACES = 6  # decimal places of a similarity; beyond them the lower row number comes first
 RESCORED_ROWS = 1024
-KEYS_AT_ONCE = 16_384
+KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
 PAIRS_AT_ONCE = 32_768
-UNSEEN = -2.0  # below every cosine
-Tell = Callable[[int], object]
 
 
 @dataclass(frozen=True)
@@ -41,51 +40,8 @@ class Neighbors:
         return means
 
 
-class Candidates:
-    """The c best rows of the other side seen so far for each of n rows, in no guaranteed order among equals."""
-
-    def __init__(self, scores: Tensor, ids: Tensor) -> None:
-        self.scores, self.ids = scores, ids  # (n, c), scores falling
-
-    @classmethod
-    def empty(cls, rows: int, kept: int) -> Candidates:
-        """None seen yet."""
-        return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
-
-    def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
-        """Takes a tile of similarities of some rows with some of the others.
-
-        Most rows find nothing better in a tile than they have: only those that do are sorted.
-
-        Args:
-            rows: Which rows the tile is of, shape (r,).
-            scores: The tile, (r, o) or (o, r).
-            ids: Numbers of the others, shape (o,).
-            axis: Of the tile, along which the rows lie.
-        """
-        across = 1 - axis
-        improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
-        if len(improved):
-            kept = min(self.scores.shape[1], len(ids))
-            best, places = scores.index_select(axis, improved).topk(kept, dim=across)
-            if axis:
-                best, places = best.T, places.T
-            self._keep(rows[improved], best, ids[places])
-
-    def merge(self, other: Candidates) -> None:
-        """Takes the candidates of the same rows among other rows of the other side."""
-        self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
-
-    def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
-        scores = torch.cat([self.scores.index_select(0, rows), scores], dim=1)
-        ids = torch.cat([self.ids.index_select(0, rows), ids], dim=1)
-        best, order = scores.topk(self.scores.shape[1], dim=1)
-        self.scores.index_copy_(0, rows, best)
-        self.ids.index_copy_(0, rows, ids.gather(1, order))
-
-
 def nearest_both_ways(
-    src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+    src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
 ) -> tuple[Neighbors, Neighbors]:
     """Neighbours of every source among the targets and of every target among the sources.
 
@@ -94,29 +50,29 @@ def nearest_both_ways(
         tgt: Unit vectors (m, D).
         k: How many neighbours; fewer where the other side has fewer rows.
         tile: Rows and columns scored at once; changes speed, never the result.
-        tell: Is told how many sources are done, after each block of them.
+        progress: Is called with how many sources are done, after each block of them.
 
     Returns:
         Neighbours of the sources, (n, k), and of the targets, (m, k).
     """
-    forward, backward = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, tell=tell)
+    forward, backward = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, progress=progress)
     return rerank(forward, src, tgt, k), rerank(backward, tgt, src, k)
 
 
 def nearest(
-    queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, tell: Tell | None = None
+    queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
 ) -> Neighbors:
     """Neighbours of every query among the keys; arguments as in `nearest_both_ways`."""
     best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
     everything = slice(0, len(queries)), slice(0, len(keys))
-    for rows, columns, scores in _tiles(queries, keys, *everything, tile, tell):
+    for rows, columns, scores in _tiles(queries, keys, *everything, tile, progress):
         best.offer(rows, scores, columns)
     return rerank(best, queries, keys, k)
 
 
 def scan(
     src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, *, tile: tuple[int, int] = TILE,
-    tell: Tell | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Candidates, Candidates]:  # fmt: skip
     """Candidates from one block of sources against one of targets; blocks can be scanned anywhere and merged.
 
@@ -127,14 +83,14 @@ def scan(
         columns: The block of targets.
         k: How many neighbours are wanted in the end.
         tile: Rows and columns scored at once.
-        tell: Is told how many sources are done.
+        progress: Is called with how many sources are done.
 
     Returns:
         Candidates of the block's sources among its targets, and of its targets among its sources.
     """
     forward = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
     backward = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
-    for above, across, scores in _tiles(src, tgt, rows, columns, tile, tell):
+    for above, across, scores in _tiles(src, tgt, rows, columns, tile, progress):
         forward.offer(above - rows.start, scores, across)
         backward.offer(across - columns.start, scores, above, axis=1)
     return forward, backward
@@ -174,33 +130,43 @@ def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
 
 
 def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -> tuple[Ids, Floats]:
-    """Neighbours of a few queries (q, D) among all keys that may score above each one's floor."""
-    rows, ids, scores = [], [], []
+    """The k nearest keys of a few queries (q, D), which all score above each one's floor; holds k of each at a time."""
+    row: Ids = np.empty(0, dtype=np.int64)
+    key: Ids = np.empty(0, dtype=np.int64)
+    score: Floats = np.empty(0, dtype=np.float64)
     for start in range(0, len(keys), KEYS_AT_ONCE):
         block = keys[start : start + KEYS_AT_ONCE]
-        rough = torch.mm(as_tensor(queries), as_tensor(block).T).numpy()  # (q, block)
-        row, key = np.nonzero(rough >= floor[:, None])
-        rows.append(row)
-        ids.append(key + start)
-        scores.append(_rescored(queries, block, row, key))
-    row, key, score = np.concatenate(rows), np.concatenate(ids), np.concatenate(scores)
-    order = np.lexsort((key, -score, row))
-    first = np.searchsorted(row[order], np.arange(len(queries)))  # where each query's candidates begin
-    best = order[first[:, None] + np.arange(k)]  # (q, k)
-    return key[best], score[best]
+        above = torch.mm(as_tensor(queries), as_tensor(block).T).numpy() >= floor[:, None]  # (q, block)
+        some = _rescored(queries, block, above) if above.sum() <= PAIRS_AT_ONCE else _best_of_ties(queries, block, k)
+        row, key = np.concatenate([row, some[0]]), np.concatenate([key, some[1] + start])
+        score = np.concatenate([score, some[2]])
+        order = np.lexsort((key, -score, row))
+        rank = np.arange(len(row)) - np.searchsorted(row[order], row[order])  # among the keys of its query
+        best = order[rank < k]
+        row, key, score = row[best], key[best], score[best]
+    return key.reshape(-1, k), score.reshape(-1, k)
 
 
-def _rescored(queries: Vectors, keys: Vectors, row: Ids, key: Ids) -> Floats:
-    """Cosines of pairs of rows in double precision, rounded."""
-    scores = np.empty(len(row), dtype=np.float64)
-    for start in range(0, len(row), PAIRS_AT_ONCE):
-        part = slice(start, start + PAIRS_AT_ONCE)
-        scores[part] = np.einsum("pd,pd->p", queries[row[part]], keys[key[part]], dtype=np.float64)
-    return scores.round(PLACES)
+def _rescored(queries: Vectors, keys: Vectors, chosen: np.ndarray) -> tuple[Ids, Ids, Floats]:
+    """Some pairs, as a mask (q, b): their rows, their keys, and their cosines in double precision, rounded."""
+    row, key = np.nonzero(chosen)
+    scores: Floats = np.einsum("pd,pd->p", queries[row], keys[key], dtype=np.float64)
+    return row, key, scores.round(PLACES)
+
+
+def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Floats]:
+    """The k best keys (b, D) of each query (q, D), where too many are close to be listed; of equal ones the first."""
+    scores = (queries.astype(np.float64) @ keys.astype(np.float64).T).round(PLACES)  # (q, b)
+    last = max(0, scores.shape[1] - k)
+    lowest = np.partition(scores, last, axis=1)[:, last, None]  # (q, 1) the k-th best
+    above, equal = scores > lowest, scores == lowest
+    first = np.cumsum(equal, axis=1) <= k - above.sum(axis=1, keepdims=True)
+    row, key = np.nonzero(above | (equal & first))
+    return row, key, scores[row, key]
 
 
 def _tiles(
-    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], tell: Tell | None
+    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], progress: Progress | None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yields numbers of rows and columns, and their similarities (rows, columns), which overwrite those before."""
     room = torch.empty(tile[0] * tile[1])
@@ -212,13 +178,13 @@ def _tiles(
             scores = room[: len(queries) * len(keys)].view(len(queries), len(keys))
             torch.mm(queries, keys.T, out=scores)
             yield above, torch.arange(left, left + len(keys)), scores
-        if tell:
-            tell(len(queries))
+        if progress:
+            progress(len(queries))
 
 
-def _tolerance(width: int) -> float:
+def _tolerance(dimension: int) -> float:
     """More than rounding can change a cosine: of single-precision sums of D products, and to PLACES."""
-    return 2 * width * 2.0**-24 + 10.0**-PLACES
+    return 2 * dimension * 2.0**-24 + 10.0**-PLACES
 
 
 def as_tensor(array: Vectors) -> Tensor:

@@ -1,6 +1,7 @@
 """One text file of an index: its distinct sentences, where they stood, their vectors.
 
-The sentences are copied and encoded from the copy, so nothing depends on the file later. Shapes: n sentences, D width.
+The sentences are copied and encoded from the copy, so nothing depends on the file later. Shapes: n sentences, D
+dimension.
 """
 
 from __future__ import annotations
@@ -8,29 +9,23 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import file_sha256, new_file, write_bytes, write_json
 from dualmoco.core.vectors import Ids
-from dualmoco.embeddings.encode import EncodeSettings, encode_file
-from dualmoco.embeddings.engines.local import LocalEngine
-from dualmoco.embeddings.lines import lines_at, survey
+from dualmoco.embeddings.arrays import ShardedVectors
+from dualmoco.embeddings.encode import StoreForm, encode_file
+from dualmoco.embeddings.lines import TextFile, lines_at, survey
 from dualmoco.embeddings.store import open_store
-from dualmoco.search.manifest import PartRecord
+from dualmoco.models.model import Model
+from dualmoco.search.manifest import IndexManifest, PartRecord
 
 TEXTS, OFFSETS, LINES, VECTORS, RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
-
-
-@dataclass(frozen=True)
-class TextFile:
-    """A file to be searched: one sentence a line, and their language."""
-
-    path: Path
-    lang: str
 
 
 class IndexPart:
@@ -77,14 +72,46 @@ def check_file(path: Path, sha256: str) -> None:
         raise DataError(f"{path}: is damaged, its checksum is not the manifest's; build the index again")
 
 
-def copy_texts(file: TextFile, folder: Path, settings: EncodeSettings, model_sha256: str) -> PartRecord:
+def check_index_model(model: Model, manifest: IndexManifest) -> None:
+    """Refuses a model that did not make an index's vectors.
+
+    Args:
+        model: The model.
+        manifest: Of the index.
+
+    Raises:
+        ModelError: Another checksum, pooling or prompt.
+    """
+    if model.identity.sha256 != manifest.model_sha256:
+        given, expected = model.identity.sha256[:12], manifest.model_sha256[:12]
+        raise ModelError(
+            f"{model.identity.name}: checksum {given}; expected {expected}, the model that made the index "
+            f"({manifest.model})"
+        )
+    if model.identity.pooling != manifest.pooling:
+        raise ModelError(
+            f"{model.identity.name}: pooling {model.identity.pooling}; expected {manifest.pooling}, as the index was "
+            "made: open the index with a model that was opened so"
+        )
+
+
+def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
+    """Vectors (n, D) of several parts, one after the other."""
+    shards = [store.folder / shard.file for store in (part.store for part in parts)
+              for _, shard in sorted(store.shards.items())]  # fmt: skip
+    for part in parts:
+        if part.store.missing():
+            raise DataError(f"{part.folder}: vectors are missing; build the index again")
+    return ShardedVectors(shards, parts[0].store.dimension)
+
+
+def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> PartRecord:
     """Begins a part: copies the distinct sentences of a file.
 
     Args:
         file: What is added.
-        folder: Of the part; an interrupted part of the same file and settings is gone on with, another removed.
-        settings: How it will be encoded.
-        model_sha256: Checksum of the model.
+        folder: Of the part; an interrupted part of the same file and settings is resumed, another removed.
+        made_with: All that decides its vectors: model, back-end, precision.
 
     Returns:
         What the part is.
@@ -94,8 +121,7 @@ def copy_texts(file: TextFile, folder: Path, settings: EncodeSettings, model_sha
         RunError: The disk is full or not writable.
     """
     lines = survey(file.path)
-    made_of = {"text": lines.sha256, "lang": file.lang, "model": model_sha256,
-               "backend": settings.backend, "precision": settings.precision.value}  # fmt: skip
+    made_of = {"text": lines.sha256, "lang": file.lang, **made_with}
     if record := _begun(folder, made_of):
         return record
     shutil.rmtree(folder, ignore_errors=True)
@@ -113,9 +139,9 @@ def copy_texts(file: TextFile, folder: Path, settings: EncodeSettings, model_sha
     return record
 
 
-def encode_part(folder: Path, settings: EncodeSettings) -> None:
+def encode_part(folder: Path, lang: str, model: Model, form: StoreForm) -> None:
     """Encodes the copied sentences, or those of them that have no vectors yet."""
-    encode_file(folder / TEXTS, folder / VECTORS, settings, LocalEngine())
+    encode_file(TextFile(folder / TEXTS, lang), folder / VECTORS, model, form)
 
 
 def _begun(folder: Path, made_of: dict[str, str]) -> PartRecord | None:

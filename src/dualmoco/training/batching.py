@@ -1,6 +1,6 @@
 """From sentences to batches: which rows each step sees, and their tokens.
 
-Takes `Pairs` from `corpus/`, gives `PairBatch` to `training.py`. The rows of a step are a pure function of the seed and
+Takes `Pairs` from `data/`, gives `PairBatch` to `loop.py`. The rows of a step are a pure function of the seed and
 the number of the step, so a run resumes anywhere at once and every process knows its share.
 """
 
@@ -19,8 +19,8 @@ from torch import Tensor
 from dualmoco.core.errors import DataError
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
+from dualmoco.models.encoder import Features
 
-Features = dict[str, Tensor]
 Tokenize = Callable[[list[str]], Features]
 T = TypeVar("T")
 PREFETCH = 2  # steps made ahead of the one in training
@@ -57,16 +57,16 @@ class NliBatch:
 
 @dataclass(frozen=True)
 class Share:
-    """Which part of each batch a process computes, and in how many pieces."""
+    """Which part of each batch a process computes, and in how many micro-batches."""
 
     rank: int = 0
     world: int = 1
-    pieces: int = 1
+    micro_batches: int = 1
 
     def split(self, rows: np.ndarray) -> list[np.ndarray]:
-        """This process's rows, contiguous so that gathering by rank restores the batch, in pieces."""
+        """This process's rows, contiguous so that gathering by rank restores the batch, in micro-batches."""
         mine = np.array_split(rows, self.world)[self.rank]
-        return np.array_split(mine, self.pieces)
+        return np.array_split(mine, self.micro_batches)
 
 
 class BatchOrder:
@@ -118,13 +118,13 @@ def order_pairs(pairs: Pairs, batch_size: int, *, seed: int, bucket: int) -> Bat
 
 
 class PairLoader:
-    """The pieces of each step's batch of pairs that this process computes."""
+    """The micro-batches of each step's batch of pairs that this process computes."""
 
     def __init__(self, pairs: Pairs, order: BatchOrder, src: Tokenize, tgt: Tokenize, share: Share) -> None:
         self.pairs, self.order, self.src, self.tgt, self.share = pairs, order, src, tgt, share
 
     def step(self, step: int) -> list[PairBatch]:
-        """This process's pieces of a step's batch."""
+        """This process's micro-batches of a step."""
         return [self._batch(rows) for rows in self.share.split(self.order.rows(step))]
 
     def _batch(self, rows: np.ndarray) -> PairBatch:
@@ -134,13 +134,13 @@ class PairLoader:
 
 
 class NliLoader:
-    """The pieces of each step's batch of NLI examples that this process computes."""
+    """The micro-batches of each step's batch of NLI examples that this process computes."""
 
     def __init__(self, examples: list[NliExample], order: BatchOrder, tokenize: Tokenize, share: Share) -> None:
         self.examples, self.order, self.tokenize, self.share = examples, order, tokenize, share
 
     def step(self, step: int) -> list[NliBatch]:
-        """This process's pieces of a step's batch."""
+        """This process's micro-batches of a step."""
         return [
             make_nli_batch([self.examples[row] for row in rows.tolist()], self.tokenize)
             for rows in self.share.split(self.order.rows(step))

@@ -1,14 +1,18 @@
-"""Checkpoints: everything a run needs to go on as if it had never stopped, as safetensors and JSON.
+"""Stopping and resuming: signals, and checkpoints with everything a run needs as if it had never stopped.
 
-Takes the state of `training.py`, gives it back bit for bit: encoders, momentum encoders, queues, heads, optimiser,
-random number generators of every process, and the progress, of which the data order is a function.
+Takes the state of `loop.py`, gives it back bit for bit from safetensors and JSON: encoders, momentum encoders, queues,
+heads, optimiser, random number generators of every process, and the progress, of which the data order is a function.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +23,32 @@ from torch import Tensor, nn
 
 from dualmoco.core.errors import RunError
 from dualmoco.core.storage import new_folder, write_json
-from dualmoco.training.contrast import gather_rows
+from dualmoco.training.processes import gather_rows, process_rank
+from dualmoco.training.schedule import Progress
 
 PREFIX = "step-"
 
 
-@dataclass
-class Progress:
-    """How far a run has come."""
+@contextmanager
+def caught_signals() -> Iterator[list[str]]:
+    """Collects SIGINT and SIGTERM instead of dying of them; a second one has its usual effect."""
+    caught: list[str] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+    usual = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
-    step: int = 0  # optimiser steps done
-    seconds: float = 0.0  # spent training, over all sittings
-    best: float = -1.0  # held-out score
-    best_step: int = 0
-    stale: int = 0  # evaluations since then
+    def note(number: int, frame: object) -> None:
+        caught.append(signal.Signals(number).name)
+        signal.signal(number, usual[signal.Signals(number)])
+
+    for number in usual:
+        signal.signal(number, note)
+    try:
+        yield caught
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
 
 
 def save_checkpoint(
@@ -53,7 +69,7 @@ def save_checkpoint(
         RunError: The disk is full or not writable; older checkpoints are kept.
     """
     generators = _gather_generators()
-    if not _is_first_process():
+    if process_rank() != 0:
         return
     state = optimizer.state_dict()
     moments = {
@@ -78,9 +94,7 @@ def save_checkpoint(
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load_checkpoint(
-    checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, rank: int, signature: str
-) -> Progress:
+def load_checkpoint(checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, signature: str) -> Progress:
     """Brings a freshly built run to where a checkpoint was written.
 
     Args:
@@ -88,7 +102,6 @@ def load_checkpoint(
         objective: As in `save_checkpoint`.
         optimizer: As in `save_checkpoint`.
         scaler: As in `save_checkpoint`.
-        rank: Of this process.
         signature: Of this run's settings and data.
 
     Returns:
@@ -103,7 +116,7 @@ def load_checkpoint(
             load_file(checkpoint / f"{name}.safetensors") for name in ("model", "optimizer", "generators")
         )
     except (OSError, ValueError, SafetensorError) as error:
-        raise RunError(f"{checkpoint}: damaged ({error}); remove it to go on from the one before") from None
+        raise RunError(f"{checkpoint}: damaged ({error}); remove it to resume from the one before") from None
     if state["signature"] != signature:
         raise RunError(
             f"{checkpoint}: written with other settings or training data ({state['signature']}, now {signature}); "
@@ -120,13 +133,19 @@ def load_checkpoint(
     optimizer.load_state_dict({"state": restored, "param_groups": state["param_groups"]})
     if scaler and state["scaler"]:
         scaler.load_state_dict(state["scaler"])
-    _restore_generators(generators, rank)
+    _restore_generators(generators)
     return Progress(**state["progress"])
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The complete checkpoints of a run, oldest first."""
+    """The complete checkpoints in a folder, oldest first."""
     return sorted(path for path in folder.glob(f"{PREFIX}*") if (path / "state.json").is_file())
+
+
+def last_checkpoint(out: Path) -> Path | None:
+    """The newest complete checkpoint of a run folder."""
+    checkpoints = list_checkpoints(out / "checkpoints")
+    return checkpoints[-1] if checkpoints else None
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
@@ -147,13 +166,10 @@ def _gather_generators() -> dict[str, Tensor]:
     return {name: gather_rows(state[None].to(device)).cpu() for name, state in states.items()}
 
 
-def _restore_generators(states: dict[str, Tensor], rank: int) -> None:
+def _restore_generators(states: dict[str, Tensor]) -> None:
     """Sets this process's generators; a process the checkpoint does not know keeps its own."""
+    rank = process_rank()
     if rank < len(states["cpu"]):
         torch.set_rng_state(states["cpu"][rank])
         if "cuda" in states and torch.cuda.is_available():
             torch.cuda.set_rng_state(states["cuda"][rank])
-
-
-def _is_first_process() -> bool:
-    return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0

@@ -16,7 +16,9 @@ from typing import Any, cast
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.recipes import read_recipe
 from dualmoco.data.recipe import DataConfig
-from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
+
+AVERAGES = (PoolingMode.auto, PoolingMode.mean)
 
 
 class ObjectiveName(StrEnum):
@@ -69,7 +71,7 @@ class OptimizerConfig:
     weight_decay: float = 1e-4
     clip: float = 10.0  # largest norm of the gradient
     batch_size: int = 1024  # pairs in one step, over all processes
-    accumulate: int = 1  # parts a process's share of the batch is computed in
+    accumulate: int = 1  # micro-batches that a process's share of the batch is computed in
     gradient_checkpointing: bool = False
     precision: MixedPrecision = MixedPrecision.fp32
     compile: bool = False  # torch.compile the encoders
@@ -209,6 +211,8 @@ def check_config(config: TrainConfig) -> None:
         rules += [
             (f"{side}.lang", encoder.lang, encoder.lang not in ("True", "False"), 'a language name; quote it as "no"'),
             (f"{side}.projection", encoder.projection, encoder.projection >= 0, "at least 0"),
+            (f"{side}.pooling", encoder.pooling.value, encoder.kind != Kind.static or encoder.pooling in AVERAGES,
+             f"auto or mean when {side}.kind is static: it averages"),
             (f"{side}.layers", encoder.layers, encoder.layers > 0, "at least 1"),
             (f"{side}.heads", encoder.heads, not bert or (encoder.heads > 0 and encoder.width % encoder.heads == 0),
              f"a divisor of {side}.width={encoder.width}"),

@@ -1,7 +1,6 @@
 """Dual momentum contrast: section 2 of the paper (Wang, Zhao and Liu, EMNLP 2021), and nothing else.
 
-Takes token features and two encoders, gives a loss to `training.py`. Shapes: N pairs in a batch, D width of a vector,
-K rows of a queue, B rows of one block of it.
+Takes token features and two encoders, gives a loss. Shapes: N pairs, D dimension, K rows of a queue, B of one block.
 """
 
 from __future__ import annotations
@@ -12,17 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
-Features = dict[str, Tensor]
-BLOCK_ROWS = 2048
+BLOCK_ROWS = 2048  # scores of so many rows stay in a CPU's cache
 
 
 def info_nce(
-    query: Tensor, key: Tensor, queue: Tensor, temperature: Tensor, query_ids: Tensor, queue_ids: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """InfoNCE of each query against its key and all rows of a queue, equation 2.
+    query: Tensor, key: Tensor, queue: Tensor, temperature: Tensor, query_ids: Tensor, queue_ids: Tensor, *,
+    block_rows: int = BLOCK_ROWS,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """InfoNCE of each query against its key and all rows of a queue, equation 2; at least fp32, also under autocast.
 
     Scored in blocks, so memory does not grow with K. The queue carries no gradient, which lets the query's,
     (softmax . rows - key) / temperature, be summed up in the same pass.
@@ -34,32 +32,33 @@ def info_nce(
         temperature: Positive scalar.
         query_ids: Ids (N, 2) of each query's text and of its translation.
         queue_ids: The same (K, 2) for the rows of the queue.
+        block_rows: B; changes speed and memory, never the result.
 
     Returns:
         Losses (N,), whether each key beat all negatives (N,), and how many scores were masked as false negatives.
     """
-    return _InfoNCE.apply(query, key, queue, temperature, query_ids, queue_ids)  # type: ignore[no-any-return]
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        vectors = query.to(dtype), key.to(dtype), queue, temperature.to(dtype)
+        return _InfoNCE.apply(*vectors, query_ids, queue_ids, block_rows)  # type: ignore[no-any-return]
 
 
 class _InfoNCE(torch.autograd.Function):
     """Log-sum-exp over blocks with a running peak; `info_nce` says what goes in and out."""
 
     @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, key: Tensor, queue: Tensor, temperature: Tensor, query_ids: Tensor, queue_ids: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, queue, temperature, query_ids, queue_ids, size = inputs
         scaled = query / temperature  # (N, D)
         positive = (scaled * key).sum(dim=1)  # (N,)
         peak, total, pull = positive, torch.ones_like(positive), key  # max logit, sum of exp, sum of exp * row
         hardest, masked = torch.full_like(positive, -math.inf), query_ids.new_zeros(())
-        for start in range(0, len(queue), BLOCK_ROWS):
-            rows = queue[start : start + BLOCK_ROWS]  # (B, D)
-            logits = (scaled @ rows.T).to(rows.dtype)  # (N, B)
-            shared = torch.isin(queue_ids[start : start + BLOCK_ROWS], query_ids).any(dim=1)  # (B,) texts of this batch
-            columns = shared.nonzero().squeeze(1)  # mostly none
-            if len(columns):
-                false = is_false_negative(query_ids, queue_ids[start + columns])  # (N, columns)
-                logits[:, columns] = logits[:, columns].masked_fill(false, -math.inf)
+        for start, shared in zip(range(0, len(queue), size), _shared_rows(query_ids, queue_ids, size), strict=False):
+            rows = queue[start : start + size].to(query.dtype)  # (B, D)
+            logits = scaled @ rows.T  # (N, B)
+            if len(shared):
+                false = is_false_negative(query_ids, queue_ids[shared])  # (N, len(shared))
+                logits[:, shared - start] = logits[:, shared - start].masked_fill(false, -math.inf)
                 masked = masked + false.sum()
             block_peak = logits.amax(dim=1)  # (N,)
             hardest = torch.maximum(hardest, block_peak)
@@ -72,17 +71,26 @@ class _InfoNCE(torch.autograd.Function):
         ctx.save_for_backward(query, gradient, temperature)
         correct = positive > hardest
         ctx.mark_non_differentiable(correct, masked)
-        return peak + total.log() - positive, correct, masked
+        return peak - positive + total.log(), correct, masked
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
         query, gradient, temperature = ctx.saved_tensors
         gradient = gradient * grads[0][:, None]  # (N, D)
-        return gradient, None, None, -(query * gradient).sum() / temperature, None, None
+        return gradient, None, None, -(query * gradient).sum() / temperature, None, None, None
+
+
+def _shared_rows(query_ids: Tensor, queue_ids: Tensor, size: int) -> tuple[Tensor, ...]:
+    """Rows of each block of a queue that have a text of the batch, mostly none; the host waits for the device here."""
+    texts = query_ids.flatten().sort().values  # (2 N,)
+    found = [(texts[torch.searchsorted(texts, ids, right=True) - 1] == ids).any(1) for ids in queue_ids.split(1 << 17)]
+    shared = torch.cat(found).nonzero().squeeze(1)
+    starts = torch.arange(size, max(size, len(queue_ids)), size, device=shared.device)  # of all blocks but the first
+    return shared.tensor_split(torch.searchsorted(shared, starts).tolist())
 
 
 def is_false_negative(query_ids: Tensor, row_ids: Tensor) -> Tensor:
-    """Tells (N, B) which rows with ids (B, 2) are the translation, the text or a retranslation of a query (N, 2)."""
+    """Which rows, (N, B), with ids (B, 2) are the translation, the text or a retranslation of a query (N, 2)."""
     text, translation = query_ids[:, :1], query_ids[:, 1:]  # (N, 1) each
     return (row_ids[:, 0] == translation) | (row_ids[:, 0] == text) | (row_ids[:, 1] == text)
 
@@ -90,14 +98,16 @@ def is_false_negative(query_ids: Tensor, row_ids: Tensor) -> Tensor:
 class Queue(nn.Module):
     """The last K keys of one language and their text ids; starts empty, takes any number of rows, wraps around."""
 
-    def __init__(self, size: int, width: int) -> None:
+    def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        self.vectors = nn.Buffer(torch.zeros(size, width))  # (K, D)
+        self.full = False  # known to the host: once full, its length is not read from the device any more
+        self.vectors = nn.Buffer(torch.zeros(size, dimension))  # (K, D)
         self.ids = nn.Buffer(torch.zeros(size, 2, dtype=torch.long))  # (K, 2): text, its translation
         self.pushed = nn.Buffer(torch.zeros((), dtype=torch.long))  # rows ever enqueued
 
     def __len__(self) -> int:
-        return min(int(self.pushed), len(self.vectors))
+        self.full = self.full or int(self.pushed) >= len(self.vectors)
+        return len(self.vectors) if self.full else int(self.pushed)
 
     @torch.no_grad()
     def enqueue(self, vectors: Tensor, ids: Tensor) -> None:
@@ -115,15 +125,6 @@ def update_momentum(encoder: nn.Module, momentum_encoder: nn.Module, momentum: f
         slow.lerp_(base, 1 - momentum)
 
 
-def gather_rows(rows: Tensor) -> Tensor:
-    """The rows of all processes in the order of their ranks; just the rows on a single process."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return rows
-    gathered = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, rows.contiguous())
-    return torch.cat(gathered)
-
-
 @dataclass(frozen=True)
 class Keys:
     """What the momentum encoders make of a batch: unit vectors (N, D) a side, and ids (N, 2) of src and tgt texts."""
@@ -135,7 +136,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class ContrastResult:
-    """The loss of a batch, and averages over both directions that tell whether training is healthy."""
+    """The loss of a batch, and averages over both directions that show whether training is healthy."""
 
     loss: Tensor
     accuracy: Tensor  # share of queries closer to their translation than to any negative
@@ -148,50 +149,49 @@ class DualMomentumContrast(nn.Module):
     """Two encoders of features into unit vectors (N, D), or one twice; a momentum encoder and a queue for each."""
 
     def __init__(
-        self, src_encoder: nn.Module, tgt_encoder: nn.Module, *, width: int, queue_size: int, temperature: float,
+        self, src_encoder: nn.Module, tgt_encoder: nn.Module, *, dimension: int, queue_size: int, temperature: float,
         learn_temperature: bool = False, key_dropout: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
         self.src_encoder, self.tgt_encoder, self.key_dropout = src_encoder, tgt_encoder, key_dropout
         slow = copy.deepcopy(nn.ModuleList([src_encoder, tgt_encoder])).requires_grad_(False).train(key_dropout)
         self.src_momentum_encoder, self.tgt_momentum_encoder = slow
-        self.src_queue, self.tgt_queue = Queue(queue_size, width), Queue(queue_size, width)
+        self.src_queue, self.tgt_queue = Queue(queue_size, dimension), Queue(queue_size, dimension)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn_temperature)
 
     def train(self, mode: bool = True) -> DualMomentumContrast:
         """Sets training mode; the momentum encoders follow only if `key_dropout` is on."""
         super().train(mode)
-        self.src_momentum_encoder.train(mode and self.key_dropout)
-        self.tgt_momentum_encoder.train(mode and self.key_dropout)
+        nn.ModuleList([self.src_momentum_encoder, self.tgt_momentum_encoder]).train(mode and self.key_dropout)
         return self
 
     @torch.no_grad()
-    def encode_keys(self, src: Features, tgt: Features, src_ids: Tensor, tgt_ids: Tensor) -> Keys:
+    def encode_keys(self, src: dict[str, Tensor], tgt: dict[str, Tensor], src_ids: Tensor, tgt_ids: Tensor) -> Keys:
         """Encodes a batch, with text ids (N,) a side, by the momentum encoders."""
-        ids = torch.stack([src_ids, tgt_ids], dim=1)  # (N, 2)
-        return Keys(self.src_momentum_encoder(src), self.tgt_momentum_encoder(tgt), ids)
+        return Keys(self.src_momentum_encoder(src), self.tgt_momentum_encoder(tgt), torch.stack([src_ids, tgt_ids], 1))
 
-    def forward(self, src: Features, tgt: Features, keys: Keys) -> ContrastResult:
+    def forward(
+        self, src: dict[str, Tensor], tgt: dict[str, Tensor], keys: Keys, block_rows: int = BLOCK_ROWS
+    ) -> ContrastResult:
         """The sum of both directions, equation 3, for pairs whose keys were encoded beforehand."""
         x, y = self.src_encoder(src), self.tgt_encoder(tgt)  # (N, D) each
-        forward = self._contrast(x, keys.tgt, keys.ids, self.tgt_queue)  # L(x, y)
-        backward = self._contrast(y, keys.src, keys.ids.flip(1), self.src_queue)  # L(y, x)
+        forward = self._contrast(x, keys.tgt, keys.ids, self.tgt_queue, block_rows)  # L(x, y)
+        backward = self._contrast(y, keys.src, keys.ids.flip(1), self.src_queue, block_rows)  # L(y, x)
         loss, accuracy, masked = (there + back for there, back in zip(forward, backward, strict=True))
         with torch.no_grad():
             drift = 1 - ((x * keys.src).sum(dim=1) + (y * keys.tgt).sum(dim=1)).mean() / 2
             spread = (x.var(dim=0, correction=0).sum() + y.var(dim=0, correction=0).sum()).sqrt() / math.sqrt(2)
         return ContrastResult(loss, accuracy / 2, drift, spread, masked / 2)
 
-    def _contrast(self, query: Tensor, key: Tensor, query_ids: Tensor, queue: Queue) -> tuple[Tensor, Tensor, Tensor]:
-        rows, ids = queue.vectors[: len(queue)], queue.ids[: len(queue)]
-        losses, correct, masked = info_nce(query, key, rows, self.log_temperature.exp(), query_ids, ids)
+    def _contrast(self, query: Tensor, key: Tensor, ids: Tensor, queue: Queue, size: int) -> tuple[Tensor, ...]:
+        rows, row_ids = queue.vectors[: len(queue)], queue.ids[: len(queue)]
+        losses, correct, masked = info_nce(query, key, rows, self.log_temperature.exp(), ids, row_ids, block_rows=size)
         return losses.mean(), correct.float().mean(), masked / (len(query) * max(1, len(rows)))
 
     def enqueue(self, keys: Keys) -> None:
-        """Puts the keys of one optimiser step, from all processes, into both queues: all replicas get the same."""
-        ids = gather_rows(keys.ids)  # (world * N, 2)
-        self.src_queue.enqueue(gather_rows(keys.src), ids)
-        self.tgt_queue.enqueue(gather_rows(keys.tgt), ids.flip(1))
+        """Puts the keys of one optimiser step, those of all processes, into both queues."""
+        self.src_queue.enqueue(keys.src, keys.ids)
+        self.tgt_queue.enqueue(keys.tgt, keys.ids.flip(1))
 
     def update_momentum(self, momentum: float) -> None:
         """Moves the momentum encoders, once per optimiser step."""

@@ -1,23 +1,30 @@
 """How good the encoders are while they train: retrieval on held-out pairs, accuracy on held-out NLI.
 
-Takes held-out sentences from `corpus/`, gives a score to `training.py`, which keeps the best model by it.
+Takes held-out sentences from `data/`, gives a score to `loop.py`, which keeps the best model by it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from dualmoco.core.progress import counting
+from dualmoco.core.vectors import Vectors
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
-from dualmoco.models.encoder import Encoder, encode_texts
+from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.encoder import Encoder
+from dualmoco.search.neighbors import Neighbors, nearest_both_ways
 from dualmoco.training.batching import make_nli_batch
-from dualmoco.training.metrics import retrieval_accuracy
 from dualmoco.training.nli import NliHead
+from dualmoco.training.processes import first_numbers
 
 BATCH_SENTENCES = 256
+COUNTED_SENTENCES = 16 * BATCH_SENTENCES  # encoded between two moves of the progress bar
 
 
 @dataclass(frozen=True)
@@ -45,20 +52,57 @@ class Heldout:
         self.nli, self.head, self.by_nli = examples, head, choose_by_it
 
     def score(self) -> HeldoutScore:
-        """Scores the encoders as they are now; they are left in evaluation mode."""
-        src = encode_texts(self.src, self.src_texts, BATCH_SENTENCES)
-        tgt = encode_texts(self.tgt, self.tgt_texts, BATCH_SENTENCES)
-        accuracy = retrieval_accuracy(src, tgt)
-        nli = self._nli_accuracy(self.head) if self.head else None
-        score = nli if nli is not None and self.by_nli else accuracy.mean
-        return HeldoutScore(accuracy.src_to_tgt, accuracy.tgt_to_src, nli, score)
+        """Scores the encoders as they are now, with a progress bar; they are left in evaluation mode."""
+        total = len(self.src_texts) + len(self.tgt_texts) + 2 * len(self.nli)
+        with counting("encoding held-out sentences", total) as count:
+            src = _encode(self.src, self.src_texts, count)
+            tgt = _encode(self.tgt, self.tgt_texts, count)
+            nli = self._nli_accuracy(self.head, count) if self.head else None
+        forward, backward = (_share_found(neighbors) for neighbors in nearest_both_ways(src, tgt, 1))
+        score = nli if nli is not None and self.by_nli else (forward + backward) / 2
+        return HeldoutScore(forward, backward, nli, score)
 
     @torch.inference_mode()
-    def _nli_accuracy(self, head: NliHead) -> float:
+    def _nli_accuracy(self, head: NliHead, count: Callable[[int], object]) -> float:
         head.eval()
         device = next(head.parameters()).device
         right = 0
         for start in range(0, len(self.nli), BATCH_SENTENCES):
             batch = make_nli_batch(list(self.nli[start : start + BATCH_SENTENCES]), head.encoder.tokenize).to(device)
             right += int((head(batch).argmax(dim=1) == batch.labels).sum())
+            count(2 * len(batch.labels))
         return right / len(self.nli)
+
+
+def share_score(score: HeldoutScore | None, device: torch.device) -> HeldoutScore:
+    """The first process's score on every process, so that all choose the same model and stop together.
+
+    Args:
+        score: Of the first process; others may give None.
+        device: Of the process group's tensors.
+
+    Returns:
+        That score.
+    """
+    numbers = torch.full((4,), math.nan, dtype=torch.float64)
+    if score is not None:
+        without = math.nan if score.nli is None else score.nli
+        numbers = torch.tensor([score.src_to_tgt, score.tgt_to_src, without, score.score], dtype=torch.float64)
+    src_to_tgt, tgt_to_src, nli, chosen = first_numbers(numbers.to(device)).tolist()
+    return HeldoutScore(src_to_tgt, tgt_to_src, None if math.isnan(nli) else nli, chosen)
+
+
+def _encode(encoder: Encoder, texts: list[str], count: Callable[[int], object]) -> Vectors:
+    """Vectors (n, D) of sentences; counts them as they are done."""
+    backend, parts = TorchBackend(encoder), []
+    for start in range(0, len(texts), COUNTED_SENTENCES):
+        part = texts[start : start + COUNTED_SENTENCES]
+        parts.append(backend.encode(part))
+        count(len(part))
+    vectors: Vectors = np.concatenate(parts)
+    return vectors
+
+
+def _share_found(neighbors: Neighbors) -> float:
+    """The share of sentences whose nearest neighbour is their translation; of equal scores the first is nearest."""
+    return float((neighbors.ids[:, 0] == np.arange(len(neighbors.ids))).mean())

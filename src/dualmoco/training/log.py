@@ -1,6 +1,6 @@
-"""What a run tells while it goes: a progress bar, a JSON line now and then, TensorBoard if asked.
+"""What a run reports on the way: a progress bar, a JSON line now and then, TensorBoard if asked.
 
-Takes figures from `training.py`.
+Takes metrics from `loop.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from tqdm import tqdm
 
 from dualmoco.core.errors import ConfigError
+from dualmoco.core.progress import are_shown
 from dualmoco.core.storage import append_line, write_text
 
 
@@ -23,7 +24,7 @@ class RunLog:
 
         Args:
             path: The JSON lines file.
-            step: Where the run starts or goes on.
+            step: Where the run starts or resumes.
             total: How much there is to do, in `unit`.
             unit: "steps" or "s".
             is_first: Whether this process writes.
@@ -35,14 +36,16 @@ class RunLog:
         self.path, self.is_first = path, is_first
         self.board = _open_board(path.parent / "tensorboard") if tensorboard and is_first else None
         form = "{l_bar}{bar}| {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(total=total, unit=unit, bar_format=form, disable=not is_first, dynamic_ncols=True)
+        self.bar = tqdm(
+            total=total, unit=unit, bar_format=form, disable=not (is_first and are_shown()), dynamic_ncols=True
+        )
         if is_first:
             kept = [line for line in read_log(path) if line["step"] <= step]
             write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
-    def show(self, done: float, figures: dict[str, str]) -> None:
-        """Moves the bar to `done` of the total and shows figures beside it."""
-        self.bar.set_postfix(figures, refresh=False)
+    def show(self, done: float, metrics: dict[str, str]) -> None:
+        """Moves the bar to `done` of the total and shows metrics beside it."""
+        self.bar.set_postfix(metrics, refresh=False)
         self.bar.n = min(done, self.bar.total)
         self.bar.refresh()
 

@@ -1,6 +1,6 @@
 """Natural language inference as a second task beside a contrastive one, or as the only one (appendix B).
 
-Takes `NliBatch` from `batching.py`, gives figures to `training.py`. Shapes: N examples, D width.
+Takes `NliBatch` from `batching.py`, gives metrics to `loop.py`. Shapes: N examples, D dimension.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dualmoco.data.nli import LABELS
 from dualmoco.models.encoder import Encoder
 from dualmoco.training.batching import NliBatch, PairBatch
 from dualmoco.training.config import NliConfig, NliFeatures
-from dualmoco.training.objectives import Figures, Objective
+from dualmoco.training.objectives import Metrics, Objective
 
 HEAD_FOLDER = "nli"
 WEIGHTS = "model.safetensors"
@@ -31,11 +31,11 @@ WEIGHTS = "model.safetensors"
 class NliClassifier(nn.Sequential):
     """Two layers over what `NliFeatures` names of two sentence vectors (appendix B)."""
 
-    def __init__(self, width: int, features: NliFeatures, hidden: int, dropout: float) -> None:
-        self.width, self.features = width, features
+    def __init__(self, dimension: int, features: NliFeatures, hidden: int, dropout: float) -> None:
+        self.dimension, self.features = dimension, features
         self.inputs = {NliFeatures.concat: 2, NliFeatures.sbert: 3, NliFeatures.infersent: 4}[features]
         super().__init__(
-            nn.Linear(self.inputs * width, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, len(LABELS))
+            nn.Linear(self.inputs * dimension, hidden), nn.ReLU(), nn.Dropout(dropout), nn.Linear(hidden, len(LABELS))
         )
 
     def compare(self, u: Tensor, v: Tensor) -> Tensor:
@@ -50,7 +50,7 @@ class NliHead(nn.Module):
     def __init__(self, encoder: Encoder, config: NliConfig) -> None:
         super().__init__()
         self.encoder = encoder
-        self.classifier = NliClassifier(encoder.width, config.features, config.hidden, config.dropout)
+        self.classifier = NliClassifier(encoder.dimension, config.features, config.hidden, config.dropout)
 
     def forward(self, batch: NliBatch) -> Tensor:
         """Scores of the three labels, shape (N, 3)."""
@@ -69,7 +69,7 @@ def save_classifier(classifier: NliClassifier, lang: str, model: Path) -> None:
     folder.mkdir()
     save_file({name: value.cpu().contiguous() for name, value in classifier.state_dict().items()}, folder / WEIGHTS)
     hidden = classifier[0].out_features
-    settings = {"lang": lang, "width": classifier.width, "features": classifier.features.value, "hidden": hidden}
+    settings = {"lang": lang, "width": classifier.dimension, "features": classifier.features.value, "hidden": hidden}
     write_json(folder / "config.json", settings)
 
 
@@ -105,19 +105,19 @@ class WithNli(Objective):
         super().__init__()
         self.base, self.head, self.weight = base, head, weight
 
-    def begin_step(self, pieces: Sequence[Any]) -> list[Any]:
+    def begin_step(self, micro_batches: Sequence[Any]) -> list[Any]:
         """Prepares the base objective's step."""
-        return self.base.begin_step(pieces) if self.base else [None] * len(pieces)
+        return self.base.begin_step(micro_batches) if self.base else [None] * len(micro_batches)
 
-    def forward(self, batch: PairBatch, prepared: Any, nli: NliBatch) -> Figures:
+    def forward(self, batch: PairBatch, prepared: Any, nli: NliBatch) -> Metrics:
         """The weighted sum, with both losses and accuracies apart."""
         logits = self.head(nli)  # (N, 3)
         loss = cross_entropy(logits, nli.labels)
-        figures = {"nli_loss": loss.detach(), "nli_accuracy": (logits.argmax(dim=1) == nli.labels).float().mean()}
+        metrics = {"nli_loss": loss.detach(), "nli_accuracy": (logits.argmax(dim=1) == nli.labels).float().mean()}
         if self.base is None:
-            return {"loss": loss, "accuracy": figures["nli_accuracy"], **figures}
-        base: Figures = self.base(batch, prepared)
-        return {**base, **figures, "loss": base["loss"] + self.weight * loss}
+            return {"loss": loss, "accuracy": metrics["nli_accuracy"], **metrics}
+        base: Metrics = self.base(batch, prepared)
+        return {**base, **metrics, "loss": base["loss"] + self.weight * loss}
 
     def end_step(self, prepared: Sequence[Any], momentum: float) -> None:
         """Finishes the base objective's step."""
@@ -125,5 +125,5 @@ class WithNli(Objective):
             self.base.end_step(prepared, momentum)
 
     def health(self, batch_size: int) -> dict[str, float]:
-        """The base objective's figures."""
+        """The base objective's metrics."""
         return self.base.health(batch_size) if self.base else {}

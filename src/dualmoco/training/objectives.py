@@ -1,9 +1,9 @@
 """What a training step minimises: dual momentum contrast, and the systems the paper compares it with.
 
-Takes batches from `batching.py`, gives figures (among them the loss) to `training.py`. Every objective has the same
-three calls a step: `begin_step`, `forward` for each piece of the batch, `end_step` after the optimiser.
+Takes batches from `batching.py`, gives metrics (among them the loss) to `loop.py`. Every objective has the same
+three calls a step: `begin_step`, `forward` for each micro-batch, `end_step` after the optimiser.
 
-Shapes: N pairs in a piece of a batch, D width.
+Shapes: N pairs in a micro-batch, D dimension.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.distributed as dist
-import torch.distributed.nn.functional as dist_nn
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
@@ -21,23 +19,26 @@ from dualmoco.core.errors import ConfigError
 from dualmoco.models.encoder import Encoder
 from dualmoco.training.batching import PairBatch
 from dualmoco.training.config import ContrastConfig
-from dualmoco.training.contrast import DualMomentumContrast, Keys, gather_rows, is_false_negative
+from dualmoco.training.contrast import BLOCK_ROWS, DualMomentumContrast, Keys, is_false_negative
+from dualmoco.training.processes import gather_rows, gather_with_gradient, process_rank
 
-Figures = dict[str, Tensor]
+Metrics = dict[str, Tensor]
+MEMORY_SHARE = 0.25  # of a GPU's free memory, for the scores of one block of a queue
+SCORE_BYTES = 4
 
 
 class Objective(nn.Module):
     """One way of training two encoders."""
 
-    def begin_step(self, pieces: Sequence[Any]) -> list[Any]:
-        """Prepares a step; what it returns for each piece is handed to `forward`."""
-        return [None] * len(pieces)
+    def begin_step(self, micro_batches: Sequence[Any]) -> list[Any]:
+        """Prepares a step; what it returns for each micro-batch is handed to `forward`."""
+        return [None] * len(micro_batches)
 
     def end_step(self, prepared: Sequence[Any], momentum: float) -> None:
         """Finishes a step, after the optimiser's."""
 
     def health(self, batch_size: int) -> dict[str, float]:
-        """Figures of the state between steps of `batch_size` pairs, for the log."""
+        """Metrics of the state between steps of `batch_size` pairs, for the log."""
         return {}
 
 
@@ -48,20 +49,21 @@ class DualMoco(Objective):
         super().__init__()
         self.batch_keys = config.batch_keys
         self.contrast = DualMomentumContrast(
-            src, tgt, width=src.width, queue_size=config.queue_size, temperature=config.temperature,
+            src, tgt, dimension=src.dimension, queue_size=config.queue_size, temperature=config.temperature,
             learn_temperature=config.learn_temperature, key_dropout=config.key_dropout,
         )  # fmt: skip
 
-    def begin_step(self, pieces: Sequence[PairBatch]) -> list[Keys]:
-        """Encodes the keys of the whole step: they carry no gradient, so pieces see the same as one batch would."""
-        keys = [self.contrast.encode_keys(piece.src, piece.tgt, piece.src_ids, piece.tgt_ids) for piece in pieces]
+    def begin_step(self, micro_batches: Sequence[PairBatch]) -> list[Keys]:
+        """Encodes the keys of the whole step: they carry no gradient, so micro-batches see what one batch would."""
+        keys = [self.contrast.encode_keys(part.src, part.tgt, part.src_ids, part.tgt_ids) for part in micro_batches]
         if self.batch_keys:
             self._enqueue(keys)
         return keys
 
-    def forward(self, batch: PairBatch, keys: Keys) -> Figures:
-        """Both directions of equation 2 for one piece."""
-        return dict(vars(self.contrast(batch.src, batch.tgt, keys)))
+    def forward(self, batch: PairBatch, keys: Keys) -> Metrics:
+        """Both directions of equation 2 for one micro-batch."""
+        rows = block_rows(len(batch.src_ids), batch.src_ids.device)
+        return dict(vars(self.contrast(batch.src, batch.tgt, keys, rows)))
 
     def end_step(self, prepared: Sequence[Keys], momentum: float) -> None:
         """Enqueues the keys unless they were before, and moves the momentum encoders."""
@@ -75,12 +77,30 @@ class DualMoco(Objective):
         return {
             "queue_fill": filled / len(self.contrast.src_queue.vectors),
             "queue_age": filled / batch_size,
-            "temperature": float(self.contrast.log_temperature.exp()),
+            "temperature": self.contrast.log_temperature.exp().item(),
         }
 
     def _enqueue(self, keys: Sequence[Keys]) -> None:
-        joined = (torch.cat([getattr(piece, name) for piece in keys]) for name in ("src", "tgt", "ids"))
+        """Keys of all micro-batches and processes in one order: all replicas of the queues stay equal."""
+        joined = (gather_rows(torch.cat([getattr(part, name) for part in keys])) for name in ("src", "tgt", "ids"))
         self.contrast.enqueue(Keys(*joined))
+
+
+def block_rows(queries: int, device: torch.device) -> int:
+    """How many rows of a queue to score at once: a CPU's cache decides, or the free memory of a GPU.
+
+    Args:
+        queries: N, the queries scored against each row.
+        device: Where that happens.
+
+    Returns:
+        B of `info_nce`.
+    """
+    if device.type == "cpu":
+        return BLOCK_ROWS
+    free, _ = torch.accelerator.get_memory_info(device)
+    free += torch.accelerator.memory_reserved(device) - torch.accelerator.memory_allocated(device)  # held but unused
+    return max(BLOCK_ROWS, int(MEMORY_SHARE * free) // (SCORE_BYTES * queries))
 
 
 class InBatch(Objective):
@@ -91,8 +111,8 @@ class InBatch(Objective):
         self.src_encoder, self.tgt_encoder = src, tgt
         self.temperature, self.margin = config.temperature, config.margin
 
-    def forward(self, batch: PairBatch, prepared: None) -> Figures:
-        """Cross-entropy over the pairs of one piece, on all processes together."""
+    def forward(self, batch: PairBatch, prepared: None) -> Metrics:
+        """Cross-entropy over the pairs of one micro-batch, on all processes together."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
         src_ids, tgt_ids = batch.src_ids, batch.tgt_ids
         forward = rank_translations(src, tgt, src_ids, tgt_ids, temperature=self.temperature, margin=self.margin)
@@ -116,9 +136,9 @@ def rank_translations(
     Returns:
         The mean loss and the share of queries whose translation is nearest, scalars.
     """
-    first = _rank() * len(query)
+    first = process_rank() * len(query)
     ids = torch.stack([query_ids, key_ids], dim=1)  # (N, 2)
-    scores = query @ _gather_with_gradient(key).T  # (N, world * N)
+    scores = query @ gather_with_gradient(key).T  # (N, world * N)
     labels = torch.arange(first, first + len(query), device=query.device)
     positive = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, labels[:, None], True)
     scores = scores - margin * positive
@@ -132,10 +152,10 @@ class Distill(Objective):
 
     def __init__(self, src: Encoder, tgt: Encoder, teacher: Encoder) -> None:
         super().__init__()
-        if teacher.width != src.width:
+        if teacher.dimension != src.dimension:
             raise ConfigError(
-                f"the teacher's vectors have width {teacher.width}, the encoders' {src.width}; expected one width: "
-                f"set src.projection={teacher.width} and tgt.projection={teacher.width}"
+                f"the teacher's vectors have dimension {teacher.dimension}, the encoders' {src.dimension}; expected "
+                f"the same: set src.projection={teacher.dimension} and tgt.projection={teacher.dimension}"
             )
         self.src_encoder, self.tgt_encoder = src, tgt
         self.teacher = teacher.requires_grad_(False).eval()
@@ -146,7 +166,7 @@ class Distill(Objective):
         self.teacher.eval()
         return self
 
-    def forward(self, batch: PairBatch, prepared: None) -> Figures:
+    def forward(self, batch: PairBatch, prepared: None) -> Metrics:
         """Squared distance of both students' unit vectors from the teacher's, summed over D."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
         with torch.no_grad():
@@ -165,8 +185,8 @@ class SimCse(Objective):
         self.src_encoder, self.tgt_encoder = src, tgt
         self.temperature = config.temperature
 
-    def forward(self, batch: PairBatch, prepared: None) -> Figures:
-        """Cross-entropy over the sentences of one piece, in both languages."""
+    def forward(self, batch: PairBatch, prepared: None) -> Metrics:
+        """Cross-entropy over the sentences of one micro-batch, in both languages."""
         losses, accuracies = zip(
             self._views(self.src_encoder, batch.src, batch.src_ids),
             self._views(self.tgt_encoder, batch.tgt, batch.tgt_ids),
@@ -176,14 +196,3 @@ class SimCse(Objective):
 
     def _views(self, encoder: Encoder, features: dict[str, Tensor], ids: Tensor) -> tuple[Tensor, Tensor]:
         return rank_translations(encoder(features), encoder(features), ids, ids, temperature=self.temperature)
-
-
-def _rank() -> int:
-    return dist.get_rank() if dist.is_initialized() else 0
-
-
-def _gather_with_gradient(rows: Tensor) -> Tensor:
-    """The rows of every process in the order of their ranks; gradients flow back to the process that made them."""
-    if not dist.is_initialized() or dist.get_world_size() == 1:
-        return rows
-    return torch.cat(dist_nn.all_gather(rows))

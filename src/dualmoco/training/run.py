@@ -1,117 +1,172 @@
-"""A run folder: what it holds before the first step, and whether a run may use it.
+"""A run from a recipe to its result: everything before the first step, then the loop.
 
-Takes the settings, gives `training.py` encoders and an objective. The encoders a run starts from are saved in
-`initial/`, so that every process and every later sitting has the same tokenizers.
+Takes a recipe, gives a folder with `config.yaml`, `data.json`, `log.jsonl`, `checkpoints/` and `model/`, the best model
+so far. The encoders a run starts from are kept in `initial/`: all processes and a resumed run have the same tokenizers.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from omegaconf import DictConfig, OmegaConf
+from accelerate.utils import DistributedDataParallelKwargs
 
-from dualmoco.core.errors import ConfigError, RunError
-from dualmoco.core.storage import new_folder, restore_folder, write_json, write_text
-from dualmoco.data.pairs import Split
+from dualmoco.core.errors import ConfigError
+from dualmoco.core.progress import showing
+from dualmoco.core.storage import locked, new_folder, restore_folder
+from dualmoco.data.nli import NliExample, load_nli
+from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.models.building import build_encoders, load_teacher
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.recipe import Kind
-from dualmoco.models.saved import load_encoders, save_encoders
-from dualmoco.training.checkpoint import list_checkpoints
-from dualmoco.training.config import ObjectiveName, TrainConfig
+from dualmoco.training.batching import order_pairs
+from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig, check_config, load_config
+from dualmoco.training.folder import check_run_folder, converted_text
+from dualmoco.training.loop import TrainData, Trainer, TrainResult
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse
 
 TOKENIZER_SENTENCES = 2_000_000
-UNBORN = ("initial", ".initial.partial", "data.json")  # what a run killed before its first step leaves behind
+TRAINS_TOKENIZER = (Kind.bert, Kind.static)
+MIXED = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}  # accelerate's names
 logger = logging.getLogger(__name__)
 
 
+def train(
+    recipe: str | Path | TrainConfig, *overrides: str, resume: bool = False, progress: bool = True
+) -> TrainResult:
+    """Trains two encoders as a recipe says.
+
+    Args:
+        recipe: A YAML file, or the settings themselves.
+        overrides: Settings such as `contrast.queue_size=8192`, stronger than the file.
+        resume: Continue from the last checkpoint in the run folder, if there is one.
+        progress: Whether to show progress bars.
+
+    Returns:
+        How far training came and how well it did on held-out pairs.
+
+    Raises:
+        ConfigError: A recipe that cannot be read or makes no sense.
+        DataError: Pairs that cannot be read, or too few of them.
+        ModelError: A model that cannot be loaded safely.
+        RunError: The run folder holds another run or is in use, a checkpoint does not fit or cannot be written, or the
+            loss is not a number.
+    """
+    with showing(progress):
+        return _train(_settings(recipe, overrides), resume=resume)
+
+
+def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
+    """Locks the run folder, reads the data, builds the encoders and trains them."""
+    accelerator = Accelerator(
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision=MIXED[config.optimizer.precision],
+        # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)],
+    )
+    out = Path(config.out)
+    check_division(config, accelerator.num_processes)
+    check_run_folder(config, out, resume=resume)
+    with locked(out) if accelerator.is_main_process else nullcontext():  # the first process locks for all
+        check_run_folder(config, out, resume=resume)  # another run may have ended in it meanwhile
+        with accelerator.main_process_first() if config.data.prepared else nullcontext():  # the first unpacks for all
+            split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
+        text = converted_text(config)
+        if accelerator.is_main_process:
+            _report_data(config, split, text)
+        order = order_pairs(split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket)
+        data = TrainData(split, order, *_load_nli(config), text)
+        encoders = start_encoders(config, split, out, accelerator)
+        objective = build_objective(config, encoders[config.src.lang], encoders[config.tgt.lang])
+        return Trainer(config, accelerator, encoders, objective, data).run(resume=resume)
+
+
+def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> TrainConfig:
+    """The settings of a run, checked."""
+    if not isinstance(recipe, TrainConfig):
+        return load_config(recipe, list(overrides))
+    if overrides:
+        raise ConfigError(f"{overrides[0]!r}: overrides are for recipe files; expected none beside a TrainConfig")
+    check_config(recipe)
+    return recipe
+
+
+def _report_data(config: TrainConfig, split: Split, text: dict[str, str]) -> None:
+    """Logs what was read and dropped, and what was done to the text."""
+    logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
+    for language, script in text.items():
+        logger.warning(
+            "%s: %s was converted to %s characters; convert sentences likewise before this model encodes them",
+            config.data.prepared, language.capitalize(), script,
+        )  # fmt: skip
+
+
+def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
+    """Training and held-out NLI examples, none without NLI files."""
+    if not config.nli.train:
+        return [], []
+    settings = config.nli
+    return load_nli(
+        settings.train, root=config.data.root, heldout=settings.heldout, batch_size=settings.batch_size,
+        seed=config.seed,
+    )  # fmt: skip
+
+
 def check_division(config: TrainConfig, processes: int) -> None:
-    """Refuses batches that cannot be cut into equal pieces: every pair must weigh the same.
+    """Refuses batches that cannot be cut into equal micro-batches: every pair must weigh the same.
 
     Args:
         config: The settings.
         processes: How many share a batch.
 
     Raises:
-        ConfigError: A batch size that is no multiple of the number of pieces.
+        ConfigError: A batch size that is not a multiple of the number of micro-batches.
     """
-    pieces = processes * config.optimizer.accumulate
+    micro_batches = processes * config.optimizer.accumulate
     sizes = {"optimizer.batch_size": config.optimizer.batch_size}
     if config.nli.train:
         sizes["nli.batch_size"] = config.nli.batch_size
     for key, size in sizes.items():
-        if size % pieces:
+        if size % micro_batches:
             raise ConfigError(
-                f"{key} is {size}; expected a multiple of {pieces}: {processes} process(es) times "
+                f"{key} is {size}; expected a multiple of {micro_batches}: {processes} process(es) times "
                 f"optimizer.accumulate={config.optimizer.accumulate}"
             )
 
 
-def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Refuses a folder that belongs to something else.
+def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
+    """The encoders the run starts from: built by the first process when the run begins, then read from the folder.
 
     Args:
-        config: The settings of this run.
-        out: Its folder.
-        resume: Whether the run is to go on.
+        config: The settings.
+        split: The pairs, on which tokenizers are trained where the recipe asks for it.
+        out: The run folder.
+        accelerator: Of this process.
+
+    Returns:
+        An encoder for each language, ready to train.
 
     Raises:
-        RunError: The folder holds a run and `resume` is off, holds a run of other settings, or holds other files.
+        ModelError: A model that cannot be loaded safely or does not fit.
+        RunError: The folder cannot be written.
     """
-    if not out.exists():
-        return
-    if not out.is_dir():
-        raise RunError(f"{out}: is a file; expected a folder for the run: choose another with out=FOLDER")
-    settings = out / "config.yaml"
-    if not settings.is_file():
-        if any(child.name not in UNBORN for child in out.iterdir()):
-            raise RunError(f"{out}: holds files but no run; choose another with out=FOLDER")
-        return
-    if not resume:
-        raise RunError(f"{out}: already holds a run; add --resume to go on with it, or choose another with out=FOLDER")
-    old, new = (_flatten(OmegaConf.create(text)) for text in (settings.read_text(encoding="utf-8"), _yaml(config)))
-    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    changed = [key for key in changed if key not in ("out", "data.root")]
-    if changed:
-        key = changed[0]
-        raise RunError(
-            f"{out}: was started with {key}={old.get(key)}, now {key}={new.get(key)}; resume with the settings of "
-            f"{settings}, or start another run with out=FOLDER"
-        )
-
-
-def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
-    """Writes the settings and what became of the data, unless an earlier sitting did."""
-    if not (out / "config.yaml").exists():
-        write_json(out / "data.json", {"counts": split.counts, "digest": split.train.digest()})
-        write_text(out / "config.yaml", _yaml(config))
-
-
-def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
-    """The encoders the run starts from: built by the first process of the first sitting, then read from the folder."""
     initial = out / "initial"
     if accelerator.is_main_process:
         restore_folder(initial)
         restore_folder(out / "model")
         if not initial.exists() or not (out / "config.yaml").exists():
-            logger.info(
-                "building the encoders; tokenizers are trained on up to %s sentences", f"{TOKENIZER_SENTENCES:,}"
-            )
             torch.manual_seed(config.seed)
-            rows = np.random.default_rng([config.seed, 3]).permutation(len(split.train))[:TOKENIZER_SENTENCES]
-            src_texts, tgt_texts = split.train.texts(rows)
-            built = build_encoders(config.src, config.tgt, {config.src.lang: src_texts, config.tgt.lang: tgt_texts})
+            built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
     accelerator.wait_for_everyone()
-    encoders = load_encoders(initial)
+    encoders = open_routes(initial)
     for settings in (config.src, config.tgt):
         if settings.kind == Kind.shared:
             encoders[settings.lang] = encoders[config.src.lang]
@@ -123,6 +178,16 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         if config.optimizer.compile:
             encoder.compile(dynamic=True)
     return encoders
+
+
+def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
+    """Sentences of each language to train tokenizers on; none where the recipe trains no tokenizer."""
+    langs = (config.src.lang, config.tgt.lang)
+    if config.src.kind not in TRAINS_TOKENIZER and config.tgt.kind not in TRAINS_TOKENIZER:
+        return {lang: [] for lang in langs}
+    rows = np.random.default_rng([config.seed, 3]).permutation(len(split.train))[:TOKENIZER_SENTENCES]
+    logger.info("training tokenizers on %s pairs", f"{len(rows):,}")
+    return dict(zip(langs, split.train.texts(rows), strict=True))
 
 
 def build_objective(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objective:
@@ -147,29 +212,9 @@ def build_objective(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objectiv
         case ObjectiveName.distill:
             base = Distill(src, tgt, load_teacher(config.teacher, config.src))
         case ObjectiveName.nli:
-            (tgt if config.nli.side == "src" else src).requires_grad_(False)
+            if src is not tgt:  # the other side's encoder gets no gradient; a shared one is the one to train
+                (tgt if config.nli.side == "src" else src).requires_grad_(False)
     if not config.nli.train:
         assert base is not None
         return base
     return WithNli(base, NliHead(src if config.nli.side == "src" else tgt, config.nli), config.nli.weight)
-
-
-def last_checkpoint(out: Path) -> Path | None:
-    """The newest complete checkpoint of a run."""
-    checkpoints = list_checkpoints(out / "checkpoints")
-    return checkpoints[-1] if checkpoints else None
-
-
-def _yaml(config: TrainConfig) -> str:
-    return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
-
-
-def _flatten(settings: Any, prefix: str = "") -> dict[str, str]:
-    """Settings by their dotted keys, for example `contrast.momentum`."""
-    if not isinstance(settings, DictConfig):
-        return {prefix: str(settings)}
-    return {
-        key: value
-        for name, child in settings.items()
-        for key, value in _flatten(child, f"{prefix}.{name!s}" if prefix else str(name)).items()
-    }

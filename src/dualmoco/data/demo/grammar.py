@@ -17,7 +17,7 @@ from dualmoco.data.demo.words import (
     CITIES,
     CLIMATES,
     CLOCK_DAYS,
-    COLORS,
+    COLOR_WORDS,
     COMPARATIVES,
     CONDITIONS,
     DAY_PARTS,
@@ -56,8 +56,8 @@ from dualmoco.data.demo.words import (
     TODAY_TIMES,
     VEHICLES,
     Noun,
-    Pair,
     Person,
+    Phrase,
 )
 
 MAX_PAIRS: Final = 200_000
@@ -79,7 +79,7 @@ def _article(phrase: str) -> str:
     return f"{'an' if vowel_sound else 'a'} {phrase}"
 
 
-def _counted(noun: Noun, count: int) -> Pair:
+def _counted(noun: Noun, count: int) -> Phrase:
     """A number of things, such as ("two books", "两本书")."""
     number, number_zh = NUMBERS[count]
     return _article(noun.one) if count == 1 else f"{number} {noun.many}", number_zh + noun.measure + noun.zh
@@ -98,9 +98,9 @@ def _two_people(rng: random.Random, firsts: Sequence[Person] = TELLABLE) -> tupl
 def _scene(
     rng: random.Random,
     people: Sequence[Person],
-    templates: Sequence[tuple[Sequence[Pair], str, str]],
+    templates: Sequence[tuple[Sequence[Phrase], str, str]],
     scenes: Sequence[tuple[str, str, str, str, str]] = SCENES,
-) -> Pair:
+) -> Phrase:
     """Someone does something somewhere at some time, in the words of one of the templates."""
     who, (phrase, phrase_zh, past_zh, place, place_zh) = rng.choice(people), rng.choice(scenes)
     times, english, chinese = rng.choice(templates)
@@ -112,22 +112,22 @@ def _scene(
     )
 
 
-def _statement(rng: random.Random) -> Pair:
+def _statement(rng: random.Random) -> Phrase:
     """Tom read a book in the library yesterday."""
     return _scene(rng, TELLABLE, STATEMENTS)
 
 
-def _question(rng: random.Random) -> Pair:
+def _question(rng: random.Random) -> Phrase:
     """Did Tom read a book in the library yesterday?"""
     return _scene(rng, ASKABLE, QUESTIONS)
 
 
-def _negation(rng: random.Random) -> Pair:
+def _negation(rng: random.Random) -> Phrase:
     """Tom did not swim at the beach yesterday."""
     return _scene(rng, TELLABLE, NEGATIONS)
 
 
-def _condition(rng: random.Random) -> Pair:
+def _condition(rng: random.Random) -> Phrase:
     """If it rains tomorrow, Tom will play chess at home."""
     weathers, scenes = rng.choice(((BAD_WEATHER, INDOOR_SCENES), (GOOD_WEATHER, OUTDOOR_SCENES)))
     weather, weather_zh = rng.choice(weathers)
@@ -135,7 +135,7 @@ def _condition(rng: random.Random) -> Pair:
     return english.format(weather=weather), chinese.format(weather=weather_zh)
 
 
-def _taste(rng: random.Random) -> Pair:
+def _taste(rng: random.Random) -> Phrase:
     """Mary likes tea, but she does not like coffee."""
     (one, one_zh), (other, other_zh) = rng.sample(rng.choice(MEALS), 2)
     if rng.random() < 0.5:
@@ -149,7 +149,7 @@ def _taste(rng: random.Random) -> Pair:
     return english, f"{who.zh}喜欢{one_zh}，但是不喜欢{other_zh}。"
 
 
-def _purchase(rng: random.Random) -> Pair:
+def _purchase(rng: random.Random) -> Phrase:
     """Mary bought two books at the bookstore for thirty yuan each yesterday."""
     noun = rng.choice(GOODS)
     count, ((shop, shop_zh), prices) = rng.randint(1, MOST[noun.group]), SALES[noun.group]
@@ -164,7 +164,7 @@ def _purchase(rng: random.Random) -> Pair:
     return english, f"{who.zh}{time_zh}{shop_zh}买了{things_zh}，{each_zh}{price_zh}块钱。"
 
 
-def _weather(rng: random.Random) -> Pair:
+def _weather(rng: random.Random) -> Phrase:
     """It will be colder in Paris than in Rome tomorrow."""
     be, days, will_zh = rng.choice((("was", PAST_DAYS, ""), ("will be", FUTURE_DAYS, "会")))
     (day, day_zh), ((city, city_zh, _), (other, other_zh, _)) = rng.choice(days), rng.sample(CITIES, 2)
@@ -176,7 +176,7 @@ def _weather(rng: random.Random) -> Pair:
     return english, f"{day_zh}{city_zh}{will_zh}比{other_zh}{climate_zh}。"
 
 
-def _travel(rng: random.Random) -> Pair:
+def _travel(rng: random.Random) -> Phrase:
     """Tom went from Beijing to Shanghai by train last week to see a friend."""
     who, (purpose, purpose_zh) = rng.choice(TELLABLE), rng.choice(PURPOSES)
     (start, start_zh, region), (end, end_zh, end_region) = rng.sample(CITIES, 2)
@@ -188,7 +188,7 @@ def _travel(rng: random.Random) -> Pair:
     return english, f"{who.zh}{time_zh}{will_zh}{vehicle_zh}从{start_zh}去{end_zh}{purpose_zh}{le}。"
 
 
-def _comparison(rng: random.Random) -> Pair:
+def _comparison(rng: random.Random) -> Phrase:
     """My camera is much cheaper than Tom's."""
     first, second = _two_people(rng, PEOPLE)
     while {first.pronoun, second.pronoun} & {"we", "they"}:
@@ -201,16 +201,16 @@ def _comparison(rng: random.Random) -> Pair:
     return english, f"{first.zh}的{noun.zh}比{second.zh}的{more_zh}{degree_zh}。"
 
 
-def _wish(rng: random.Random) -> Pair:
+def _wish(rng: random.Random) -> Phrase:
     """Tom wants to buy a red scarf for Mary."""
     (who, friend), noun = _two_people(rng), rng.choice(OWNED)
-    quality, quality_zh = rng.choice(QUALITIES if noun.group == "text" else COLORS)
+    quality, quality_zh = rng.choice(QUALITIES if noun.group == "text" else COLOR_WORDS)
     thing = _article(f"{quality} {noun.one}")
     english = f"{who.en} {who.present('want')} to buy {thing} for {friend.object}."
     return english, f"{who.zh}想给{friend.zh}买一{noun.measure}{quality_zh}{noun.zh}。"
 
 
-def _existence(rng: random.Random) -> Pair:
+def _existence(rng: random.Random) -> Phrase:
     """There are three books and a pen on the desk."""
     groups, spots = rng.choice(tuple(SPOTS.items()))
     spot, spot_zh = rng.choice(spots)
@@ -221,7 +221,7 @@ def _existence(rng: random.Random) -> Pair:
     return f"there {be} {things} and {others} {spot}.", f"{spot_zh}有{things_zh}和{others_zh}。"
 
 
-def _reason(rng: random.Random) -> Pair:
+def _reason(rng: random.Random) -> Phrase:
     """Tom went to bed early yesterday because he was too tired."""
     who, (time, time_zh) = rng.choice(TELLABLE), rng.choice(PAST_DAYS)
     cause, cause_zh, result, result_zh = rng.choice(CAUSES)
@@ -231,7 +231,7 @@ def _reason(rng: random.Random) -> Pair:
     return english, f"因为{time_zh}{cause_zh}，所以{who.zh}{result_zh}。"
 
 
-def _sequence(rng: random.Random) -> Pair:
+def _sequence(rng: random.Random) -> Phrase:
     """In the evening, Tom usually walks the dog before reading the newspaper."""
     who, (time, time_zh), (one, other) = (
         rng.choice(TELLABLE),
@@ -243,7 +243,7 @@ def _sequence(rng: random.Random) -> Pair:
     return english, f"{time_zh}，{who.zh}通常在{order_zh}{one[1]}。"
 
 
-def _request(rng: random.Random) -> Pair:
+def _request(rng: random.Random) -> Phrase:
     """Please bring Tom two books tomorrow."""
     friend, (time, time_zh), noun = rng.choice(TELLABLE), rng.choice(FUTURE_TIMES), rng.choice(GOODS)
     verb, verb_zh = rng.choice((("bring", "带"), ("buy", "买")))
@@ -254,7 +254,7 @@ def _request(rng: random.Random) -> Pair:
     return f"could you {wish}?", f"你{time_zh}能{wish_zh}吗？"
 
 
-def _arrangement(rng: random.Random) -> Pair:
+def _arrangement(rng: random.Random) -> Phrase:
     """Let's meet Tom at the airport at half past three tomorrow afternoon."""
     (day, day_zh), (part, part_zh, earliest, latest) = rng.choice(CLOCK_DAYS), rng.choice(DAY_PARTS)
     (hour, hour_zh), (clock, clock_zh) = NUMBERS[rng.randint(earliest, latest)], rng.choice(MINUTES)
@@ -266,7 +266,7 @@ def _arrangement(rng: random.Random) -> Pair:
     return f"{who.en} will call {friend.object} {time}.", f"{who.zh}{time_zh}会给{friend.zh}打电话。"
 
 
-PATTERNS: Final[tuple[Callable[[random.Random], Pair], ...]] = (
+PATTERNS: Final[tuple[Callable[[random.Random], Phrase], ...]] = (
     *(_statement, _question, _negation, _condition, _taste, _purchase, _weather, _travel),
     *(_comparison, _wish, _existence, _reason, _sequence, _request, _arrangement),
 )

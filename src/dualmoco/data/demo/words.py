@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-Pair = tuple[str, str]
+Phrase = tuple[str, str]
 
 
 class Forms(NamedTuple):
@@ -59,7 +59,7 @@ def _rows(table: str) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(field.strip() for field in entry.split("=")) for entry in entries)
 
 
-def _pairs(table: str) -> tuple[Pair, ...]:
+def _pairs(table: str) -> tuple[Phrase, ...]:
     return tuple((english, chinese) for english, chinese in _rows(table))
 
 
@@ -222,7 +222,7 @@ SPOTS: Final = {
     ("food",): _pairs("in the refrigerator=冰箱里 | on the kitchen table=餐桌上 | in the basket=篮子里"),
     ("animal",): _pairs("in the yard=院子里 | on the farm=农场里 | by the river=河边 | behind the house=房子后面"),
 }
-COLORS: Final = _pairs("red=红色的 | blue=蓝色的 | white=白色的 | black=黑色的 | green=绿色的 | orange=橙色的")
+COLOR_WORDS: Final = _pairs("red=红色的 | blue=蓝色的 | white=白色的 | black=黑色的 | green=绿色的 | orange=橙色的")
 QUALITIES: Final = _pairs("interesting=有意思的 | useful=有用的 | new=新 | English=英文 | Chinese=中文")
 COMPARATIVES: Final = {
     "text": _pairs("more interesting=有意思 | thicker=厚"),

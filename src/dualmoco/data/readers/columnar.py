@@ -3,36 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from dualmoco.core.errors import DataError
-from dualmoco.data.readers.raw import ROWS, Raw, Row, in_blocks, pick_pair
+from dualmoco.core.errors import DataError, require
+from dualmoco.data.readers.raw import PARSED_ROWS, Raw, Row, in_blocks, pick_pair
 from dualmoco.data.readers.source import Report, Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 TRANSLATION = "translation"  # the column in which datasets keep all languages of a sentence
 
 
 def read_parquet(source: Source, report: Report) -> Iterator[Raw]:
     """A Parquet file, a row group at a time."""
+    pa, pq = require("pyarrow", "data", "A Parquet file"), require("pyarrow.parquet", "data", "A Parquet file")
     try:
         with pq.ParquetFile(source.path, memory_map=True) as file:
             names = file.schema_arrow.names
-            batches = file.iter_batches(ROWS, columns=_wanted(source, names))
+            batches = file.iter_batches(PARSED_ROWS, columns=_wanted(source, names))
             yield from in_blocks(_rows(batches, source, names))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source.path}: no Parquet file or damaged ({_short(error)})") from None
+        raise DataError(f"{source.path}: not a Parquet file, or damaged ({_short(error)})") from None
 
 
 def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
     """An Arrow IPC file or stream, memory-mapped."""
+    pa = require("pyarrow", "data", "An Arrow file")
     try:
         with pa.memory_map(str(source.path)) as file:
             try:
                 reader = pa.ipc.open_file(file)
-                batches: Iterable[pa.RecordBatch] = map(reader.get_batch, range(reader.num_record_batches))
+                batches: Iterable[Any] = map(reader.get_batch, range(reader.num_record_batches))
             except pa.ArrowInvalid:
                 file.seek(0)
                 batches = reader = pa.ipc.open_stream(file)
@@ -40,15 +42,12 @@ def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
             _wanted(source, names)
             yield from in_blocks(_rows(batches, source, names))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source.path}: no Arrow file or damaged ({_short(error)})") from None
+        raise DataError(f"{source.path}: not an Arrow file, or damaged ({_short(error)})") from None
 
 
 def read_dataset(source: Source, report: Report) -> Iterator[Raw]:
     """A folder made by `save_to_disk`, or a dataset of the hub as NAME or NAME:CONFIGURATION, its training split."""
-    try:
-        import datasets
-    except ImportError:
-        raise DataError(f"{source.path}: needs the package datasets; pip install 'dualmoco[datasets]'") from None
+    datasets = require("datasets", "data", "A Hugging Face dataset")
     name, _, configuration = str(source.path).partition(":")
     try:
         if source.path.is_dir():

@@ -1,17 +1,16 @@
-"""Which reader takes which file."""
+"""Sentence pairs of any file: takes a `Source`, gives blocks to `prepare` and `inspect`, rows to everyone else."""
 
 from __future__ import annotations
 
-import lzma
-import zlib
 from collections.abc import Callable, Iterator
-
-import pyarrow as pa
+from dataclasses import replace
 
 from dualmoco.core.errors import DataError
+from dualmoco.data.manifest import PREPARED_MANIFEST
 from dualmoco.data.readers import columnar, gettext, lines, tmx
-from dualmoco.data.readers.raw import Raw
+from dualmoco.data.readers.raw import Raw, Row
 from dualmoco.data.readers.source import Report, Source, plain_suffix
+from dualmoco.data.text import READ_ERRORS
 
 Reader = Callable[[Source, Report], Iterator[Raw]]
 READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # by name, and the extensions each stands for
@@ -28,16 +27,56 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # by name, and the exten
 }
 
 
-def read(source: Source, form: str, report: Report) -> Iterator[Raw]:
-    """Reads a file.
+def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterator[Row]:
+    """Yields the pairs of a file in any format, or of a folder made by `prepare`.
+
+    Args:
+        source: The file or folder.
+        form: Name of a reader, or `auto` to go by the extension.
+        report: Is called with the number of every line that cannot be read, and what is wrong with it.
+
+    Yields:
+        Source and target sentence as they stand in the file, either perhaps empty, and the number of their line; the
+        files of a folder are numbered as if they were one.
+
+    Raises:
+        DataError: A file that is not there or cannot be read on.
+    """
+    if form != "dataset" and not source.path.exists():
+        raise DataError(f"{source.path}: no such file; expected sentence pairs")
+    before = last = 0
+
+    def report_line(line: int, what: str) -> None:
+        report(before + line, what)
+
+    for shard in find_shards(source):
+        for raw in read_blocks(shard, form, report_line):
+            block, problems = raw.parse()
+            for line, what in problems:
+                report_line(line, what)
+            for src, tgt, line in zip(block.src.texts(), block.tgt.texts(), block.lines.tolist(), strict=True):
+                yield Row(src, tgt, before + line)
+            last = before + raw.last
+        before = last
+
+
+def find_shards(source: Source) -> list[Source]:
+    """The files to read: the Parquet files of a folder that holds such, or the source itself."""
+    paths = sorted(source.path.glob("*.parquet"))  # none unless a folder
+    columns = ("src", "tgt") if (source.path / PREPARED_MANIFEST).is_file() else source.columns
+    return [replace(source, path=path, columns=columns) for path in paths] or [source]
+
+
+def read_blocks(source: Source, form: str, report: Report) -> Iterator[Raw]:
+    """Reads a file block by block.
 
     Args:
         source: The file.
         form: Name of a reader, or `auto` to go by the extension.
-        report: Is told of lines that cannot be read.
+        report: Is called for lines that the reader itself cannot read; parsing a block finds others.
 
     Yields:
-        Parts of the file.
+        Blocks of the file.
 
     Raises:
         DataError: A file that cannot be read on.
@@ -48,7 +87,7 @@ def read(source: Source, form: str, report: Report) -> Iterator[Raw]:
         for raw in reader(source, report):
             line = raw.last
             yield raw
-    except (OSError, EOFError, lzma.LZMAError, zlib.error, pa.ArrowException) as error:
+    except READ_ERRORS as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise DataError(f"{source.path}: cannot be read after line {line}: {reason}") from None
 
@@ -75,7 +114,7 @@ def guess_format(source: Source) -> str:
             return name
     known = " ".join(suffix for _, suffixes in READERS.values() for suffix in suffixes)
     raise DataError(
-        f"{source.path}: unknown kind of file; expected {known}, or --format one of {', '.join(READERS)}; "
+        f"{source.path}: unknown kind of file; expected {known}, or format one of {', '.join(READERS)}; "
         "two aligned files are given with tgt_files"
     )
 

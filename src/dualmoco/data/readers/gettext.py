@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import DataError, require
 from dualmoco.data.languages import base_language
 from dualmoco.data.readers.raw import Raw, Row, in_blocks
 from dualmoco.data.readers.source import Report, Source, plain_suffix
@@ -30,7 +30,7 @@ def _messages(source: Source) -> Iterator[Row]:
 
 def _load(source: Source) -> tuple[str, list[tuple[str, str, int]]]:
     """The language of the translations, and all messages, translations and lines."""
-    import polib
+    polib = require("polib", "data", "A gettext catalogue")
 
     with source.open() as stream, tempfile.NamedTemporaryFile(suffix=plain_suffix(source.path)) as plain:
         plain.write(stream.read())
@@ -41,7 +41,7 @@ def _load(source: Source) -> tuple[str, list[tuple[str, str, int]]]:
             entries = [_texts(entry) for entry in catalogue.translated_entries()]
         except Exception as error:  # polib has no error of its own: a damaged file ends in any of Python's
             reason = " ".join(str(error).replace(plain.name, str(source.path)).split())
-            raise DataError(f"{source.path}: no gettext catalogue or damaged ({reason})") from None
+            raise DataError(f"{source.path}: not a gettext catalogue, or damaged ({reason})") from None
     return base_language(catalogue.metadata.get("Language", "")), entries
 
 

@@ -29,27 +29,28 @@ from dualmoco.data.text import BYTE_ORDER_MARK
 
 BLOCK_BYTES = 2 << 20
 MAX_LINE_BYTES = 8 << 20
-MARK = BYTE_ORDER_MARK.encode()
+ENCODED_MARK = BYTE_ORDER_MARK.encode()
 
 
 def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
     """Tab-separated columns; a header is one if its names are asked for, or name both languages."""
     with source.open() as stream:
-        columns, expected = (0, 1), 0
+        layout = None
         for lines in cut_lines(stream, report):
-            if not expected:
+            if layout is None:
                 head, _, rest = lines.data.partition(b"\n")
+                number = lines.first
                 while not head.strip() and rest:
                     head, _, rest = rest.partition(b"\n")
+                    number += 1
                 if not head.strip():
                     continue
                 cells = head.decode("utf-8", "replace").rstrip("\r").split("\t")
-                columns, is_header = source.find_columns(cells)
-                expected = len(cells)
+                layout, is_header = source.find_columns(cells, number, "tab")
                 if is_header:
-                    lines = RawLines(rest, lines.first + 1)
+                    lines = RawLines(rest, number + 1)
             if lines.data:
-                yield TabbedLines(lines, columns, expected)
+                yield TabbedLines(lines, layout)
 
 
 def read_csv(source: Source, report: Report) -> Iterator[Raw]:
@@ -60,20 +61,20 @@ def read_csv(source: Source, report: Report) -> Iterator[Raw]:
 
 
 def _csv_rows(reader: Any, source: Source, report: Report) -> Iterator[Row]:
-    columns, expected = (0, 1), 0
+    layout = None
     for line, cells in _csv_lines(reader, report):
-        if not expected:
-            columns, is_header = source.find_columns(cells)
-            expected = len(cells)
+        if not cells:
+            continue
+        if layout is None:
+            layout, is_header = source.find_columns(cells, line, "comma")
             if is_header:
                 continue
-        src, tgt = (cells[column] if column < len(cells) else "" for column in columns)
-        if cells and len(cells) != expected:
-            report(line, f"{len(cells)} comma-separated column(s); expected {expected} as in the first line")
-        elif not (is_unicode(src) and is_unicode(tgt)):
+        if not layout.fits(len(cells)):
+            report(line, layout.complaint(len(cells), "comma"))
+        elif not (is_unicode(cells[layout.src]) and is_unicode(cells[layout.tgt])):
             report(line, "not UTF-8; convert the file, for example with iconv")
-        elif cells:
-            yield Row(src, tgt, line)
+        else:
+            yield Row(cells[layout.src], cells[layout.tgt], line)
 
 
 def _csv_lines(reader: Any, report: Report) -> Iterator[tuple[int, list[str]]]:
@@ -84,7 +85,7 @@ def _csv_lines(reader: Any, report: Report) -> Iterator[tuple[int, list[str]]]:
         except StopIteration:
             return
         except csv.Error as error:
-            report(reader.line_num, f"no CSV ({error})")
+            report(reader.line_num, f"not valid CSV ({error})")
         else:
             yield reader.line_num, cells
 
@@ -111,7 +112,7 @@ def read_moses(source: Source, report: Report) -> Iterator[Raw]:
             with archive.open(names[0]) as src, archive.open(names[1]) as tgt:
                 yield from _align(src, tgt, (names[0], names[1]), report)
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:  # damaged, encrypted, unknown packing
-        raise DataError(f"{source.path}: no zip archive or damaged ({error})") from None
+        raise DataError(f"{source.path}: not a zip archive, or damaged ({error})") from None
 
 
 def _member(archive: zipfile.ZipFile, lang: str, path: Path) -> str:
@@ -124,20 +125,22 @@ def _member(archive: zipfile.ZipFile, lang: str, path: Path) -> str:
 
 
 def _align(src: IO[bytes], tgt: IO[bytes], names: Sequence[str], report: Report) -> Iterator[Raw]:
-    tgt_lines = _Lender(tgt, report)
+    tgt_lines, last = _Lender(tgt, report), 0
     for lines in cut_lines(src, report):
         data = lines.data if lines.data.endswith(b"\n") else lines.data + b"\n"
         count = data.count(b"\n")
         other = tgt_lines.take(count)
         missing = count - other.count(b"\n")
         if missing:
-            raise DataError(
-                f"{names[1]} ends after line {lines.first + count - missing - 1} but {names[0]} goes on; "
-                "expected as many lines in both"
-            )
+            raise DataError(_unequal(names[1], lines.first + count - missing - 1, names[0]))
         yield AlignedLines(RawLines(data, lines.first), RawLines(other, lines.first))
+        last = lines.first + count - 1
     if tgt_lines.take(1):
-        raise DataError(f"{names[0]} ends before {names[1]} does; expected as many lines in both")
+        raise DataError(_unequal(names[0], last, names[1]))
+
+
+def _unequal(short: str, last: int, long: str) -> str:
+    return f"{short} ends after line {last} but {long} has more; expected as many lines in both"
 
 
 class _Lender:
@@ -167,7 +170,7 @@ def cut_lines(stream: IO[bytes], report: Report) -> Iterator[RawLines]:
     rest, number, is_first = b"", 1, True
     for chunk in iter(lambda: stream.read(BLOCK_BYTES), b""):
         if is_first:
-            chunk, is_first = chunk.removeprefix(MARK), False
+            chunk, is_first = chunk.removeprefix(ENCODED_MARK), False
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             data = rest + head + newline

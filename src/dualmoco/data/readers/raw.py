@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from dualmoco.data.block import Ints, PairBlock, TextColumn, to_codes, to_text
+from dualmoco.data.readers.source import TableLayout
 
 Problem = tuple[int, str]  # number of the line, and what is wrong with it
-ROWS = 20_000  # of a block that is not made of lines
+PARSED_ROWS = 20_000  # of a block that is not made of lines
 NEWLINE, TAB, RETURN = 10, 9, 13
 
 
@@ -59,7 +60,7 @@ class ParsedRows:
 def in_blocks(rows: Iterable[Row]) -> Iterator[ParsedRows]:
     """Cuts a stream of pairs into blocks."""
     stream = iter(rows)
-    while part := list(islice(stream, ROWS)):
+    while part := list(islice(stream, PARSED_ROWS)):
         yield ParsedRows(part)
 
 
@@ -96,8 +97,7 @@ class TabbedLines:
     """Lines of tab-separated columns."""
 
     lines: RawLines
-    columns: tuple[int, int]
-    expected: int  # columns of a line
+    layout: TableLayout
 
     @property
     def last(self) -> int:
@@ -112,20 +112,20 @@ class TabbedLines:
         tabs = np.flatnonzero(codes == TAB)
         first = np.searchsorted(tabs, starts)  # index of each line's first tab
         found = np.searchsorted(tabs, ends) - first + 1
-        good = found == self.expected
+        good = self.layout.fits(found)
         problems += [
-            (int(numbers[row]), f"{found[row]} tab-separated column(s); expected {self.expected} as in the first line")
+            (int(numbers[row]), self.layout.complaint(int(found[row]), "tab"))
             for row in np.flatnonzero(~good)
             if to_text(codes[starts[row] : ends[row]]).strip()
         ]
-        starts, ends, first = starts[good], ends[good], first[good]
-        src, tgt = (self._column(codes, tabs, starts, ends, first, column) for column in self.columns)
-        return PairBlock(src, tgt, numbers[good]), problems
-
-    def _column(self, codes: Any, tabs: Ints, starts: Ints, ends: Ints, first: Ints, column: int) -> TextColumn:
-        begins = tabs[first + column - 1] + 1 if column else starts
-        stops = tabs[first + column] if column < self.expected - 1 else ends
-        return TextColumn(codes, begins, stops)
+        starts, ends, first, found = starts[good], ends[good], first[good], found[good]
+        sides = []
+        for column in (self.layout.src, self.layout.tgt):
+            begins = tabs[first + column - 1] + 1 if column else starts
+            stops, is_last = ends.copy(), found == column + 1
+            stops[~is_last] = tabs[first[~is_last] + column]
+            sides.append(TextColumn(codes, begins, stops))
+        return PairBlock(sides[0], sides[1], numbers[good]), problems
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class JsonLines:
                 try:
                     rows.append(Row(*pick_pair(json.loads(line), self.keys), number))
                 except ValueError as error:
-                    reason = f"no JSON ({error.msg})" if isinstance(error, json.JSONDecodeError) else str(error)
+                    reason = f"not valid JSON ({error.msg})" if isinstance(error, json.JSONDecodeError) else str(error)
                     problems.append((number, reason))
         return ParsedRows(rows).parse()[0], problems
 

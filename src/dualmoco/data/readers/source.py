@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.languages import base_language
@@ -17,6 +17,36 @@ USUAL_NAMES = (("src", "tgt"), ("source", "target"), ("sentence1", "sentence2"),
 
 
 @dataclass(frozen=True)
+class TableLayout:
+    """Which columns of a table hold the pairs, and how many columns a row must have."""
+
+    src: int
+    tgt: int
+    columns: int
+    exact: bool  # no more than that: a stray separator would shift the columns; unless a user counted them
+
+    def fits(self, found: Any) -> Any:
+        """Whether rows with so many columns hold a pair."""
+        return found == self.columns if self.exact else found >= self.columns
+
+    def complaint(self, found: int, separated: str) -> str:
+        """What is wrong with a row of another number of columns.
+
+        Args:
+            found: Columns of the row.
+            separated: What separates them, such as `tab`.
+
+        Returns:
+            What was found, what was expected, and what to set.
+        """
+        given = f"{found} {separated}-separated column{'s' * (found != 1)}"
+        if self.exact and found > max(self.src, self.tgt):
+            return f"{given}; expected {self.columns} as in the first line"
+        least = max(self.src, self.tgt) + 1
+        return f"{given}; expected at least {least} (source in {self.src}, target in {self.tgt}; set columns)"
+
+
+@dataclass(frozen=True)
 class Source:
     """A file, or a pair of aligned ones, and what to read from it."""
 
@@ -25,7 +55,13 @@ class Source:
     tgt: str
     columns: tuple[str, str] | None = None  # names, or numbers from 0
     tgt_path: Path | None = None
-    tell: Callable[[int], None] | None = None  # is told how many bytes of the file were read
+    progress: Callable[[int], None] | None = None  # callback, takes how many more bytes of the file were read
+
+    @property
+    def size(self) -> int:
+        """Bytes of its files; a folder or a hub name counts as nothing."""
+        paths = (path for path in (self.path, self.tgt_path) if path and path.is_file())
+        return sum(path.stat().st_size for path in paths)
 
     def open(self) -> IO[bytes]:
         """Opens the file for reading bytes, unpacked according to its extension.
@@ -36,7 +72,7 @@ class Source:
         Raises:
             DataError: A file that is not there or may not be read.
         """
-        return _open(self.path, self.tell)
+        return _open(self.path, self.progress)
 
     def open_tgt(self) -> IO[bytes]:
         """Opens the other one of two aligned files.
@@ -51,29 +87,32 @@ class Source:
             raise DataError(f"{self.path}: one side of two aligned files; expected the other one too (set tgt_files)")
         return _open(self.tgt_path, None)
 
-    def find_columns(self, cells: Sequence[str]) -> tuple[tuple[int, int], bool]:
+    def find_columns(self, cells: Sequence[str], line: int, separated: str) -> tuple[TableLayout, bool]:
         """Which columns of a table hold the pairs.
 
         Args:
             cells: Of the first row.
+            line: Its number.
+            separated: What separates cells, for the error.
 
         Returns:
-            Places of the source and of the target column, and whether the first row is a header.
+            Which columns, and whether the first row is a header.
 
         Raises:
             DataError: A column that is not there, or whose name is there twice.
         """
         names = [cell.strip() for cell in cells]
-        if self.columns is None:
-            found = self.guess_names(names)
-            if found:
-                return (names.index(found[0]), names.index(found[1])), True
-            return self._numbers((0, 1), cells), False
-        if all(column.isdecimal() for column in self.columns):
-            first, second = map(int, self.columns)
-            return self._numbers((first, second), cells), False
-        self.check_names(self.columns, names)
-        return (names.index(self.columns[0]), names.index(self.columns[1])), True
+        named = self.columns or self.guess_names(names)
+        if named and not all(column.isdecimal() for column in named):
+            if self.columns:
+                self.check_names(named, names)
+            return TableLayout(names.index(named[0]), names.index(named[1]), len(cells), exact=True), True
+        src, tgt = map(int, self.columns or (0, 1))
+        counted = self.columns is not None
+        layout = TableLayout(src, tgt, max(src, tgt) + 1 if counted else len(cells), exact=not counted)
+        if max(src, tgt) >= len(cells):
+            raise DataError(f"{self.path}:{line}: {layout.complaint(len(cells), separated)}")
+        return layout, False
 
     def guess_names(self, names: Sequence[str]) -> tuple[str, str] | None:
         """The two column names that say which language they hold, if there are such."""
@@ -119,13 +158,33 @@ class Source:
         self.check_names(chosen, names)
         return chosen
 
-    def _numbers(self, columns: tuple[int, int], cells: Sequence[str]) -> tuple[int, int]:
-        if max(columns) >= len(cells):
-            raise DataError(
-                f"{self.path}:1: {len(cells)} column(s); expected at least {max(columns) + 1} "
-                f"(source in {columns[0]}, target in {columns[1]}; set columns)"
-            )
-        return columns
+
+class _Meter:
+    """A progress callback that knows how far it is."""
+
+    def __init__(self, advance: Callable[[int], object]) -> None:
+        self.advance, self.done = advance, 0
+
+    def __call__(self, count: int) -> None:
+        self.done += count
+        self.advance(count)
+
+
+def follow(sources: Iterable[Source], advance: Callable[[int], object]) -> Iterator[Source]:
+    """Yields sources that report how far they are read.
+
+    Args:
+        sources: To be read one after the other.
+        advance: Progress callback, takes how many more bytes were read; each source ends at its full size, also if its
+            reader reports nothing.
+
+    Yields:
+        One source.
+    """
+    for source in sources:
+        meter = _Meter(advance)
+        yield replace(source, progress=meter)
+        advance(max(source.size - meter.done, 0))
 
 
 def plain_suffix(path: Path) -> str:
@@ -136,8 +195,8 @@ def plain_suffix(path: Path) -> str:
     return Path(name).suffix
 
 
-def _open(path: Path, tell: Callable[[int], None] | None) -> IO[bytes]:
+def _open(path: Path, progress: Callable[[int], None] | None) -> IO[bytes]:
     try:
-        return open_binary(path, tell)
+        return open_binary(path, progress)
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from None

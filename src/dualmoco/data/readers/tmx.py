@@ -10,8 +10,8 @@ from dualmoco.data.languages import base_language
 from dualmoco.data.readers.raw import Raw, Row, in_blocks
 from dualmoco.data.readers.source import Report, Source
 
-CHUNK_BYTES = 1 << 18
-CODES = {"bpt", "ept", "it", "ph", "ut"}  # inline elements whose content is formatting, not text
+XML_BYTES = 1 << 18
+FORMATTING = {"bpt", "ept", "it", "ph", "ut"}  # inline elements whose content is formatting, not text
 
 
 def read_tmx(source: Source, report: Report) -> Iterator[Raw]:
@@ -24,7 +24,7 @@ def _units(source: Source) -> Iterator[Row]:
     parser = units.parser
     with source.open() as stream:
         try:
-            while chunk := stream.read(CHUNK_BYTES):
+            while chunk := stream.read(XML_BYTES):
                 parser.Parse(chunk, False)
                 yield from units.pop()
             parser.Parse(b"", True)
@@ -75,14 +75,14 @@ class _Units:
             self.seen.add(self.lang)
         elif name == "seg":
             self.text = []
-        elif name in CODES:
+        elif name in FORMATTING:
             self.depth_of_codes += 1
 
     def end(self, name: str) -> None:
         if name == "seg" and self.text is not None:
             self.unit.setdefault(self.lang, "".join(self.text))
             self.text = None
-        elif name in CODES:
+        elif name in FORMATTING:
             self.depth_of_codes -= 1
         elif name == "tu" and self.unit.keys() & set(self.langs):
             src, tgt = (self.unit.get(lang, "") for lang in self.langs)

@@ -5,23 +5,21 @@ files. A worker or node that is lost costs the pieces it had in hand: others do 
 engine is made.
 """
 
+# Ray has no quick way to ask whether a cluster answers: with a wrong address `ray.init` was still trying after 150 s,
+# whatever its timeouts were set to. So the head is asked first, by the greeting of HTTP/2, which its gRPC must answer.
+
 from __future__ import annotations
 
 import logging
 import os
 import socket
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import numpy as np
-import torch
-
 from dualmoco.core.errors import ConfigError
-from dualmoco.embeddings.engines.engine import Block, Encoding, Scanning
+from dualmoco.core.progress import Progress
+from dualmoco.embeddings.engines.engine import Engine, LocalEngine, Work
 from dualmoco.embeddings.engines.pool import Pool
-from dualmoco.embeddings.engines.worker import EncodingSetup, ScanningSetup, Setup
-from dualmoco.search.neighbors import Candidates, Tell
 
 REACH_SECONDS = 5.0
 GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of gRPC, which Ray's head speaks
@@ -29,7 +27,7 @@ SETTINGS = 4  # the kind of message that answers it
 
 
 class RayEngine:
-    """A Ray cluster: every CPU is a worker; every GPU one, where there are GPUs and the torch back-end encodes."""
+    """A Ray cluster: every CPU is a worker; every GPU one, where there are GPUs and the work wants them."""
 
     def __init__(self, address: str | None = None) -> None:
         """Joins or starts a cluster; a process that is in one already stays in it.
@@ -45,30 +43,26 @@ class RayEngine:
         self.spare: list[Any] = []  # workers of the work before, which have all libraries loaded
         self.on_gpus = False
 
-    def encode(
-        self, work: Encoding, shards: Iterable[tuple[int, list[str]]], tell: Tell
-    ) -> Iterator[tuple[int, np.ndarray]]:
-        """Packed vectors of each shard, as they are done."""
-        model = str(Path(work.model).resolve()) if Path(work.model).exists() else work.model
-        setup = EncodingSetup(model, work.lang, work.backend.name, work.precision, work.backend.sha256)
-        on_gpus = setup.backend == "torch" and "GPU" in self.ray.cluster_resources()
-        for number, packed in self._run(setup, shards, on_gpus):
-            yield number, packed
-            tell(len(packed))
+    def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
+        """Does pieces of work on all nodes; see `Engine.run`."""
+        sizes: dict[int, int] = {}
 
-    def scan(
-        self, work: Scanning, blocks: Sequence[Block], tell: Tell
-    ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
-        """Candidates of each block, as they are done."""
-        paths = [[str(path.resolve()) for path in side.paths] for side in (work.src, work.tgt)]
-        cells = str(work.cells.resolve()) if work.cells else None
-        setup = ScanningSetup(paths[0], paths[1], work.src.width, work.k, cells)
-        by_number = {block.number: block for block in blocks}
-        for number, arrays in self._run(setup, by_number.items(), on_gpus=False):
-            block = by_number[number]
-            forward, *backward = (Candidates(*(torch.from_numpy(array.copy()) for array in pair)) for pair in arrays)
-            yield block, forward, backward[0] if backward else None
-            tell(block.rows.stop - block.rows.start)
+        def measured() -> Iterator[tuple[int, Any]]:
+            for number, piece in pieces:
+                sizes[number] = work.size(piece)
+                yield number, piece
+
+        on_gpus = work.wants_gpu and "GPU" in self.ray.cluster_resources()
+        if on_gpus != self.on_gpus:
+            self.close()
+        pool = Pool(self.ray, work.portable(), on_gpus)
+        self.on_gpus, self.spare, spare = on_gpus, [], self.spare
+        try:
+            for number, result in pool.run(measured(), spare):
+                yield number, result
+                progress(sizes.pop(number))
+        finally:
+            self.spare = [member.actor for member in pool.members]
 
     def close(self) -> None:
         """Gives the workers' CPUs and GPUs back to the cluster, as the engine's end does too."""
@@ -76,15 +70,25 @@ class RayEngine:
             self.ray.kill(actor)
         self.spare = []
 
-    def _run(self, setup: Setup, pieces: Iterable[tuple[int, Any]], on_gpus: bool) -> Iterator[tuple[int, Any]]:
-        if on_gpus != self.on_gpus:
-            self.close()
-        pool = Pool(self.ray, setup, on_gpus)
-        self.on_gpus, self.spare, spare = on_gpus, [], self.spare
-        try:
-            yield from pool.run(pieces, spare)
-        finally:
-            self.spare = [member.actor for member in pool.members]
+
+def open_engine(engine: str | Engine, address: str | None = None) -> Engine:
+    """The engine that is named.
+
+    Args:
+        engine: `local`, `ray`, or one that is open.
+        address: Of a running Ray cluster; a new local one if None.
+
+    Returns:
+        The engine.
+
+    Raises:
+        ConfigError: An unknown engine, or one that is not installed or does not answer.
+    """
+    if not isinstance(engine, str):
+        return engine
+    if engine not in ("local", "ray"):
+        raise ConfigError(f"engine {engine}; expected local or ray")
+    return LocalEngine() if engine == "local" else RayEngine(address)
 
 
 def _join(address: str | None) -> Any:

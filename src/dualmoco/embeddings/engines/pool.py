@@ -1,25 +1,49 @@
 """Workers on the nodes of a Ray cluster: started where there is room, given pieces of work, replaced when lost."""
 
+# Not ray.util.ActorPool: it is of fixed size, never does the work of a dead actor again, and takes all pieces at once.
+# Not Ray's own restarts: a piece stays with its actor, so that one whose node is gone waits for a node, not a worker.
+
 from __future__ import annotations
 
 import logging
+import socket
+import sys
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dualmoco.core.errors import DualmocoError, RunError
+from dualmoco.core.errors import ConfigError, DualmocoError, RunError
 from dualmoco.core.version import VERSION
-from dualmoco.embeddings.engines.worker import THREADS, Setup, Worker
+from dualmoco.embeddings.engines.engine import Work
 
 FAILURES = 5  # of one piece, or of starting workers, until the run is given up
 IN_HAND = 2  # pieces of a worker: one under work, one waiting, so that it never idles
 STARTING = 8  # workers started at once, or as many as are at work already
 LOOK_SECONDS = 2.0  # after which the cluster is looked at anew
-PATIENT_LOOKS = 30  # without any worker, until that is told
+PATIENT_LOOKS = 30  # without any worker, until that is logged
+
+THREADS = 1  # of a worker, which takes one CPU
 
 logger = logging.getLogger(__name__)
+
+
+class Worker:
+    """What runs in a process of the cluster."""
+
+    def open(self, work: Work, version: str) -> None:
+        """Makes ready; ConfigError if another version of dualmoco is installed there."""
+        if version != VERSION:
+            host = f"node {socket.gethostname()}"
+            raise ConfigError(f"dualmoco {VERSION} on {host}; expected {version} on every node, as on this one")
+        self.do = work.open()
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(THREADS)
+
+    def run(self, piece: Any) -> Any:
+        """One piece."""
+        return self.do(piece, lambda count: None)
 
 
 @dataclass
@@ -44,8 +68,8 @@ class Member:
 class Pool:
     """Workers for one kind of work, as many as the cluster has room for."""
 
-    def __init__(self, ray: Any, setup: Setup, on_gpus: bool = False) -> None:
-        self.ray, self.setup, self.kind = ray, setup, "GPU" if on_gpus else "CPU"
+    def __init__(self, ray: Any, work: Work, on_gpus: bool = False) -> None:
+        self.ray, self.work, self.kind = ray, work, "GPU" if on_gpus else "CPU"
         self.members: list[Member] = []
         self.waiting: deque[Piece] = deque()
         self.running: dict[Any, tuple[Member, Piece | None]] = {}  # by Ray's reference; None: the member makes ready
@@ -87,7 +111,7 @@ class Pool:
         self._open(member)
 
     def _open(self, member: Member) -> None:
-        self.running[member.actor.open.remote(self.setup, VERSION)] = (member, None)
+        self.running[member.actor.open.remote(self.work, VERSION)] = (member, None)
 
     def _more(self, left: Iterator[tuple[int, Any]]) -> bool:
         """Whether a piece is waiting; takes one if none is."""
@@ -112,7 +136,7 @@ class Pool:
                 return
             member, piece = min(free, key=lambda member: member.in_hand), self.waiting.popleft()
             member.in_hand += 1
-            self.running[member.actor.do.remote(piece.given)] = (member, piece)
+            self.running[member.actor.run.remote(piece.given)] = (member, piece)
 
     def _finished(self) -> list[Any]:
         """References whose results are there, perhaps none yet."""

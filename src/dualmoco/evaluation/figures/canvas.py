@@ -62,7 +62,7 @@ CJK_FAMILIES = (
     "PingFang", "Hiragino", "Heiti", "Microsoft YaHei", "Microsoft JhengHei", "SimHei", "Yu Gothic", "Malgun Gothic",
     "Apple SD Gothic", "Arial Unicode", "Droid Sans Fallback", "Nanum", "IPA", "Unifont",
 )  # fmt: skip
-BUNDLE = ("zhplot", "fonts/NotoSansSC-Regular.ttf")  # a package, and the font in it
+BUNDLE = ("zhplot", "fonts/NotoSansSC-Regular.ttf")  # used only as a font: the package is never imported
 EXTENSIONS = (".png", ".svg", ".html")
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -107,7 +107,7 @@ def find_families(texts: Iterable[str]) -> list[str]:
         texts: Of any language.
 
     Returns:
-        matplotlib's own font, then as few others as needed; characters no font has are told as a warning.
+        matplotlib's own font, then as few others as needed; a warning names characters that no font has.
     """
     missing = {ord(char) for text in texts for char in text if char.isprintable()}
     missing -= _glyphs(font_manager.findfont(LATIN))

@@ -14,7 +14,6 @@ from typing import Any
 from unicodedata import combining, east_asian_width
 
 import numpy as np
-from adjustText import adjust_text
 
 from dualmoco.evaluation.figures.canvas import GREY
 
@@ -24,11 +23,10 @@ ELLIPSIS = "…"
 WIDE = "\u1100-\u115f\u2e80-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe4f\uff00-\uff60\U00020000-\U0003fffd"
 CLOSING = "、。，．：；？！）］｝」』》〉”’…"
 PIECE = re.compile(rf"(?:[{WIDE}]|[^\s{WIDE}]+)[{CLOSING}]*\s*")  # what a line may end after
-STEPS = 20  # of adjustText; a limit of time would make pictures differ
 GAP = 3.0  # pixels kept free around a label, a point and a line
 MARGIN = 6.0  # pixels between a label and the frame
 LEADER = 12.0  # pixels from which on a line joins a label to its point
-DIRECTIONS, RINGS = 24, 60  # places tried for a label that adjustText left on another
+DIRECTIONS, RINGS = 24, 60  # places tried for a label that lies on another
 Boxes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
@@ -77,14 +75,8 @@ def place_labels(axes: Any, labels: Sequence[Any], points: Boxes, ways: Boxes, o
     """
     to_data = axes.transData.inverted()
     anchors, covered = axes.transData.transform(points), axes.transData.transform(obstacles)
-    for label, start in zip(labels, _beside(label_boxes(labels), anchors, ways), strict=True):
-        label.set_position(to_data.transform(start))
-    adjust_text(
-        labels, x=obstacles[:, 0], y=obstacles[:, 1], target_x=points[:, 0], target_y=points[:, 1], ax=axes,
-        avoid_self=False, prevent_crossings=False, force_explode=(0, 0), expand=(1.0, 1.0), iter_lim=STEPS,
-    )  # fmt: skip
     room = np.array(axes.get_window_extent().extents) + MARGIN * np.array([1, 1, -1, -1])
-    placed = separate(label_boxes(labels), anchors, covered, room)
+    placed = separate(_beside(label_boxes(labels), anchors, ways), anchors, covered, room)
     hidden = int(np.isnan(placed).any(axis=1).sum())
     if hidden:
         logger.warning("no room for %d of %d sentences; draw fewer", hidden, len(labels))
@@ -100,11 +92,12 @@ def place_labels(axes: Any, labels: Sequence[Any], points: Boxes, ways: Boxes, o
 
 
 def _beside(boxes: Boxes, anchors: Boxes, ways: Boxes) -> Boxes:
-    """Centres (k, 2) of boxes that just leave their points free, in the given directions."""
-    half = (boxes[:, 2:] - boxes[:, :2]) / 2 + 2 * GAP
-    steps = half / np.maximum(np.abs(ways), 1e-9)  # (k, 2) how far until the box is clear of the point in x, in y
-    centers: Boxes = anchors + steps.min(axis=1, keepdims=True) * ways
-    return centers
+    """Boxes (k, 4) that just leave their points free, in the given directions."""
+    half = (boxes[:, 2:] - boxes[:, :2]) / 2
+    steps = (half + 2 * GAP) / np.maximum(np.abs(ways), 1e-9)  # (k, 2) how far until the point is free in x, in y
+    centers = anchors + steps.min(axis=1, keepdims=True) * ways
+    moved: Boxes = np.concatenate([centers - half, centers + half], axis=1)
+    return moved
 
 
 def label_boxes(labels: Sequence[Any]) -> Boxes:

@@ -1,6 +1,6 @@
 """Mined pairs: how well their scores tell true from false ones, and what each threshold would give.
 
-Takes scores of p pairs, falling, and whether each is a gold pair; gives figures.
+Takes scores of p pairs, descending, and whether each is a gold pair; gives figures.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
     """Draws how often true and false pairs have which score.
 
     Args:
-        scores: Falling, shape (p,); infinite ones are left out.
+        scores: Descending, shape (p,); infinite ones are left out.
         correct: Whether each is a gold pair, shape (p,).
         threshold: The lowest score accepted, drawn as a line if it is finite.
 
@@ -33,7 +33,7 @@ def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
         The figure.
 
     Raises:
-        DataError: No finite score, scores that do not fall, or another number of flags.
+        DataError: No finite score, scores that are not sorted, or another number of flags.
     """
     scores, correct = _check(scores, correct)
     finite = np.isfinite(scores)
@@ -61,7 +61,7 @@ def draw_precision_recall(scores: Floats, correct: Flags, gold: int, threshold: 
     """Draws precision against recall for every threshold, and marks one.
 
     Args:
-        scores: Falling, shape (p,).
+        scores: Descending, shape (p,).
         correct: Whether each is a gold pair, shape (p,).
         gold: How many gold pairs there are, found or not.
         threshold: The lowest score accepted; marked if it accepts any pair.
@@ -70,7 +70,7 @@ def draw_precision_recall(scores: Floats, correct: Flags, gold: int, threshold: 
         The figure.
 
     Raises:
-        DataError: No pair, scores that do not fall, another number of flags, or more true pairs than gold ones.
+        DataError: No pair, scores that are not sorted, another number of flags, or more true pairs than gold ones.
     """
     precision, recall = precision_recall(scores, correct, gold)
     accepted = int((np.asarray(scores) >= threshold).sum())
@@ -91,7 +91,7 @@ def precision_recall(scores: Floats, correct: Flags, gold: int) -> tuple[Floats,
     """Precision and recall of the pairs from each distinct score on.
 
     Args:
-        scores: Falling, shape (p,).
+        scores: Descending, shape (p,).
         correct: Whether each is a gold pair, shape (p,).
         gold: How many gold pairs there are, found or not.
 
@@ -99,7 +99,7 @@ def precision_recall(scores: Floats, correct: Flags, gold: int) -> tuple[Floats,
         Two arrays, a value for every distinct score, from the highest on.
 
     Raises:
-        DataError: No pair, scores that do not fall, another number of flags, or more true pairs than gold ones.
+        DataError: No pair, scores that are not sorted, another number of flags, or more true pairs than gold ones.
     """
     scores, correct = _check(scores, correct)
     hits = np.cumsum(correct)

@@ -1,6 +1,6 @@
 """Parallel sentences in the plane: the paper's figure of how near translations are to each other.
 
-Takes n sentence pairs and their vectors, gives a figure. Shapes: n pairs, D width.
+Takes n sentence pairs and their vectors, gives a figure. Shapes: n pairs, D dimension.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def lay_out(src_vectors: Vectors, tgt_vectors: Vectors, *, seed: int = 0) -> Poi
         nearer than `least_distance`.
 
     Raises:
-        DataError: Fewer than two pairs, or another number or width of targets.
+        DataError: Fewer than two pairs, or another number or dimension of targets.
     """
     if len(src_vectors) < 2:
-        raise DataError(f"{len(src_vectors)} pairs; expected at least 2 to draw")
+        raise DataError(f"pairs to draw: {len(src_vectors)}; expected at least 2")
     tgt_vectors = check_vectors(tgt_vectors, len(src_vectors), "target vectors", src_vectors.shape[1])
     vectors = unit_vectors(np.concatenate([src_vectors, tgt_vectors]))  # (2n, D)
     spread = vectors.shape[1] > 1 and np.ptp(vectors, axis=0).any()

@@ -19,9 +19,10 @@ from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.version import VERSION
 from dualmoco.models.backends.onnx_runtime import OnnxBackend
 from dualmoco.models.backends.tokens import Padding, TokenSource
+from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
 GRAPH, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
-FORMAT = "dualmoco-onnx-1"
+ONNX_FORMAT = "dualmoco-onnx-1"
 LIBRARIES = ("onnx", "onnxruntime", "tokenizers", "torch")
 USE = (
     "batch = tokenizers.Tokenizer.from_file('tokenizer.json').encode_batch(sentences); give input_ids (ids), "
@@ -75,7 +76,7 @@ def write_onnx_folder(folder: Path, graph: bytes, source: TokenSource, config: O
         "versions": {"dualmoco": VERSION, **{name: version(name) for name in LIBRARIES}},
         "use": USE,
     }  # fmt: skip
-    write_json(folder / CONFIG, {"format": FORMAT, **content})
+    write_json(folder / CONFIG, {"format": ONNX_FORMAT, **content})
 
 
 def is_onnx_folder(folder: Path) -> bool:
@@ -83,24 +84,24 @@ def is_onnx_folder(folder: Path) -> bool:
     if not (folder / GRAPH).is_file():
         return False
     try:
-        return bool(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["format"] == FORMAT)
+        return bool(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["format"] == ONNX_FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
 
-def open_onnx_folder(folder: Path, lang: str, threads: int | None = None) -> OnnxBackend:
+def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Model:
     """Opens an exported model.
 
     Args:
         folder: Of `write_onnx_folder`.
-        lang: The language that will be encoded.
+        title: What to call it in results.
         threads: Of onnxruntime.
 
     Returns:
-        The back-end.
+        The model.
 
     Raises:
-        ModelError: Another language, or files that are not those that were exported.
+        ModelError: Files that are not those that were exported.
     """
     content: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     names = OnnxConfig.__dataclass_fields__
@@ -112,9 +113,10 @@ def open_onnx_folder(folder: Path, lang: str, threads: int | None = None) -> Onn
         raise ModelError(f"{folder}: an export that is not whole ({error}); export the model again") from None
     if damaged or set(config.files) != {GRAPH, TOKENIZER}:
         raise ModelError(f"{folder}: {', '.join(damaged) or CONFIG} changed since the export; export the model again")
-    if lang != config.lang and not config.any_language:
-        raise ModelError(f"{folder}: has no language {lang!r}; expected {config.lang}: export the model for {lang} too")
     tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
     tokenizer.no_padding()
     source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt)
-    return OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, config.sha256, threads)
+    return assemble_model(
+        Identity(title, config.sha256, config.pooling), {ANY_LANGUAGE if config.any_language else config.lang: source},
+        lambda source: OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, threads),
+    )  # fmt: skip

@@ -6,7 +6,6 @@ output `sentence_embedding` (N, D). Needs the extra `onnx`.
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 import warnings
 from pathlib import Path
@@ -17,11 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dualmoco.core.errors import ModelError
+from dualmoco.models.backends.agreement import SENTENCES
+from dualmoco.models.backends.onnx_runtime import BUDGET, OUTPUT, check_onnx
+from dualmoco.models.backends.quantization import quantize_graph
 from dualmoco.models.backends.tokens import TOKEN_MASK, Arrays, TokenSource
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.model import ONNX_INT8
 
 OPSET = 17
-OUTPUT = "sentence_embedding"
 LARGEST = (1 << 31) - (1 << 20)
 """Bytes; a graph is one protobuf message, which cannot hold two GiB."""
 
@@ -37,15 +39,23 @@ class _UnitVectors(nn.Module):
         return normalize(self.encoder(dict(zip(self.inputs, tensors, strict=True))), dim=-1)
 
 
-def check_onnx() -> None:
-    """Refuses to go on without the extra.
+def make_graph(name: str, encoder: Encoder, source: TokenSource) -> bytes:
+    """The graph of a network.
+
+    Args:
+        name: ONNX or ONNX_INT8.
+        encoder: The network.
+        source: Its tokens.
+
+    Returns:
+        The graph; the same bytes for the same network.
 
     Raises:
-        ModelError: onnx or onnxruntime is not installed.
+        ModelError: The extra is not installed, or a network that cannot become a graph.
     """
-    missing = [name for name in ("onnx", "onnxruntime") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise ModelError(f"{' and '.join(missing)} not installed; expected for ONNX: pip install 'dualmoco[onnx]'")
+    check_onnx("onnx", "onnxruntime")
+    graph = export_graph(encoder.cpu(), source)
+    return quantize_graph(graph, source.batches(SENTENCES, BUDGET)) if name == ONNX_INT8 else graph
 
 
 def export_graph(encoder: Encoder, source: TokenSource) -> bytes:

@@ -1,6 +1,7 @@
 """The PyTorch back-end: any network, on a GPU if there is one, fed with batches of like length.
 
-On CPUs every core takes a batch of its own: batches that fit its cache are too small to share.
+On CPUs every core takes a batch of its own: batches that fit its cache are too small to share. Shapes: n sentences, D
+dimension.
 """
 
 from __future__ import annotations
@@ -10,50 +11,90 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 
-from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.models.backends.tokens import Arrays, TokenSource
-from dualmoco.models.encoder import Encoder, encode_texts
+from dualmoco.core.vectors import Vectors
+from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES, Arrays, Padding, TokenSource
+from dualmoco.models.encoder import Encoder, text_tokenizer
+from dualmoco.models.model import TORCH
 
 CPU_BUDGET = 1024
 """Tokens in a batch: more fall out of a core's cache, fewer leave the matrix products too small."""
 GPU_BUDGET = 16_384
-FALLBACK_BATCH = 32
+OWN_BATCH = 32
+"""Sentences in a batch that the network tokenizes itself."""
+UNLIMITED = 1_000_000
+"""A length that libraries write where a model names none is far above this."""
 
 
 class TorchBackend:
     """A network as PyTorch runs it: the same operations, less padding.
 
     Args:
-        encoder: The network of one language.
-        source: Its tokens; None if it takes its input in a way of its own, which is then left to it.
-        sha256: The model's checksum.
+        encoder: The network of one language; it is left in evaluation mode, on the device it is on.
         prompt: Put before every sentence.
     """
 
-    name = "torch"
+    name, is_unit = TORCH, False
 
-    def __init__(self, encoder: Encoder, source: TokenSource | None, sha256: str, prompt: str = "") -> None:
-        self.sha256, self.width = sha256, encoder.width
-        self.encoder, self.source, self.prompt = encoder.eval(), source, prompt
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
-        self.encoder.to(self.device)
-        threads = torch.get_num_threads() if self.device == "cpu" else 1
+    def __init__(self, encoder: Encoder, prompt: str = "") -> None:
+        self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.dimension
+        self.source = token_source(encoder, prompt)  # None if the network takes its input in a way of its own
+        self.device = next(encoder.parameters()).device
+        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
         self.workers = (
             ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if threads > 1 else None
         )
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors (n, D) of sentences in their order."""
+        """Vectors (n, D) of sentences in their order, as the network makes them."""
+        self.encoder.eval()
         if self.source is None:
-            vectors = encode_texts(self.encoder, [self.prompt + text for text in texts], FALLBACK_BATCH).numpy()
-        else:
-            budget = GPU_BUDGET if self.device == "cuda" else CPU_BUDGET
-            vectors = self.source.encode(texts, budget, self.width, self._run, self.workers)
-        return unit_vectors(vectors)
+            return encode_by_itself(self.encoder, [self.prompt + text for text in texts])
+        budget = CPU_BUDGET if self.device.type == "cpu" else GPU_BUDGET
+        return self.source.encode(texts, budget, self.dimension, self._run, self.workers)
 
     @torch.inference_mode()
     def _run(self, arrays: Arrays) -> Vectors:
         features = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
         vectors: Vectors = np.asarray(self.encoder(features).float().cpu())
         return vectors
+
+
+@torch.inference_mode()
+def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = OWN_BATCH) -> Vectors:
+    """Vectors (n, D) of sentences, tokenized and padded by the network's own library: slow, and the reference."""
+    encoder.eval()
+    device = next(encoder.parameters()).device
+    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+    vectors: Vectors = np.empty((len(texts), encoder.dimension), dtype=np.float32)
+    for start in range(0, len(order), batch_size):
+        rows = order[start : start + batch_size]
+        features = encoder.tokenize([texts[row] for row in rows])
+        vectors[rows] = encoder({name: value.to(device) for name, value in features.items()}).float().cpu().numpy()
+    return vectors
+
+
+def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
+    """The tokens of a transformer.
+
+    Args:
+        encoder: Any encoder.
+        prompt: Put before every sentence.
+
+    Returns:
+        Its tokens; None if it takes more than ids, mask and types of plain text.
+    """
+    tokenizer = text_tokenizer(encoder)
+    inputs = tuple(encoder.tokenize(["a"])) if tokenizer else ()
+    if tokenizer is None or not set(inputs) <= {TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES}:
+        return None
+    own: Tokenizer = Tokenizer.from_str(
+        tokenizer.backend_tokenizer.to_str()
+    )  # settings of the original stay as they are
+    own.no_padding()
+    own.no_truncation()
+    if tokenizer.model_max_length < UNLIMITED:
+        own.enable_truncation(tokenizer.model_max_length, direction=tokenizer.truncation_side)
+    padding = Padding(tokenizer.pad_token_id, tokenizer.pad_token_type_id, tokenizer.padding_side == "left")
+    return TokenSource(own, inputs, padding, prompt)

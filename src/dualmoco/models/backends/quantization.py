@@ -1,4 +1,4 @@
-"""An ONNX graph with its matrix products in bytes: weights once and for all, activations row by row as they come.
+"""An ONNX graph with int8 matrix products: weights once and for all, activations row by row as they come.
 
 Each token's row has a scale of its own, so that a sentence's vector does not depend on the other sentences of a batch;
 one scale for a whole batch, as onnxruntime's own quantizer makes it, also costs more precision than all else. Before,
@@ -19,7 +19,7 @@ from dualmoco.models.backends.tokens import Arrays
 SMOOTHING = 0.5
 """The share of a channel's range that moves from activations to weights, as a power."""
 WEIGHT_STEPS = 110
-"""Of 127: without VNNI two products of bytes are added in 16 bits, where larger weights would often saturate."""
+"""Of 127: without VNNI two int8 products are added in 16 bits, where larger weights would often saturate."""
 ONE_SIDED = 0.2
 """An activation that goes no further below zero than this share of its peak, as GELU's, is counted from its floor."""
 LARGEST_BALANCE = 1e3
@@ -63,7 +63,7 @@ def quantize_graph(graph: bytes, batches: Iterable[Arrays]) -> bytes:
     for name, nodes in products.items():
         matrices = [onnx.numpy_helper.to_array(rewriter.tensors[node.input[1]]) for node in nodes]  # (K, M) each
         balance = _balance(ranges[name].peaks, matrices)
-        before = rewriter.rows_in_bytes(name, balance, ranges[name].lift)
+        before = rewriter.quantize_rows(name, balance, ranges[name].lift)
         for node, matrix in zip(nodes, matrices, strict=True):
             replaced[node.output[0]] = before + rewriter.product(
                 name, node.output[0], matrix, balance, ranges[name].lift
@@ -84,8 +84,8 @@ class _Rewriter:
         self.one = self._tensor("row_one", np.array(1, dtype=np.float32))
         self.tiny = self._tensor("row_tiny", np.array(TINY, dtype=np.float32))
 
-    def rows_in_bytes(self, name: str, balance: np.ndarray, lift: float) -> list[Any]:
-        """Nodes from an activation to NAME_bytes, with a zero at NAME_zero, and NAME_scale, one number a row."""
+    def quantize_rows(self, name: str, balance: np.ndarray, lift: float) -> list[Any]:
+        """Nodes from an activation to NAME_int8, with a zero at NAME_zero, and NAME_scale, one number a row."""
         inverse = self._tensor(f"{name}_balance", 1 / balance)  # (K,)
         zero = self._tensor(f"{name}_zero", np.array(0 if lift else 128, dtype=np.uint8))
         steps = self._tensor(f"{name}_steps", np.array(255 if lift else 127, dtype=np.float32))
@@ -100,17 +100,17 @@ class _Rewriter:
             self.node("Div", [f"{name}_top", steps], [f"{name}_scale"]),
             self.node("Div", [steps, f"{name}_top"], [f"{name}_factor"]),
             self.node("Mul", [f"{name}_balanced", f"{name}_factor"], [f"{name}_counts"]),
-            self.node("QuantizeLinear", [f"{name}_counts", self.one, zero], [f"{name}_bytes"]),
+            self.node("QuantizeLinear", [f"{name}_counts", self.one, zero], [f"{name}_int8"]),
         ]
 
     def product(self, name: str, output: str, matrix: np.ndarray, balance: np.ndarray, lift: float) -> list[Any]:
-        """Nodes from NAME_bytes to the output of a product with a matrix (K, M)."""
+        """Nodes from NAME_int8 to the output of a product with a matrix (K, M)."""
         balanced = matrix * balance[:, None]
         scale = np.maximum(np.abs(balanced).max(axis=0), TINY).astype(np.float32) / np.float32(WEIGHT_STEPS)  # (M,)
         weight = self._tensor(f"{output}_weight", np.rint(balanced / scale).astype(np.int8))
         scales = self._tensor(f"{output}_weight_scale", scale)
         lowered = self._tensor(f"{output}_lowered", -np.float32(lift) * matrix.sum(axis=0, dtype=np.float32))  # (M,)
-        inputs = [f"{name}_bytes", weight, self.one, scales, f"{name}_zero"]
+        inputs = [f"{name}_int8", weight, self.one, scales, f"{name}_zero"]
         scaled = f"{output}_scaled" if lift else output
         end = [self.node("Add", [scaled, lowered], [output])] if lift else []
         return [

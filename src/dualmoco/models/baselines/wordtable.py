@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dualmoco.core.errors import DataError
-from dualmoco.core.vectors import Vectors, check_vectors
+from dualmoco.core.vectors import Vectors, check_vectors, map_array
 from dualmoco.data.text import read_lines
-from dualmoco.models.baselines.arrayfile import map_array
 
 BLOCK_LINES = 4096
 logger = logging.getLogger(__name__)
@@ -42,14 +41,14 @@ def read_word_table(path: Path) -> WordTable:
 
     Args:
         path: A text file with a word and its numbers on each line, packed or not, with or without a first line that
-            gives count and width; or a `.npy` file with its words in a `.txt` or `.parquet` file of the same stem.
+            gives count and dimension; or a `.npy` file with its words in a `.txt` or `.parquet` file of the same stem.
 
     Returns:
         The table; of a word that comes twice the first vector counts.
 
     Raises:
-        DataError: A file that is missing, empty or damaged, another width than that of the first line, or a value that
-            is no finite number, with the number of the line.
+        DataError: A file that is missing, empty or damaged, another dimension than that of the first line, or a value
+            that is no finite number, with the number of the line.
     """
     if path.suffix == ".npy":
         beside = [path.with_suffix(ending) for ending in (".txt", ".parquet")]
@@ -96,15 +95,15 @@ def _read_text(path: Path) -> WordTable:
     number, first = next(lines, (0, ""))
     fields = first.rstrip(" ").split(" ")
     promised = int(fields[0]) if len(fields) == 2 and all(field.isdecimal() for field in fields) else None
-    width = len(fields) - 1 if promised is None else int(fields[1])
-    if width < 1:
+    dimension = len(fields) - 1 if promised is None else int(fields[1])
+    if dimension < 1:
         raise DataError(f"{path}: no word vectors on the first line; expected a word and its numbers on every line")
     words: dict[str, int] = {}
-    table: Vectors = np.empty((0, width), dtype=np.float32)
+    table: Vectors = np.empty((0, dimension), dtype=np.float32)
     count = 0
     for block in _blocks(lines if promised is not None else chain([(number, first)], lines)):
-        names, numbers = zip(*(_cut(path, at, line, width) for at, line in block), strict=True)
-        _put(table, count, _parse(path, [at for at, _ in block], numbers, width))
+        names, numbers = zip(*(_cut(path, at, line, dimension) for at, line in block), strict=True)
+        _put(table, count, _parse(path, [at for at, _ in block], numbers, dimension))
         for name in names:
             words.setdefault(name, count)
             count += 1
@@ -112,7 +111,7 @@ def _read_text(path: Path) -> WordTable:
         raise DataError(f"{path}: holds no word; expected a word and its numbers on every line")
     if promised is not None and promised != count:
         logger.warning("%s: its first line promises %s words, %s were read", path, f"{promised:,}", f"{count:,}")
-    table.resize((count, width), refcheck=False)
+    table.resize((count, dimension), refcheck=False)
     return WordTable(words, table, (path,))
 
 
@@ -129,19 +128,19 @@ def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]
         yield block
 
 
-def _cut(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
+def _cut(path: Path, number: int, line: str, dimension: int) -> tuple[str, str]:
     """A line's word, which may hold spaces, and its numbers, still as one text."""
-    if line.count(" ") == width:
+    if line.count(" ") == dimension:
         word, _, numbers = line.partition(" ")
         return word, numbers
-    word, *fields = line.rsplit(" ", width)
-    if len(fields) < width or _is_number(word.rpartition(" ")[2]):
+    word, *fields = line.rsplit(" ", dimension)
+    if len(fields) < dimension or _is_number(word.rpartition(" ")[2]):
         found = len(line.split(" ")) - 1
-        raise DataError(f"{path}:{number}: {found} numbers; expected a word and {width}, as on the first line")
+        raise DataError(f"{path}:{number}: {found} numbers; expected a word and {dimension}, as on the first line")
     return word, " ".join(fields)
 
 
-def _parse(path: Path, places: list[int], numbers: tuple[str, ...], width: int) -> Vectors:
+def _parse(path: Path, places: list[int], numbers: tuple[str, ...], dimension: int) -> Vectors:
     """The vectors (n, D) of a block of lines."""
     try:
         values = pc.split_pattern(pa.array(numbers), " ").flatten().cast(pa.float32()).to_numpy()
@@ -150,8 +149,8 @@ def _parse(path: Path, places: list[int], numbers: tuple[str, ...], width: int) 
             (at, field) for at, text in zip(places, numbers, strict=True) for field in text.split(" ")
             if not _is_number(field)
         )  # fmt: skip
-        raise DataError(f"{path}:{place}: {field!r} is not a number; expected a word and {width} numbers") from None
-    vectors: Vectors = values.reshape(len(places), width)
+        raise DataError(f"{path}:{place}: {field!r} is not a number; expected a word and {dimension} numbers") from None
+    vectors: Vectors = values.reshape(len(places), dimension)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
         raise DataError(f"{path}:{places[bad[0]]}: holds NaN or infinity; expected finite numbers")

@@ -1,7 +1,7 @@
-"""Averaged word vectors as an encoder: the baseline that every sentence encoder has to beat.
+"""Averaged word vectors as a model: the baseline that every sentence encoder has to beat.
 
-Text is cut at spaces. What is not a word of the table as written or in lower case is cut into words and marks; text
-without spaces, such as Chinese, into the longest words of the table from left to right.
+Text is cut at spaces. What is not a word of the table as written or in lower case is cut into words and punctuation;
+text without spaces, such as Chinese, into the longest words of the table from left to right.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.baselines.wordtable import WordTable, read_word_table
 from dualmoco.models.folder import files_sha256
-from dualmoco.models.identity import Identity, check_language
+from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
 LONGEST = 8  # characters of a word in text without spaces
 BLOCK_SENTENCES = 512
@@ -35,18 +35,20 @@ PIECES = re.compile(
 class WordAverager:
     """The mean of the vectors of a sentence's words."""
 
+    name, is_unit = "words", False
+
     def __init__(self, table: WordTable) -> None:
         self.table = table
         self._known: dict[str, list[int]] = {}
 
     @property
-    def width(self) -> int:
-        """D, the length of a vector."""
+    def dimension(self) -> int:
+        """D."""
         return int(self.table.vectors.shape[1])
 
-    def average(self, texts: Sequence[str]) -> Vectors:
+    def encode(self, texts: Sequence[str]) -> Vectors:
         """The vectors (n, D) of sentences; zeros for a sentence without a known word."""
-        means: Vectors = np.zeros((len(texts), self.width), dtype=np.float32)
+        means: Vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         self._known.clear()
         for start in range(0, len(texts), BLOCK_SENTENCES):
             rows = [self.find_rows(text) for text in texts[start : start + BLOCK_SENTENCES]]
@@ -98,84 +100,51 @@ class WordAverager:
         return self.table.rows.get(word.lower()) if row is None else row
 
 
-class WordVectors:
-    """Averaged word vectors, of one table for any language or of one for each."""
-
-    def __init__(self, averagers: Mapping[str, WordAverager] | WordAverager, identity: Identity) -> None:
-        self.identity = identity
-        self._averagers = averagers
-
-    @property
-    def languages(self) -> Sequence[str] | None:
-        """The languages that were given a table; None if one table serves all."""
-        return None if isinstance(self._averagers, WordAverager) else list(self._averagers)
-
-    def encode(self, texts: Sequence[str], *, lang: str) -> Vectors:
-        """Averages the words of sentences of one language.
-
-        Args:
-            texts: The sentences.
-            lang: Their language.
-
-        Returns:
-            Vectors (n, D); zeros for a sentence without a known word.
-
-        Raises:
-            ModelError: A language without a table.
-        """
-        check_language(self, lang)
-        averagers = self._averagers
-        return (averagers if isinstance(averagers, WordAverager) else averagers[lang]).average(texts)
-
-
-def open_words(name: str) -> WordVectors:
+def open_words(name: str) -> Model:
     """Opens word vectors.
 
     Args:
         name: A file for text of any language, or one for each language: `en=FILE,zh=FILE`.
 
     Returns:
-        The encoder.
+        The model.
 
     Raises:
         ModelError: Neither a file nor a list of languages and files.
-        DataError: A file that cannot be read as word vectors, or files of different width.
+        DataError: A file that cannot be read as word vectors, or files of different dimension.
     """
     if Path(name).is_file():
-        return as_encoder(read_word_table(Path(name)), f"words:{name}")
+        return average_words({ANY_LANGUAGE: read_word_table(Path(name))}, f"words:{name}")
     given = dict(part.partition("=")[::2] for part in name.split(","))
     for lang, file in given.items():
         if not lang or not Path(file).is_file():
             raise ModelError(f"words:{name}: no file {file or lang!r}; expected words:FILE or words:en=FILE,zh=FILE")
-    return as_encoder({lang: read_word_table(Path(file)) for lang, file in given.items()}, f"words:{name}")
+    return average_words({lang: read_word_table(Path(file)) for lang, file in given.items()}, f"words:{name}")
 
 
-def as_encoder(tables: Mapping[str, WordTable] | WordTable, name: str) -> WordVectors:
-    """Makes an encoder of tables that are read.
+def average_words(tables: Mapping[str, WordTable], name: str) -> Model:
+    """Makes a model of tables that are read.
 
     Args:
-        tables: One for each language, or one for all.
+        tables: One for each language, or one alone under ANY_LANGUAGE.
         name: What to call it in results.
 
     Returns:
-        The encoder.
+        The model.
 
     Raises:
-        DataError: Tables of different width.
+        DataError: Tables of different dimension.
     """
-    pooling = "mean of words"
-    if isinstance(tables, WordTable):
-        return WordVectors(WordAverager(tables), Identity(name, _checksum(tables), pooling))
-    averagers = {lang: WordAverager(table) for lang, table in tables.items()}
-    widths = {lang: averager.width for lang, averager in averagers.items()}
-    if len(set(widths.values())) > 1:
-        told = ", ".join(f"{lang} {width}" for lang, width in widths.items())
-        raise DataError(f"{name}: vectors of different width ({told}); expected tables that share a space")
-    files = [(lang, file) for lang, table in tables.items() for file in table.files]
-    return WordVectors(averagers, Identity(name, files_sha256(files), pooling))
+    dimensions = {lang: table.vectors.shape[1] for lang, table in tables.items()}
+    if len(set(dimensions.values())) > 1:
+        given = ", ".join(f"{lang} {dimension}" for lang, dimension in dimensions.items())
+        raise DataError(f"{name}: vectors of different dimension ({given}); expected tables that share a space")
+    return assemble_model(Identity(name, _checksum(tables), "mean of words"), tables, WordAverager)
 
 
-def _checksum(table: WordTable) -> str:
-    if len(table.files) == 1:
-        return file_sha256(table.files[0])
-    return files_sha256((file.suffix, file) for file in table.files)
+def _checksum(tables: Mapping[str, WordTable]) -> str:
+    """Of the files; of a table for any language that is one file, that file's own."""
+    if ANY_LANGUAGE not in tables:
+        return files_sha256((lang, file) for lang, table in tables.items() for file in table.files)
+    files = tables[ANY_LANGUAGE].files
+    return file_sha256(files[0]) if len(files) == 1 else files_sha256((file.suffix, file) for file in files)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,108 +16,15 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.readers.sentences import read_sentence_pairs
+from dualmoco.data.readers.formats import read_pairs
 from dualmoco.data.readers.source import Source
-from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.engine import Block, Scanning
-from dualmoco.embeddings.engines.local import LocalEngine
+from dualmoco.embeddings.lines import TextFile
 from dualmoco.mining.margins import ScoredPairs
-from dualmoco.mining.mine import MineSettings, Side, mine_files
+from dualmoco.mining.mine import MineSettings, mine_files
 from dualmoco.mining.paraphrases import without_self
-from dualmoco.mining.plan import make_plan
-from dualmoco.mining.scanning import scan_stores
 from dualmoco.mining.thresholds import calibrate
-from dualmoco.models.model import Model
-from dualmoco.search.neighbors import Candidates, Tell, nearest, nearest_both_ways
-
-
-def shards(folder: Path, count: int, seed: int, parts: int = 3) -> ShardedVectors:
-    """Random unit vectors in several files."""
-    vectors = unit_vectors(np.random.default_rng(seed).standard_normal((count, 12)).astype(np.float32))
-    paths = []
-    for number, part in enumerate(np.array_split(vectors, parts)):
-        paths.append(folder / f"{seed}-{number}.npy")
-        np.save(paths[-1], part)
-    return ShardedVectors(paths, 12)
-
-
-class Stopping(LocalEngine):
-    """Stops after some blocks, as a killed process does."""
-
-    def __init__(self, blocks: int) -> None:
-        self.left = blocks
-
-    def scan(
-        self, work: Scanning, blocks: Sequence[Block], tell: Tell
-    ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
-        """Scans until it stops."""
-        for found in super().scan(work, blocks, tell):
-            if not self.left:
-                raise KeyboardInterrupt
-            self.left -= 1
-            yield found
-
-
-@pytest.mark.parametrize("memory", [1, 100_000_000])
-def test_scanning_in_blocks_is_searching_everything(
-    tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """However the rectangle is cut, and in whichever order blocks come."""
-    monkeypatch.setattr("dualmoco.mining.plan.BLOCK_FLOPS", 2 * 12 * 1024 * 2100)
-    src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)
-    plan = make_plan(src.shape, tgt.shape, 3, memory)
-    assert len(plan.blocks()) == (9 if memory == 1 else 4)
-    expected = nearest_both_ways(src[:], tgt[:], 3)
-
-    class Backwards(LocalEngine):
-        def scan(
-            self, work: Scanning, blocks: Sequence[Block], tell: Tell
-        ) -> Iterator[tuple[Block, Candidates, Candidates | None]]:
-            yield from super().scan(work, blocks[::-1], tell)
-
-    for engine in (LocalEngine(), Backwards()):
-        found = scan_stores(src, tgt, 3, tmp_path / type(engine).__name__, engine, memory=memory)
-        for near, right in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(near.ids, right.ids)
-            np.testing.assert_array_equal(near.scores, right.scores)
-
-
-def test_scanning_equal_vectors(tmp_path: Path) -> None:
-    """More copies of a vector than candidates are kept: the unsure rows of every block are searched again."""
-    vectors = unit_vectors(np.random.default_rng(0).standard_normal((9, 12)).astype(np.float32))
-    sides = []
-    for name, rows in (("src", np.arange(2200) % 9), ("tgt", np.arange(2100) % 7)):
-        np.save(tmp_path / f"{name}.npy", vectors[rows])
-        sides.append(ShardedVectors([tmp_path / f"{name}.npy"], 12))
-    found = scan_stores(sides[0], sides[1], 3, tmp_path / "scan", LocalEngine(), memory=1)
-    for near, right in zip(found, nearest_both_ways(sides[0][:], sides[1][:], 3), strict=True):
-        np.testing.assert_array_equal(near.ids, right.ids)
-
-
-def test_scanning_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """Finished blocks are not scanned again; a damaged one is."""
-    src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)
-    expected = nearest_both_ways(src[:], tgt[:], 3)
-    folder = tmp_path / "scan"
-    with pytest.raises(KeyboardInterrupt):
-        scan_stores(src, tgt, 3, folder, Stopping(4), memory=1)
-    (folder / "src-00001.safetensors").unlink()
-    (folder / "tgt-00001.safetensors").write_bytes(b"damaged")
-    counted = Stopping(7)
-    found = scan_stores(src, tgt, 3, folder, counted, memory=1)
-    assert counted.left == 0  # nine blocks: four were done, one of them is in the removed file, one in the damaged
-    for near, right in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(near.ids, right.ids)
-
-
-@pytest.mark.parametrize(
-    ("rows", "expected"), [((10**8, 10**8), (358, 358)), ((10**7, 50), (3, 1)), ((9, 10**9), (1, 224))]
-)
-def test_blocks_are_nearly_square(rows: tuple[int, int], expected: tuple[int, int]) -> None:
-    """Files of candidates are rewritten for every block, so a block is as long on both sides as its time allows."""
-    plan = make_plan((rows[0], 384), (rows[1], 384), 3, 1 << 30)
-    assert (len(plan.src), len(plan.tgt)) == expected
-    assert sum(run.stop - run.start for run in plan.tgt) == rows[1] and plan.turned().src == plan.tgt
+from dualmoco.models.opening import open_model
+from dualmoco.search.neighbors import nearest
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +53,12 @@ def test_output_is_the_same_however_the_work_is_cut(
     """Byte for byte: other memory, blocks, shards and threads."""
     whole = mined(files, tiny_model, tmp_path / "whole.tsv").read_bytes()
     assert whole.count(b"\n") > 40
-    sides = Side(files[0], "en"), Side(files[1], "zh")
-    monkeypatch.setattr("dualmoco.mining.plan.LEAST_ROWS", 16)
+    sides, model = (TextFile(files[0], "en"), TextFile(files[1], "zh")), open_model(tiny_model)
+    monkeypatch.setattr("dualmoco.mining.blocks.LEAST_ROWS", 16)
     for name, memory, threads, shard_rows in (("one", 1, 1, 7), ("two", 8_000, 2, 50)):
         torch.set_num_threads(threads)
-        settings = MineSettings(str(tiny_model), memory=memory, shard_rows=shard_rows)
-        mine_files(*sides, settings, tmp_path / f"{name}.tsv", tmp_path / f"{name}.work", LocalEngine())
+        settings = MineSettings(memory=memory, shard_rows=shard_rows)
+        mine_files(*sides, model, settings, tmp_path / f"{name}.tsv", tmp_path / f"{name}.work")
         assert (tmp_path / f"{name}.tsv").read_bytes() == whole
     torch.set_num_threads(2)
 
@@ -162,7 +68,7 @@ def test_table_is_what_the_formula_says(files: tuple[Path, Path], tiny_model: Pa
     out = mined(files, tiny_model, tmp_path / "pairs.tsv")
     texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
     distinct = [list(dict.fromkeys(line for line in side if line)) for side in texts]
-    model = Model.load(tiny_model)
+    model = open_model(tiny_model)
     vectors = [
         model.encode(side, lang=lang).astype(np.float64) for side, lang in zip(distinct, ("en", "zh"), strict=True)
     ]
@@ -189,7 +95,9 @@ def test_every_format_holds_the_same_pairs(files: tuple[Path, Path], tiny_model:
     assert list(zip(table["src"].to_pylist(), table["tgt"].to_pylist(), strict=True)) == expected
     assert b"model_sha256" in table.schema.metadata
     tmx = mined(files, tiny_model, tmp_path / "p.tmx")
-    assert list(read_sentence_pairs(Source(tmx, "en", "zh"), "auto")) == expected
+    problems: list[tuple[int, str]] = []
+    rows = read_pairs(Source(tmx, "en", "zh"), report=lambda line, what: problems.append((line, what)))
+    assert [(row.src, row.tgt) for row in rows] == expected and not problems
 
 
 @pytest.mark.parametrize("retrieval", ["forward", "backward", "intersection"])
@@ -201,21 +109,40 @@ def test_retrievals(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, 
     assert pairs == counts[retrieval] if retrieval in counts else pairs < 120
 
 
+def rows_of(path: Path) -> list[list[str]]:
+    """The rows of a TSV of pairs."""
+    return [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()[1:]]
+
+
 def test_threshold_from_planted_pairs(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Planted pairs choose the threshold and are not among the pairs written."""
-    planted = [pair for pair in dict.fromkeys(generate_pairs(300, seed=77))][:50]
-    (tmp_path / "known.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
+    """The threshold has the highest F1 of all on planted pairs, which are not among the pairs written."""
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
+    planted = dict(list(dict.fromkeys(generate_pairs(300, seed=77)))[:50])
+    (tmp_path / "known.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted.items()), encoding="utf-8")
     out = mined(files, tiny_model, tmp_path / "p.tsv", "--planted", str(tmp_path / "known.tsv"), "--json")
     result = json.loads(capsys.readouterr().out)
-    chosen = result["calibration"]
-    assert chosen["low"] <= result["threshold"] <= chosen["high"] or chosen["high"] - chosen["low"] < 0.1
-    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
-    for line in out.read_text(encoding="utf-8").splitlines()[1:]:
-        score, src, tgt, _, _, src_line, tgt_line = line.split("\t")
-        assert float(score) >= result["threshold"]
-        assert texts[0][int(src_line) - 1].strip() == src and texts[1][int(tgt_line) - 1].strip() == tgt
+    joined = tmp_path / "a", tmp_path / "b"  # the same texts, mined without a threshold
+    sides = [*texts[0], *planted], [*texts[1], *planted.values()]
+    for path, lines in zip(joined, sides, strict=True):
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    rows = rows_of(mined(joined, tiny_model, tmp_path / "all.tsv"))
+    known = {a: b for a, b in planted.items() if sides[0].count(a) == sides[1].count(b) == 1}
+    touching = [row for row in rows if row[1] in known or row[2] in known.values()]
+    judged = [(float(row[0]), known.get(row[1]) == row[2]) for row in touching]
+    assert 20 < len(known) <= len(judged) and any(not correct for _, correct in judged)
+
+    def f1(threshold: float) -> float:
+        accepted = [correct for score, correct in judged if score >= threshold]
+        return 2 * sum(accepted) / (len(accepted) + len(known))
+
+    best = max(f1(score) for score, _ in judged)
+    assert f1(result["threshold"]) == pytest.approx(best) == pytest.approx(result["calibration"]["threshold"]["f1"])
+    assert judged[-1][0] <= result["calibration"]["low"] <= result["calibration"]["high"] <= judged[0][0]
+    lengths = len(texts[0]), len(texts[1])
+    own = [row for row in rows if int(row[5]) <= lengths[0] and int(row[6]) <= lengths[1]]
+    assert rows_of(out) == [row for row in own if float(row[0]) >= result["threshold"]] != []
 
 
 def test_threshold_from_gold(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
@@ -259,7 +186,7 @@ def test_paraphrases_by_a_plain_loop(tiny_model: Path, tmp_path: Path) -> None:
     path.write_text("".join(f"{text}\n" for text in [*texts, texts[0]]), encoding="utf-8")
     words = ["paraphrases", str(path), "--lang", "en", "--model", str(tiny_model), "--out", str(tmp_path / "p.tsv")]
     assert main([*words, "--neighbors", "2"]) == 0
-    vectors = Model.load(tiny_model).encode(texts, lang="en").astype(np.float64)
+    vectors = open_model(tiny_model).encode(texts, lang="en").astype(np.float64)
     cosines = (vectors @ vectors.T).round(6)
     np.fill_diagonal(cosines, -2)
     near = [sorted(range(50), key=lambda j: (-cosines[i, j], j))[:2] for i in range(50)]
@@ -278,10 +205,10 @@ def test_self_is_left_out_even_among_equals() -> None:
     assert near.ids.shape == (12, 2) and not (near.ids == np.arange(12)[:, None]).any()
 
 
-def test_approximate_search_of_all_cells_is_exact(
+def test_approximate_search_of_all_lists_is_exact(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """With every cell visited nothing is missed, and the recall says so, for a bitext and within a language too."""
+    """With every list probed nothing is missed, and the recall says so, for a bitext and within a language too."""
     pytest.importorskip("faiss")
     exact = mined(files, tiny_model, tmp_path / "exact.tsv").read_bytes()
     capsys.readouterr()
@@ -296,7 +223,7 @@ def test_approximate_search_without_faiss_is_refused_before_work(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """What to install is told, and nothing is encoded."""
+    """What to install is said, and nothing is encoded."""
     monkeypatch.setitem(sys.modules, "faiss", None)
     out = tmp_path / "near.tsv"
     words = ["mine", *map(str, files), "--model", str(tiny_model), "--out", str(out), "--approximate"]
@@ -320,10 +247,10 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "no model": ([], "train recipes/static-cpu.yaml"),
     "ending": (["--model", "MODEL", "--out", "x.doc"], "x.doc: ends with .doc; expected one of .tsv, .parquet, .tmx"),
     "language": (["--model", "MODEL", "--tgt", "fr"], "'fr'"),
-    "memory": (["--model", "MODEL", "--memory", "lots"], "--memory lots; expected a size"),
+    "memory": (["--model", "MODEL", "--memory", "lots"], "memory lots; expected a size"),
     "margin": (["--model", "MODEL", "--margin", "wide"], "expected one of distance, ratio, absolute"),
     "precision": (["--model", "MODEL", "--precision", "fp64"], "expected one of fp32, fp16, int8"),
-    "neighbours": (["--model", "MODEL", "--neighbors", "0"], "--neighbors 0; expected at least 1"),
+    "neighbours": (["--model", "MODEL", "--neighbors", "0"], "neighbors 0; expected at least 1"),
     "engine": (["--model", "MODEL", "--engine", "abacus"], "expected local or ray"),
     "two thresholds": (["--model", "MODEL", "--threshold", "1", "--planted", "PAIRS"], "expected one of them"),
     "gold": (["--model", "MODEL", "--gold", "PAIRS"], "expected two line numbers"),

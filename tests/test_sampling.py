@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
 from dualmoco.data import sampling, temporary
-from dualmoco.data.sampling import allot, drop_repeats, hold_out, sample
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
 from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate
 
 
@@ -19,13 +19,13 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def ids_of(rows: list[tuple[int, int]]) -> np.ndarray:
-    return np.array([(src, tgt, src * 1000 + tgt) for src, tgt in rows], dtype=np.int64).reshape(-1, 3)
+    return np.array([(src, tgt, src * 1000 + tgt) for src, tgt in rows], dtype=np.int64).reshape(-1, 3).T
 
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), max_size=60))
 def test_only_the_first_of_each_pair_is_left(rows: list[tuple[int, int]]) -> None:
     fates = np.zeros(len(rows), dtype=np.uint8)
-    drop_repeats(ids_of(rows), fates, KEY, Fate.duplicate)
+    drop_repeats(ids_of(rows)[KEY], fates, Fate.duplicate)
     seen: set[tuple[int, int]] = set()
     for row, fate in zip(rows, fates, strict=True):
         assert (fate == Fate.duplicate) == (row in seen)
@@ -34,7 +34,7 @@ def test_only_the_first_of_each_pair_is_left(rows: list[tuple[int, int]]) -> Non
 
 def test_rows_already_dropped_do_not_count_as_first() -> None:
     fates = np.array([Fate.duplicate, Fate.train, Fate.train], dtype=np.uint8)
-    drop_repeats(ids_of([(1, 1), (1, 2), (1, 3)]), fates, SRC_ID, Fate.repeated_side)
+    drop_repeats(ids_of([(1, 1), (1, 2), (1, 3)])[SRC_ID], fates, Fate.repeated_side)
     assert fates.tolist() == [Fate.duplicate, Fate.train, Fate.repeated_side]
 
 
@@ -68,7 +68,7 @@ def test_sample_keeps_the_number_and_is_fair() -> None:
     for seed in range(300):
         fates = np.zeros(50, dtype=np.uint8)
         fates[::10] = Fate.duplicate
-        sample(fates, 5, 45, 9, [seed])
+        keep_sample(fates, slice(5, 45), 9, [seed])
         assert (fates[5:45] == Fate.train).sum() == 9
         assert (fates[:5] != Fate.not_sampled).all() and (fates[45:] != Fate.not_sampled).all()
         hits += fates[5:45] == Fate.train
@@ -82,7 +82,7 @@ def test_same_seed_same_sample() -> None:
     chosen = []
     for seed in (1, 1, 2):
         fates = np.zeros(100, dtype=np.uint8)
-        sample(fates, 0, 100, 30, [seed])
+        keep_sample(fates, slice(0, 100), 30, [seed])
         chosen.append(fates.tolist())
     assert chosen[0] == chosen[1] != chosen[2]
 
@@ -90,27 +90,27 @@ def test_same_seed_same_sample() -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=30, max_size=80), st.integers(0, 5))
 def test_held_out_pairs_share_no_sentence(rows: list[tuple[int, int]], seed: int) -> None:
     ids, fates = ids_of(rows), np.zeros(len(rows), dtype=np.uint8)
-    drop_repeats(ids, fates, KEY, Fate.duplicate)
+    drop_repeats(ids[KEY], fates, Fate.duplicate)
     try:
-        hold_out(ids, fates, 5, [seed])
+        hold_out(list(ids), fates, 5, [seed])
     except DataError:
         return
-    heldout = ids[fates == Fate.heldout]
-    train = ids[fates == Fate.train]
-    assert len(heldout) == 5
+    heldout = ids[:, fates == Fate.heldout]
+    train = ids[:, fates == Fate.train]
+    assert heldout.shape[1] == 5
     for column in (SRC_ID, TGT_ID):
-        assert len(np.unique(heldout[:, column])) == 5
-        assert not np.isin(train[:, column], heldout[:, column]).any()
-    for row in ids[fates == Fate.shares_heldout]:
-        assert row[SRC_ID] in heldout[:, SRC_ID] or row[TGT_ID] in heldout[:, TGT_ID]
+        assert len(np.unique(heldout[column])) == 5
+        assert not np.isin(train[column], heldout[column]).any()
+    for row in ids[:, fates == Fate.shares_heldout].T:
+        assert row[SRC_ID] in heldout[SRC_ID] or row[TGT_ID] in heldout[TGT_ID]
 
 
 def test_too_few_pairs_to_hold_out() -> None:
     with pytest.raises(DataError, match="expected more than heldout=3"):
-        hold_out(ids_of([(1, 1), (2, 2), (3, 3)]), np.zeros(3, dtype=np.uint8), 3, [0])
+        hold_out(list(ids_of([(1, 1), (2, 2), (3, 3)])), np.zeros(3, dtype=np.uint8), 3, [0])
 
 
 def test_nothing_to_hold_out() -> None:
     fates = np.zeros(3, dtype=np.uint8)
-    hold_out(ids_of([(1, 1), (2, 2), (3, 3)]), fates, 0, [0])
+    hold_out(list(ids_of([(1, 1), (2, 2), (3, 3)])), fates, 0, [0])
     assert not fates.any()

@@ -40,7 +40,7 @@ def test_records_are_appended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("step", "kept"), [(4, [0, 2, 4]), (5, [0, 2, 4]), (0, [0]), (99, [0, 2, 4, 6, 8])])
 def test_lines_after_the_resumed_step_are_dropped(tmp_path: Path, step: int, kept: list[int]) -> None:
-    """A run that goes on from a checkpoint repeats the steps after it, so their old lines go."""
+    """A run that resumes from a checkpoint repeats the steps after it, so their old lines go."""
     path = tmp_path / "log.jsonl"
     _write(path, [0, 2, 4, 6, 8])
     log = _open(path, step=step)
@@ -88,8 +88,8 @@ def test_other_processes_are_silent(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert capsys.readouterr() == ("", "")
 
 
-def test_bar_shows_progress_and_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The bar goes to standard error, with the unit and the figures, and never beyond its end."""
+def test_bar_shows_progress_and_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bar goes to standard error, with the unit and the metrics, and never beyond its end."""
     log = _open(tmp_path / "log.jsonl", total=200, unit="s")
     log.show(50, {"loss": "1.234"})
     log.show(201.5, {"loss": "0.987"})
@@ -100,7 +100,7 @@ def test_bar_shows_progress_and_figures(tmp_path: Path, capsys: pytest.CaptureFi
     assert "200/200 s" in shown.err and "loss=0.987" in shown.err and "202" not in shown.err
 
 
-def test_tensorboard_gets_the_figures(tmp_path: Path) -> None:
+def test_tensorboard_gets_the_metrics(tmp_path: Path) -> None:
     """Event files hold each number at its step; without the setting there are none."""
     path = tmp_path / "log.jsonl"
     log = _open(path, tensorboard=True)
@@ -126,7 +126,7 @@ def test_tensorboard_gets_the_heldout_scores(tmp_path: Path) -> None:
     assert [tag for tag in events.Tags()["scalars"] if tag.endswith("score")]
 
 
-def test_missing_tensorboard_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tensorboard_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asked for but not installed is an error that says what to install."""
     original = builtins.__import__
 

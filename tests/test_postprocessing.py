@@ -1,4 +1,4 @@
-"""After-treatments against numpy, scikit-learn and autograd."""
+"""Post-processing against numpy, scikit-learn and autograd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.evaluation.flow import Flow
-from dualmoco.evaluation.postprocessing import AllButTheTop, Treatment, Whitening, parse_treatment
+from dualmoco.evaluation.postprocessing import AllButTheTop, Postprocessing, Whitening, parse_postprocessing
 
 
 def skewed(count: int, width: int, seed: int = 0) -> Vectors:
@@ -28,10 +28,10 @@ def warped(count: int, seed: int) -> Vectors:
     return np.concatenate([gaussian[:, :3] * 3 + 5, bent], axis=1).astype(np.float32)
 
 
-def fitted(treatment: Treatment, vectors: Vectors) -> Vectors:
-    """The vectors treated by what was fitted to them."""
-    treatment.fit(vectors)
-    return treatment.apply(vectors)
+def fitted(postprocessing: Postprocessing, vectors: Vectors) -> Vectors:
+    """The vectors after what was fitted to them."""
+    postprocessing.fit(vectors)
+    return postprocessing.apply(vectors)
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_directions_without_variance_become_zero(offset: float) -> None:
     assert np.cov(whitened.T) == pytest.approx(np.diag([1.0] * 6 + [0.0] * 6), abs=1e-3)
 
 
-def test_fewer_sentences_than_width(caplog: pytest.LogCaptureFixture) -> None:
+def test_fewer_sentences_than_dimensions(caplog: pytest.LogCaptureFixture) -> None:
     """Whitening stays finite and warns that distances are now all the same."""
     with caplog.at_level(logging.WARNING):
         whitened = fitted(Whitening(), skewed(10, 30))
@@ -112,17 +112,17 @@ def test_all_but_the_top_agrees_with_a_loop() -> None:
         for direction in directions:
             rest -= np.dot(vector, direction) * direction
         expected.append(rest)
-    treated = fitted(AllButTheTop(3), vectors)
-    assert treated == pytest.approx(np.array(expected), abs=1e-5)
-    assert (treated @ directions.T).var(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
-    assert np.linalg.matrix_rank(treated, tol=1e-3) == 6
+    processed = fitted(AllButTheTop(3), vectors)
+    assert processed == pytest.approx(np.array(expected), abs=1e-5)
+    assert (processed @ directions.T).var(axis=0) == pytest.approx(np.zeros(3), abs=1e-9)
+    assert np.linalg.matrix_rank(processed, tol=1e-3) == 6
 
 
 @pytest.mark.parametrize(("width", "removed"), [(30, 1), (250, 2)])
 def test_all_but_the_top_removes_a_hundredth(width: int, removed: int) -> None:
     """By default D // 100 directions go, and at least one."""
-    treated = fitted(AllButTheTop(), skewed(400, width))
-    assert np.linalg.matrix_rank(treated, tol=1e-3) == width - removed
+    processed = fitted(AllButTheTop(), skewed(400, width))
+    assert np.linalg.matrix_rank(processed, tol=1e-3) == width - removed
 
 
 def test_flow_makes_held_out_vectors_more_likely(flow: Flow) -> None:
@@ -151,7 +151,7 @@ def test_likelihood_is_that_of_the_jacobian(flow: Flow) -> None:
 
 @pytest.mark.parametrize(("count", "width"), [(600, 33), (50, 384), (3, 2)])
 def test_flow_is_invertible(count: int, width: int) -> None:
-    """Odd widths and fewer vectors than width come back, also unseen ones, and a constant column does no harm."""
+    """Odd dimensions and few vectors come back, also unseen ones, and a constant column does no harm."""
     vectors = skewed(count + 20, width)
     vectors[:, 0] = 0.25
     flow = Flow(30)
@@ -175,58 +175,58 @@ def test_flow_repeats_itself_and_leaves_the_random_state_alone() -> None:
 
 
 def test_names_tell_the_settings() -> None:
-    """A treatment is named as it was asked for, the flow with everything that changes its result."""
+    """A post-processing is named as it was asked for, the flow with everything that changes its result."""
     for text in ("whitening", "whitening:256", "all-but-the-top", "all-but-the-top:3"):
-        assert parse_treatment(text).name == text
-    assert parse_treatment("flow:500").name == "flow:500,blocks=4,hidden=128,seed=0"
-    assert parse_treatment("flow").name == Flow().name
+        assert parse_postprocessing(text).name == text
+    assert parse_postprocessing("flow:500").name == "flow:500,blocks=4,hidden=128,seed=0"
+    assert parse_postprocessing("flow").name == Flow().name
     assert len({Flow().name, Flow(7).name, Flow(blocks=2).name, Flow(hidden=9).name, Flow(seed=1).name}) == 5
 
 
 @pytest.mark.parametrize(
     "text", ["", "whiten", "whitening:", "whitening:0", "flow:-1", "flow:1e3", "whitening:2:3", "flow:٣"]
 )
-def test_unknown_treatments_list_the_choices(text: str) -> None:
-    """Another name or number is refused with the treatments there are."""
-    with pytest.raises(ConfigError, match=r"expected whitening, whitening:WIDTH, all-but-the-top.* or flow:STEPS"):
-        parse_treatment(text)
+def test_unknown_postprocessing_list_the_choices(text: str) -> None:
+    """Another name or number is refused with the choices there are."""
+    with pytest.raises(ConfigError, match=r"expected whitening, whitening:DIMENSION, all-but-the-top.* or flow:STEPS"):
+        parse_postprocessing(text)
 
 
 @pytest.mark.parametrize(
     "make", [lambda: Whitening(0), lambda: AllButTheTop(0), lambda: Flow(0), lambda: Flow(hidden=0)]
 )
-def test_settings_below_one(make: type[Treatment]) -> None:
-    """A treatment that would do nothing is refused."""
+def test_settings_below_one(make: type[Postprocessing]) -> None:
+    """A post-processing that would do nothing is refused."""
     with pytest.raises(ConfigError, match="expected at least 1"):
         make()
 
 
 @pytest.mark.parametrize(
-    ("treatment", "shape", "message"),
+    ("postprocessing", "shape", "message"),
     [
-        (Whitening(5), (9, 4), "whitening:5: vectors of width 4; expected at least 5"),
-        (Whitening(), (1, 4), "whitening: 1 vectors to fit to; expected at least 2"),
-        (AllButTheTop(4), (9, 4), "all-but-the-top:4: vectors of width 4; expected more than 4"),
-        (AllButTheTop(), (0, 4), "all-but-the-top: 0 vectors to fit to"),
+        (Whitening(5), (9, 4), "whitening:5: vectors of dimension 4; expected at least 5"),
+        (Whitening(), (1, 4), "whitening: vectors to fit to: 1; expected at least 2"),
+        (AllButTheTop(4), (9, 4), "all-but-the-top:4: vectors of dimension 4; expected more than 4"),
+        (AllButTheTop(), (0, 4), "all-but-the-top: vectors to fit to: 0"),
         (Flow(), (1, 4), "flow: vectors of shape"),
         (Flow(), (9, 1), "flow: vectors of shape"),
     ],
 )
-def test_vectors_that_cannot_be_fitted(treatment: Treatment, shape: tuple[int, int], message: str) -> None:
+def test_vectors_that_cannot_be_fitted(postprocessing: Postprocessing, shape: tuple[int, int], message: str) -> None:
     """Too few or too narrow vectors are refused."""
     with pytest.raises(DataError, match=message):
-        treatment.fit(np.ones(shape, np.float32))
+        postprocessing.fit(np.ones(shape, np.float32))
 
 
 @pytest.mark.parametrize("text", ["whitening", "all-but-the-top", "flow:1"])
-def test_vectors_that_cannot_be_treated(text: str) -> None:
-    """Vectors before fitting, of another width or with NaN are refused; no vectors are fine."""
-    treatment = parse_treatment(text)
+def test_vectors_that_cannot_be_processed(text: str) -> None:
+    """Vectors before fitting, of another dimension or with NaN are refused; no vectors are fine."""
+    postprocessing = parse_postprocessing(text)
     with pytest.raises(DataError, match="not fitted"):
-        treatment.apply(skewed(3, 4))
-    treatment.fit(skewed(20, 4))
-    with pytest.raises(DataError, match="width 5; expected 4"):
-        treatment.apply(skewed(3, 5))
+        postprocessing.apply(skewed(3, 4))
+    postprocessing.fit(skewed(20, 4))
+    with pytest.raises(DataError, match="dimension 5; expected 4"):
+        postprocessing.apply(skewed(3, 5))
     with pytest.raises(DataError, match="NaN"):
-        treatment.apply(np.full((3, 4), np.nan, np.float32))
-    assert treatment.apply(skewed(0, 4)).shape == (0, 4)
+        postprocessing.apply(np.full((3, 4), np.nan, np.float32))
+    assert postprocessing.apply(skewed(0, 4)).shape == (0, 4)

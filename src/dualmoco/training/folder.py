@@ -1,0 +1,139 @@
+"""A run folder: whether a run may use it, the inputs it records and the best model it keeps.
+
+Takes settings and encoders from `loop.py`, gives files: `config.yaml`, `data.json` and `model/`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from dualmoco.core.errors import RunError
+from dualmoco.core.storage import LOCK, new_folder, write_json, write_text
+from dualmoco.data.languages import base_language
+from dualmoco.data.manifest import read_prepared_manifest
+from dualmoco.data.pairs import Split
+from dualmoco.data.recipe import Chinese
+from dualmoco.models.encoder import Encoder
+from dualmoco.models.network import save_encoders
+from dualmoco.training.config import TrainConfig
+from dualmoco.training.heldout import HeldoutScore
+from dualmoco.training.nli import WithNli, save_classifier
+from dualmoco.training.objectives import Objective
+from dualmoco.training.schedule import Progress
+
+BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
+
+
+def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
+    """Refuses a folder that belongs to something else.
+
+    Args:
+        config: The settings of this run.
+        out: Its folder.
+        resume: Whether the run is to be resumed.
+
+    Raises:
+        RunError: The folder holds a run and `resume` is off, holds a run of other settings, or holds other files.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise RunError(f"{out}: is a file; expected a folder for the run: choose another with out=FOLDER")
+    settings = out / "config.yaml"
+    if not settings.is_file():
+        if any(child.name not in BEFORE_FIRST_STEP for child in out.iterdir()):
+            raise RunError(f"{out}: holds files but no run; choose another with out=FOLDER")
+        return
+    if not resume:
+        raise RunError(f"{out}: already holds a run; add --resume to continue it, or choose another with out=FOLDER")
+    old, new = (_flatten(OmegaConf.create(text)) for text in (settings.read_text(encoding="utf-8"), _yaml(config)))
+    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    changed = [key for key in changed if key not in ("out", "data.root")]
+    if changed:
+        key = changed[0]
+        raise RunError(
+            f"{out}: was started with {key}={old.get(key)}, now {key}={new.get(key)}; resume with the settings of "
+            f"{settings}, or start another run with out=FOLDER"
+        )
+
+
+def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
+    """Writes the settings and what became of the data, unless the run was started before."""
+    if not (out / "config.yaml").exists():
+        write_json(out / "data.json", {"counts": split.counts, "digest": split.train.digest()})
+        write_text(out / "config.yaml", _yaml(config))
+
+
+def converted_text(config: TrainConfig) -> dict[str, str]:
+    """What `dualmoco prepare` did to the text of the pairs that a model must be told of.
+
+    Args:
+        config: The settings; only prepared pairs know what was done to them.
+
+    Returns:
+        `{"chinese": "simplified"}` or `{"chinese": "traditional"}` if Chinese was converted, else nothing.
+
+    Raises:
+        DataError: Not a prepared folder.
+    """
+    if not config.data.prepared:
+        return {}
+    manifest = read_prepared_manifest(Path(config.data.prepared))
+    script = str(manifest["settings"]["clean"]["chinese"])
+    has_chinese = "zh" in (base_language(manifest["src"]), base_language(manifest["tgt"]))
+    return {"chinese": script} if has_chinese and script != Chinese.keep else {}
+
+
+def save_model(
+    out: Path, encoders: dict[str, Encoder], objective: Objective, *, config: TrainConfig, signature: str,
+    text: dict[str, str], progress: Progress, score: HeldoutScore,
+) -> None:  # fmt: skip
+    """Puts the encoders into `model/` in place of those there, with their provenance in `dualmoco.json`.
+
+    Args:
+        out: The run folder.
+        encoders: By language.
+        objective: Whose NLI classifier, if it has one, is saved beside them.
+        config: The settings.
+        signature: Of settings and data.
+        text: What `converted_text` found.
+        progress: When the model was made.
+        score: How good it is.
+
+    Raises:
+        RunError: The disk is full or not writable; the model before is kept.
+    """
+    with new_folder(out / "model") as folder:
+        save_encoders(encoders, folder)
+        if isinstance(objective, WithNli):
+            side = config.src if config.nli.side == "src" else config.tgt
+            save_classifier(objective.head.classifier, side.lang, folder)
+        write_json(
+            folder / "dualmoco.json",
+            {
+                "step": progress.step,
+                "heldout": asdict(score),
+                "signature": signature,
+                "text": text,
+                "settings": config.to_dict(),
+            },
+        )
+
+
+def _yaml(config: TrainConfig) -> str:
+    return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
+
+
+def _flatten(settings: Any, prefix: str = "") -> dict[str, str]:
+    """Settings by their dotted keys, for example `contrast.momentum`."""
+    if not isinstance(settings, DictConfig):
+        return {prefix: str(settings)}
+    return {
+        key: value
+        for name, child in settings.items()
+        for key, value in _flatten(child, f"{prefix}.{name!s}" if prefix else str(name)).items()
+    }

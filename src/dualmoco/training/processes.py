@@ -1,0 +1,41 @@
+"""What the processes of one run share: rows gathered from all of them, and which one is the first.
+
+Takes tensors of this process, gives those of all; on a single process every function hands back what it got.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+import torch.distributed.nn.functional as dist_nn
+from torch import Tensor
+
+
+def process_rank() -> int:
+    """The number of this process, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def gather_rows(rows: Tensor) -> Tensor:
+    """The rows of all processes in the order of their ranks."""
+    if _alone():
+        return rows
+    gathered = [torch.empty_like(rows) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, rows.contiguous())
+    return torch.cat(gathered)
+
+
+def gather_with_gradient(rows: Tensor) -> Tensor:
+    """The rows of all processes in the order of their ranks; gradients flow back to the process that made them."""
+    return rows if _alone() else torch.cat(dist_nn.all_gather(rows))
+
+
+def first_numbers(numbers: Tensor) -> Tensor:
+    """The first process's numbers on every process."""
+    if not _alone():
+        dist.broadcast(numbers, 0)
+    return numbers
+
+
+def _alone() -> bool:
+    return not dist.is_initialized() or dist.get_world_size() == 1

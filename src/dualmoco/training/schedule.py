@@ -1,0 +1,80 @@
+"""The schedule of a run: how far it has come, and the learning rate, momentum and end that follow from that.
+
+Takes the settings, gives numbers to `loop.py`. Pure: the same progress gives the same answers on every process.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dualmoco.training.config import TrainConfig
+
+FINISHED = "finished"
+
+
+@dataclass
+class Progress:
+    """How far a run has come."""
+
+    step: int = 0  # optimiser steps done
+    seconds: float = 0.0  # spent training, interruptions left out
+    best: float = -1.0  # held-out score
+    best_step: int = 0  # 0: not evaluated yet
+    stale: int = 0  # evaluations since then
+
+    def evaluated(self, score: float) -> bool:
+        """Takes the score of an evaluation; returns whether it is the best so far."""
+        is_best = score > self.best
+        if is_best:
+            self.best, self.best_step = score, self.step
+        self.stale = 0 if is_best else self.stale + 1
+        return is_best
+
+
+class Schedule:
+    """Warm-up, decay, momentum ramp and end of a run whose length is given in epochs, steps or minutes."""
+
+    def __init__(self, config: TrainConfig, epoch_steps: int) -> None:
+        """Plans a run.
+
+        Args:
+            config: The settings.
+            epoch_steps: Optimiser steps of one pass over the data.
+        """
+        self.optimizer, self.contrast, self.patience = config.optimizer, config.contrast, config.schedule.patience
+        self.epoch_steps, self.in_seconds = epoch_steps, config.schedule.minutes > 0
+        steps = config.schedule.steps or math.ceil(config.schedule.epochs * epoch_steps)
+        self.total = config.schedule.minutes * 60 if self.in_seconds else float(steps)
+
+    @property
+    def unit(self) -> str:
+        """Of `total` and `position`."""
+        return "s" if self.in_seconds else "steps"
+
+    def position(self, progress: Progress) -> float:
+        """How much is done, in `unit`."""
+        return progress.seconds if self.in_seconds else progress.step
+
+    def done(self, progress: Progress) -> float:
+        """The share of the schedule that is behind us."""
+        return self.position(progress) / self.total
+
+    def lr(self, progress: Progress) -> float:
+        """The learning rate of the next step: linear warm-up times cosine decay."""
+        warmup = min(1.0, (progress.step + 1) / (self.optimizer.warmup_steps + 1))
+        return self.optimizer.lr * warmup * (1 + math.cos(math.pi * min(1.0, self.done(progress)))) / 2
+
+    def momentum(self, progress: Progress) -> float:
+        """The momentum of equation 1 in the next step, ramped up linearly if the recipe says so."""
+        contrast = self.contrast
+        if progress.step >= contrast.momentum_ramp:
+            return contrast.momentum
+        share = progress.step / contrast.momentum_ramp
+        return contrast.momentum_start + share * (contrast.momentum - contrast.momentum_start)
+
+    def stop(self, progress: Progress) -> str:
+        """Why the run is over, or an empty string while it is not."""
+        if self.done(progress) >= 1:
+            return FINISHED
+        return f"no better for {progress.stale} evaluations" if 0 < self.patience <= progress.stale else ""

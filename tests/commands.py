@@ -1,0 +1,116 @@
+"""Commands as processes of their own, as users run them, which real signals stop at a moment that is certain.
+
+Processes are forked from one that has imported the libraries, so each takes a second, not five.
+"""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import os
+import resource
+import runpy
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+FORKING = multiprocessing.get_context("forkserver")
+FORKING.set_forkserver_preload(["dualmoco.cli.main", "dualmoco.mining.mine", "dualmoco.models.opening", "torch"])
+SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a process signals itself: at some call of a function, before the call or after it."""
+
+    sent: signal.Signals
+    module: str
+    name: str
+    """Of a function, or of a class and its method."""
+    call: int = 1
+    after: bool = True
+
+    def __str__(self) -> str:
+        return f"{self.sent.name} {'after' if self.after else 'before'} call {self.call} of {self.name}"
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a command left behind."""
+
+    code: int
+    """The exit code; the negative number of the signal that ended it."""
+    error: str
+
+
+def start_command(
+    words: Sequence[str], out: Path, *, moment: Moment | None = None, largest: int | None = None
+) -> ForkServerProcess:
+    """Starts `dualmoco WORDS`.
+
+    Args:
+        words: Of the command.
+        out: File or named pipe for its standard output; its standard error goes to a file beside it.
+        moment: When it signals itself.
+        largest: Bytes from which on a file cannot be written, as on a full disk.
+
+    Returns:
+        The process.
+    """
+    process = FORKING.Process(target=_run, args=(list(words), out, moment, largest))
+    process.start()
+    return process
+
+
+def end_command(process: ForkServerProcess, out: Path) -> Finished:
+    """Waits for a command."""
+    process.join(SECONDS)
+    assert process.exitcode is not None, "the command does not end"
+    return Finished(process.exitcode, _error_file(out).read_text(encoding="utf-8"))
+
+
+def run_command(
+    words: Sequence[str], out: Path, *, moment: Moment | None = None, largest: int | None = None
+) -> Finished:
+    """Runs `dualmoco WORDS` to its end; arguments as in `start_command`."""
+    return end_command(start_command(words, out, moment=moment, largest=largest), out)
+
+
+def _run(words: list[str], out: Path, moment: Moment | None, largest: int | None) -> None:
+    for path, stream in ((out, 1), (_error_file(out), 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
+    if largest is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
+    if moment:
+        _arm(moment)
+    sys.argv = ["dualmoco", *words]
+    runpy.run_module("dualmoco", run_name="__main__")
+
+
+def _arm(moment: Moment) -> None:
+    """Puts a function that signals this process in the place of another."""
+    owner: Any = importlib.import_module(moment.module)
+    *outer, name = moment.name.split(".")
+    for part in outer:
+        owner = getattr(owner, part)
+    whole, calls = getattr(owner, name), 0
+
+    def signalling(*given: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == moment.call and not moment.after:
+            os.kill(os.getpid(), moment.sent)
+        result = whole(*given, **named)
+        if calls == moment.call and moment.after:
+            os.kill(os.getpid(), moment.sent)
+        return result
+
+    setattr(owner, name, signalling)
+
+
+def _error_file(out: Path) -> Path:
+    return out.with_name(f"{out.name}.stderr")

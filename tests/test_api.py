@@ -1,0 +1,169 @@
+"""The functions that `import dualmoco` offers, as a user calls them: files or sentences in, results out."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dualmoco
+from dualmoco.cli.main import main
+from dualmoco.core.errors import ConfigError, DataError, ModelError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.mining.results import read_mined
+
+PAIRS = generate_pairs(300, seed=9)
+SRC, TGT = [src for src, _ in PAIRS[:200]], [tgt for _, tgt in PAIRS[100:]][::-1]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_model: Path) -> dualmoco.Model:
+    """The tiny model, opened by its run folder."""
+    return dualmoco.load(tiny_model.parent)
+
+
+def write_lines(path: Path, lines: list[str]) -> Path:
+    """A text file."""
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_public_names_are_there_and_nothing_heavy_is_imported_before() -> None:
+    """Every name of `__all__` can be had; the import alone brings neither torch nor numpy."""
+    code = """
+import sys
+import dualmoco
+assert not {"torch", "numpy", "transformers", "pyarrow", "tqdm"} & sys.modules.keys()
+assert set(dualmoco.__all__) <= set(dir(dualmoco))
+assert all(callable(getattr(dualmoco, name)) for name in dualmoco.__all__ if name != "__version__")
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'unknown'"):
+        _ = dualmoco.unknown
+
+
+def test_mining_sentences_equals_mining_files(model: dualmoco.Model, tmp_path: Path) -> None:
+    """Lists give the pairs back; files of every format hold the same pairs."""
+    found = list(dualmoco.mine(SRC, TGT, model=model, threshold=0.0))
+    assert found and all(pair.src == SRC[pair.src_line - 1] and pair.tgt == TGT[pair.tgt_line - 1] for pair in found)
+    assert [pair.score for pair in found] == sorted((pair.score for pair in found), reverse=True)
+    files = write_lines(tmp_path / "en.txt", SRC), write_lines(tmp_path / "zh.txt", TGT)
+    for name in ("pairs.tsv", "pairs.parquet", "pairs.tmx"):
+        written = dualmoco.mine(*files, model=model, threshold=0.0, out=tmp_path / name)
+        assert written.out == tmp_path / name and written.pairs is None
+        assert len(written) == len(found) and list(written) == found
+        assert not (tmp_path / f"{name}.work").exists()
+
+
+def test_scoring_pairs_gives_their_margins(model: dualmoco.Model) -> None:
+    """The cosine of each pair less the mean cosine of both sentences with their three nearest, worked out here."""
+    scored = list(dualmoco.score(PAIRS[:40], model=model))
+    src, tgt = (model.encode([pair[side] for pair in PAIRS[:40]], lang=lang) for side, lang in enumerate(("en", "zh")))
+    cosines = src.astype(np.float64) @ tgt.T.astype(np.float64)
+    means = [np.sort(matrix, axis=1)[:, -3:].mean(axis=1) for matrix in (cosines, cosines.T)]
+    expected = np.diag(cosines) - (means[0] + means[1]) / 2
+    np.testing.assert_allclose([pair.score for pair in scored], expected, atol=2e-6)
+    assert [(pair.src, pair.tgt) for pair in scored] == PAIRS[:40]
+
+
+def test_paraphrases_are_found_within_a_text(model: dualmoco.Model) -> None:
+    """A sentence and its copy with other punctuation are the best pair."""
+    found = list(dualmoco.paraphrases([*SRC[:50], SRC[7] + "!"], model=model, margin="absolute"))
+    assert (found[0].src_line, found[0].tgt_line) == (8, 51)
+
+
+def test_an_index_is_built_opened_and_searched(model: dualmoco.Model, tmp_path: Path) -> None:
+    """Files by language in, the nearest sentence of either language out: a sentence finds itself."""
+    files: dict[str, Path | list[str | Path]]
+    files = {"en": write_lines(tmp_path / "en.txt", SRC), "zh": [str(write_lines(tmp_path / "zh.txt", TGT))]}
+    dualmoco.build_index(tmp_path / "index", files, model=model)
+    (hits,) = dualmoco.open_index(tmp_path / "index").search(TGT[3], lang="zh", k=1)
+    assert (hits[0].text, hits[0].lang, hits[0].line) == (TGT[3], "zh", 4)
+    assert hits[0].score == pytest.approx(1.0, abs=1e-6)
+
+
+def test_an_index_knows_how_its_model_pools(plain: Path, tmp_path: Path) -> None:
+    """Vectors of another pooling are not mixed with those of the index: a model opened otherwise is refused."""
+    by_cls = dualmoco.load(plain, pooling="cls")
+    dualmoco.build_index(tmp_path / "index", {"en": write_lines(tmp_path / "en.txt", SRC[:20])}, model=by_cls)
+    (hits,) = dualmoco.open_index(tmp_path / "index", by_cls).search(SRC[3], lang="en", k=1)
+    assert hits[0].text == SRC[3] and hits[0].score == pytest.approx(1.0, abs=1e-5)
+    with pytest.raises(ModelError, match="pooling mean; expected cls, as the index was made"):
+        dualmoco.open_index(tmp_path / "index").search(SRC[3], lang="en")
+
+
+def test_progress_bars_can_be_turned_off(
+    model: dualmoco.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With no delay every bar would show; with progress=False none does."""
+    monkeypatch.setattr("dualmoco.core.progress.DELAY", 0.0)
+    dualmoco.mine(SRC, TGT, model=model, progress=True)
+    assert "encoding en" in capsys.readouterr().err
+    dualmoco.mine(SRC, TGT, model=model, progress=False)
+    model.encode(SRC, lang="en", progress=False)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"margin": "euclid"}, ConfigError, "margin euclid; expected one of distance, ratio, absolute"),
+        ({"memory": "0"}, ConfigError, "memory 0; expected a size above 0"),
+        ({"memory": "much"}, ConfigError, "memory much; expected a size"),
+        ({"neighbors": 0}, ConfigError, "neighbors 0; expected at least 1"),
+        ({"engine": "spark"}, ConfigError, "engine spark; expected local or ray"),
+        ({"out": "pairs.docx"}, ConfigError, "ends with .docx; expected one of"),
+        ({"threshold": 0.1, "gold": [(1, 1)]}, ConfigError, "threshold together with gold"),
+        ({"src_lang": "fr"}, ModelError, "has no language 'fr'; expected one of en, zh"),
+    ],
+)
+def test_bad_settings_are_one_line(
+    model: dualmoco.Model, options: dict[str, object], error: type[Exception], message: str
+) -> None:
+    """What was given, what was expected."""
+    with pytest.raises(error, match=message):
+        dualmoco.mine(SRC, TGT, model=model, **options)  # type: ignore[arg-type]
+
+
+def test_a_sentence_of_two_lines_is_refused(model: dualmoco.Model) -> None:
+    """Lines are what is counted, so a list may not hide some."""
+    with pytest.raises(DataError, match="expected a string of one line"):
+        dualmoco.mine(["one\ntwo"], TGT, model=model)
+
+
+def test_scoring_keeps_the_lines_of_the_file(
+    model: dualmoco.Model, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line that cannot be read stops `score`, or is left out and counted; the others keep their own numbers."""
+    lines = [f"{src}\t{tgt}" for src, tgt in PAIRS[:6]]
+    lines[2] = "no tab in this one"
+    bitext = write_lines(tmp_path / "crawled.tsv", lines)
+    with pytest.raises(DataError, match=r"crawled\.tsv:3: 1 tab-separated column; expected at least 2"):
+        dualmoco.score(bitext, model=model)
+    scored = dualmoco.score(bitext, model=model, on_error="skip")
+    assert scored.unreadable == 1 and [pair.src_line for pair in scored] == [1, 2, 4, 5, 6]
+    assert [(pair.src, pair.tgt) for pair in scored] == [*PAIRS[:2], *PAIRS[3:6]]
+    words = ["score", str(bitext), "--model", str(tiny_model), "--out", str(tmp_path / "scored.tsv")]
+    assert main(words) == 2
+    assert "crawled.tsv:3: 1 tab-separated column" in capsys.readouterr().err
+    assert not (tmp_path / "scored.tsv").exists()
+    assert main([*words, "--on-error", "skip"]) == 0
+    assert capsys.readouterr().out.startswith("5 pairs scored; 1 unreadable line left out; ")
+    assert [pair.tgt_line for pair in read_mined(tmp_path / "scored.tsv")] == [1, 2, 4, 5, 6]
+
+
+def test_one_pair_is_a_pair_and_no_memory_is_refused(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the command says of one pair, and of a size that nothing fits in."""
+    files = [
+        str(write_lines(tmp_path / f"{lang}.txt", [text])) for lang, text in zip(("en", "zh"), PAIRS[0], strict=True)
+    ]
+    words = ["mine", *files, "--model", str(tiny_model), "--out", str(tmp_path / "pairs.tsv")]
+    assert main([*words, "--memory", "0"]) == 2
+    assert capsys.readouterr().err == "dualmoco: memory 0; expected a size above 0, such as 500M or 4G\n"
+    assert main(words) == 0
+    assert capsys.readouterr().out == f"1 pair: {tmp_path / 'pairs.tsv'}\n"

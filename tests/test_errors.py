@@ -1,0 +1,126 @@
+"""Tests of what is said where an optional package is missing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dualmoco.core.errors import ConfigError, require
+
+
+def test_a_package_that_is_there_is_imported() -> None:
+    """The module itself is given, also one inside a package."""
+    assert require("json", "data", "Nothing") is json
+    assert require("os.path", "data", "Nothing").basename("a/b") == "b"
+
+
+@pytest.mark.parametrize("module", ["no_such_package", "no_such_package.inner"])
+def test_a_missing_package_is_named_with_the_command_that_installs_it(module: str) -> None:
+    """One line says what needs which package, and what to type."""
+    with pytest.raises(ConfigError) as caught:
+        require(module, "data", "Parquet")
+    assert str(caught.value) == "Parquet needs the package no_such_package; pip install 'dualmoco[data]'"
+
+
+def test_a_package_that_is_there_but_broken_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a package lacks itself is not blamed on the extra."""
+    (tmp_path / "broken_package.py").write_text("import no_such_package\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        require("broken_package", "data", "Parquet")
+
+
+OPTIONAL = ("polib", "py3langid", "pyarrow", "omegaconf", "datasets")
+WITHOUT_EXTRAS = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {OPTIONAL!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from pathlib import Path
+from dualmoco.core.errors import ConfigError
+from dualmoco.data.block import sentence_ids
+from dualmoco.data.characters import normalize
+from dualmoco.data.readers.formats import read_pairs
+from dualmoco.data.readers.source import Source
+from dualmoco.data.testfiles import read_table
+from dualmoco.data.text import read_lines
+
+def pairs(name):
+    return [(row.src, row.tgt) for row in read_pairs(Source(Path(name), "en", "zh"), report=lambda line, what: None)]
+
+assert normalize("Hello, 漢語!") == "hello汉语"
+assert len(set(sentence_ids(["漢語", "汉语。", "other"]).tolist())) == 2
+assert list(read_lines(Path("a.tsv"))) == ["one\\t一"] and read_table(Path("a.tsv"), [1]) == [(1, ["一"])]
+assert pairs("a.tsv") == [("one", "一")]
+for name in sys.argv[1:]:
+    try:
+        pairs(name)
+    except ConfigError as error:
+        print(error)
+"""
+
+
+def test_plain_text_needs_no_optional_package(tmp_path: Path) -> None:
+    """Lines and pairs of plain text are read and compared without the extras; other formats name what they need."""
+    (tmp_path / "a.tsv").write_text("one\t一\n", encoding="utf-8")
+    names = ["a.parquet", "a.arrow", "a.po", "a.tsv.zst"]
+    for name in names:
+        (tmp_path / name).write_bytes(b"")
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_EXTRAS, *names], cwd=tmp_path, capture_output=True, text=True, encoding="utf-8"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        f"{what} needs the package {package}; pip install 'dualmoco[data]'"
+        for what, package in (
+            ("A Parquet file", "pyarrow"),
+            ("An Arrow file", "pyarrow"),
+            ("A gettext catalogue", "polib"),
+            ("A .zst file", "pyarrow"),
+        )
+    ]
+
+
+ABSENT = """
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == sys.argv[1]:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from dualmoco.cli.main import main
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "words", "extra"),
+    [
+        ("accelerate", ["train", "tiny"], "train"),
+        ("omegaconf", ["train", "tiny"], "data"),
+        ("pyarrow", ["train", "tiny"], "train"),
+        ("matplotlib", ["visualize", "model", "pairs.tsv"], "eval"),
+        ("omegaconf", ["data", "list"], "data"),
+        ("matplotlib", ["demo"], "eval"),
+    ],
+)
+def test_a_command_names_the_extra_it_needs(tmp_path: Path, package: str, words: list[str], extra: str) -> None:
+    """One line with the command that installs what is missing, and exit code 2."""
+    done = subprocess.run(
+        [sys.executable, "-c", ABSENT, package, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.endswith(f"needs the package {package}; pip install 'dualmoco[{extra}]'\n")
+    assert done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())

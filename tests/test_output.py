@@ -1,0 +1,92 @@
+"""Files of pairs: valid whatever the sentences hold, with the lines where the sentences stand."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from dualmoco.core.errors import DataError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.readers.raw import Row
+from dualmoco.mining.mine import MineSettings
+from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.mining.score import score_pairs
+from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
+
+LANG = "{http://www.w3.org/XML/1998/namespace}lang"
+
+
+@pytest.fixture(scope="module")
+def opened(tiny_model: Path) -> Model:
+    """The model."""
+    return open_model(tiny_model)
+
+
+def table_of(lines: list[int]) -> PairTable:
+    """Pairs of some lines."""
+    zeros = np.zeros(len(lines))
+    return PairTable(zeros, zeros, zeros, np.array(lines), np.array(lines))
+
+
+def is_xml(character: str) -> bool:
+    """Whether XML 1.0 has a character: https://www.w3.org/TR/xml/#charsets."""
+    code = ord(character)
+    allowed = (0x9, 0xA, 0xD, range(0x20, 0xD800), range(0xE000, 0xFFFE), range(0x10000, 0x110000))
+    return any(code in some if isinstance(some, range) else code == some for some in allowed)
+
+
+def test_tmx_is_valid_whatever_characters_come(tmp_path: Path) -> None:
+    """Expat reads every character that XML has as it was written; those it has not are left out."""
+    codes = [*range(0x300), *range(0x2000, 0x2070), *range(0xD7F0, 0xD800), *range(0xE000, 0xE010)]
+    codes += [*range(0xFDC0, 0xFE00), *range(0xFFE0, 0x10010), 0x1F600, 0x1FFFE, 0x1FFFF, 0x10FFFE, sys.maxunicode]
+    texts = [f"a{chr(code)}b" for code in codes if chr(code) not in "\r\n"]
+    origin = {"model": "".join(texts), "\ufffe": "\uffff"}
+    write_pairs(tmp_path / "p.tmx", table_of([1] * len(texts)), (texts, texts[::-1]), ("en\x0b", "zh\uffff"), origin)
+    root = ElementTree.parse(tmp_path / "p.tmx").getroot()
+    expected = ["".join(filter(is_xml, text)) for text in texts]
+    assert len([text for text in expected if text == "ab"]) == 29 + 2  # controls but tab and line ends, two others
+    for lang, side in (("en", expected), ("zh", expected[::-1])):
+        assert [tuv.findtext("seg") for tuv in root.iter("tuv") if tuv.get(LANG) == lang] == side
+    assert root.findtext("header/prop") == "".join(expected)
+
+
+def bitext() -> list[Row]:
+    """Pairs that stand on lines with others between them."""
+    return [Row(src, tgt, 10 + 3 * number) for number, (src, tgt) in enumerate(generate_pairs(30, seed=8))]
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".parquet"])
+def test_scored_pairs_have_the_lines_of_the_bitext(opened: Model, tmp_path: Path, ending: str) -> None:
+    """The number of a pair's line is the reader's, also where a threshold leaves pairs out."""
+    rows, out = bitext(), tmp_path / f"s{ending}"
+    score_pairs(rows, ("en", "zh"), opened, MineSettings(threshold=0.0), out, tmp_path / "work")
+    if ending == ".tsv":
+        cells = [line.split("\t") for line in out.read_text(encoding="utf-8").splitlines()[1:]]
+        written = [(src, tgt, int(line), int(same)) for _, src, tgt, _, _, line, same in cells]
+    else:
+        columns = pq.read_table(out).to_pydict()
+        written = list(zip(*(columns[name] for name in ("src", "tgt", "src_line", "tgt_line")), strict=True))
+    assert 0 < len(written) < len(rows)
+    assert set(written) <= {(row.src, row.tgt, row.line, row.line) for row in rows}
+    assert [line for *_, line in written] == sorted(line for *_, line in written)
+
+
+def test_a_pair_with_an_empty_side_is_never_left_out_silently(opened: Model, tmp_path: Path) -> None:
+    """It ends the work by the number of its line, or is reported."""
+    rows = bitext()
+    rows[4] = Row("alone", " \u3000", rows[4].line)
+    given = ("en", "zh"), opened, MineSettings(), tmp_path / "s.tsv", tmp_path / "work"
+    with pytest.raises(DataError, match=r"^line 22: one side is empty; expected two sentences"):
+        score_pairs(rows, *given)
+    assert not (tmp_path / "s.tsv").exists()
+    reported: list[int] = []
+    scored = score_pairs(rows, *given, report=lambda line, what: reported.append(line))
+    assert reported == [22] and scored.pairs == 29
+    with pytest.raises(DataError, match="no pairs to score"):
+        score_pairs(rows[4:5], *given, report=lambda line, what: None)

@@ -1,0 +1,321 @@
+"""Stopping and resuming: real signals, exact resumption, several processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from dualmoco.cli.main import main
+from dualmoco.core.errors import RunError
+from dualmoco.core.storage import LOCK, locked
+from dualmoco.models.network import open_routes
+from dualmoco.training.checkpoint import list_checkpoints
+from dualmoco.training.loop import Trainer
+from dualmoco.training.run import train
+from runfolders import assert_same_state, losses, state
+
+STEPS = 24
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+RECIPE = """
+out: run
+src: {{lang: en, kind: bert, width: 16, layers: 1, heads: 2, vocab_size: 300}}
+tgt: {{lang: zh, kind: bert, width: 16, layers: 1, heads: 2, vocab_size: 300, max_piece_length: 4}}
+data: {{train: ["{corpus}"], heldout: 50, bucket: 4}}
+contrast: {{queue_size: 100, temperature: 0.05, momentum: 0.9, learn_temperature: true}}
+optimizer: {{lr: 1e-3, warmup_steps: 2, batch_size: 16}}
+schedule: {{steps: 24, evaluate_every: 12, checkpoint_every: 4, log_every: 1}}
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
+    """A recipe for two very small BERTs with dropout."""
+    path = tmp_path_factory.mktemp("small") / "recipe.yaml"
+    path.write_text(RECIPE.format(corpus=corpus), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """As many threads as the other processes have, so that sums are the same bit for bit."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def same_start(run: Path, out: Path) -> Path:
+    """A run folder with the same first weights and tokenizers as another run, to be resumed from its first step."""
+    out.mkdir(parents=True)
+    shutil.copytree(run / "initial", out / "initial")
+    shutil.copy(run / "config.yaml", out / "config.yaml")
+    return out
+
+
+def signal_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals) -> None:
+    """Makes training in this process receive a signal in a certain step."""
+    usual = Trainer._step
+
+    def signalled(self: Trainer, *arguments: Any) -> dict[str, float]:
+        values = usual(self, *arguments)
+        if arguments[-1].step + 1 == step:
+            os.kill(os.getpid(), number)
+        return values
+
+    monkeypatch.setattr(Trainer, "_step", signalled)
+
+
+KILLED = """
+import os, signal, sys
+from dualmoco.cli.main import main
+from dualmoco.training.loop import Trainer
+
+usual = Trainer._step
+def killed(self, *arguments):
+    values = usual(self, *arguments)
+    if arguments[-1].step + 1 == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return values
+Trainer._step = killed
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_resume_equals_never_having_stopped(small: Path, tmp_path: Path, one_thread: None) -> None:
+    """Ended by SIGTERM, SIGKILL and SIGINT, a run comes to the losses and the state of an unbroken one, bit for bit.
+
+    State is weights, momentum encoders, queues, moments and generators; a killed process loses the steps since its
+    last checkpoint, the others none.
+    """
+    unbroken = tmp_path / "unbroken"
+    train(small, f"out={unbroken}")
+    out = same_start(unbroken, tmp_path / "run")
+    words = ["train", str(small), f"out={out}", "--resume", "--quiet"]
+    for number, step in ((signal.SIGTERM, 6), (signal.SIGINT, 18)):
+        if number == signal.SIGINT:
+            killed = subprocess.run([sys.executable, "-c", KILLED, "15", *words], env=ENVIRONMENT, capture_output=True)
+            assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+            assert list_checkpoints(out / "checkpoints")[-1].name == "step-00000012"
+        with pytest.MonkeyPatch.context() as patch:
+            signal_after(patch, step, number)
+            assert main(words) == 128 + number
+        assert list_checkpoints(out / "checkpoints")[-1].name == f"step-{step:08d}"
+    assert main(words) == 0
+    assert losses(out) == losses(unbroken)
+    assert [step for step, _ in losses(out)] == list(range(1, STEPS + 1))
+    assert_same_state(out, unbroken)
+    assert not list((out / "checkpoints").glob(".*")) and not (out / LOCK).exists()
+
+
+def test_interruption_before_the_first_evaluation_is_honest(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There is no score and no model yet, and none is named; resuming brings both."""
+    words = ["train", str(small), f"out={tmp_path / 'run'}", "--quiet"]
+    with monkeypatch.context() as patch:
+        signal_after(patch, 2, signal.SIGINT)
+        assert main(words) == 130
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert first.startswith("SIGINT at step 2 after ")
+    assert second.startswith("held-out retrieval ") and second.endswith(" % before, not evaluated since")
+    assert third == "no model yet; add --resume to continue"
+    assert not (tmp_path / "run" / "model").exists()
+    with monkeypatch.context() as patch:
+        signal_after(patch, 4, signal.SIGINT)
+        assert main([*words, "--resume", "--json"]) == 130
+    result = json.loads(capsys.readouterr().out)
+    assert (result["step"], result["best"], result["best_step"]) == (4, None, None)
+    assert train(small, f"out={tmp_path / 'run'}", resume=True).best_step in (12, 24)
+    assert (tmp_path / "run" / "model" / "modules.json").is_file()
+
+
+def test_resuming_after_early_stopping_changes_nothing(recipe: Path, tmp_path: Path) -> None:
+    """A run that patience ended is over: it stays at its step each time it is resumed, for the same reason."""
+    settings = ("optimizer.lr=1e-12", "schedule.steps=50", "schedule.evaluate_every=1", "schedule.patience=3")
+    stopped = train(recipe, *settings)
+    assert stopped.stop == "no better for 3 evaluations" and stopped.step < 50
+    before = state(tmp_path / "run")
+    for _ in range(2):
+        again = train(recipe, *settings, resume=True)
+        assert (again.step, again.stop, again.best_step) == (stopped.step, stopped.stop, stopped.best_step)
+    assert all(torch.equal(before[name], value) for name, value in state(tmp_path / "run").items())
+
+
+def test_a_run_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
+    """Two runs never write into one folder; a run that ended leaves it free."""
+    out = tmp_path / "run"
+    with locked(out), pytest.raises(RunError, match="run: another process is at work in it; expected one at a time"):
+        train(recipe)
+    assert not out.exists()
+    held = []
+
+    def second(self: Trainer, *arguments: Any) -> dict[str, float]:
+        with pytest.raises(RunError, match="another process is at work in it"):
+            train(recipe, "schedule.steps=1", resume=True)
+        held.append(list_checkpoints(out / "checkpoints"))
+        return usual(self, *arguments)
+
+    usual = Trainer._step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "_step", second)
+        train(recipe, "schedule.steps=1")
+    assert held == [[]]
+    assert train(recipe, "schedule.steps=1", resume=True).step == 1
+
+
+def test_folder_of_another_run_is_refused(recipe: Path) -> None:
+    """A second run needs another folder or --resume."""
+    train(recipe, "schedule.steps=1")
+    with pytest.raises(RunError, match="already holds a run; add --resume"):
+        train(recipe, "schedule.steps=1")
+
+
+def test_resuming_with_other_settings_is_refused(recipe: Path) -> None:
+    """The message names the first setting that differs."""
+    train(recipe, "schedule.steps=1")
+    with pytest.raises(RunError, match=r"was started with contrast\.momentum=0\.9, now contrast\.momentum=0\.5"):
+        train(recipe, "schedule.steps=1", "contrast.momentum=0.5", resume=True)
+
+
+def test_resuming_with_other_data_is_refused(recipe: Path, tmp_path: Path, corpus: Path) -> None:
+    """The pairs must be the ones the run was started with."""
+    mine = tmp_path / "mine.tsv"
+    shutil.copy(corpus, mine)
+    train(recipe, f"data.train=[{mine}]", "schedule.steps=1")
+    mine.write_text(mine.read_text(encoding="utf-8") + "One more.\t再来一个。\n", encoding="utf-8")
+    with pytest.raises(RunError, match="written with other settings or training data"):
+        train(recipe, f"data.train=[{mine}]", "schedule.steps=1", resume=True)
+
+
+def test_resuming_a_finished_run_changes_nothing(recipe: Path, tmp_path: Path) -> None:
+    """There is nothing left to do."""
+    train(recipe)
+    before = state(tmp_path / "run")
+    result = train(recipe, resume=True)
+    assert result.step == 12
+    assert all(torch.equal(before[name], value) for name, value in state(tmp_path / "run").items())
+
+
+def test_damaged_checkpoint_is_reported(recipe: Path, tmp_path: Path) -> None:
+    """A file that was cut is not taken for a checkpoint."""
+    train(recipe, "schedule.steps=1")
+    last = list_checkpoints(tmp_path / "run" / "checkpoints")[-1] / "model.safetensors"
+    last.write_bytes(last.read_bytes()[:100])
+    with pytest.raises(RunError, match="damaged"):
+        train(recipe, "schedule.steps=1", resume=True)
+
+
+def test_run_killed_before_its_first_step_starts_again(recipe: Path, tmp_path: Path) -> None:
+    """Encoders without settings beside them are those of a run that never began: they are built anew."""
+    train(recipe, "schedule.steps=1")
+    folder = tmp_path / "run"
+    for name in ("config.yaml", "log.jsonl", "checkpoints", "model"):
+        shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
+    (folder / LOCK).touch()
+    assert train(recipe, "src.width=16", "tgt.width=16", "schedule.steps=1").step == 1
+    assert open_routes(folder / "model")["en"].dimension == 16
+
+
+TWO = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from safetensors.torch import save_file
+from dualmoco.training import heldout
+from dualmoco.training.loop import Trainer
+from dualmoco.training.processes import process_rank
+from dualmoco.training.run import train
+
+recipe, folder, still = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+kept = []
+loop = Trainer._loop
+def remember(self, *arguments):
+    kept.append(self)
+    return loop(self, *arguments)
+Trainer._loop = remember
+
+def run(name, *words, resume=False):
+    result = train(recipe, f"out={folder / name}", *words, resume=resume)
+    (folder / f"{name}-{process_rank()}.json").write_text(json.dumps(asdict(result)))
+
+run("in-batch", *still, "objective=in-batch", resume=True)
+run("dual-moco", *still, "objective=dual-moco", resume=True)
+queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
+          for name, value in getattr(kept[-1].objective.contrast, f"{side}_queue").named_buffers()}
+save_file(queues, str(folder / f"queues-{process_rank()}.safetensors"))
+
+calls = []
+def encode(encoder, texts, count):  # the first process finds nothing new, the other one more sentence each time
+    calls.append(texts)
+    good = 0 if process_rank() == 0 else len(calls) // 2
+    return np.eye(len(texts), max(1, good), dtype=np.float32) if good else np.ones((len(texts), 1), dtype=np.float32)
+heldout._encode = encode
+run("patience", "schedule.evaluate_every=1", "schedule.patience=2")
+"""
+
+
+@pytest.fixture(scope="module")
+def two_processes(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of one process, and the same with two gloo processes of one torchrun, with what each process saw."""
+    folder = tmp_path_factory.mktemp("two")
+    still = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule.steps=12"]
+    for name in ("dual-moco", "in-batch"):
+        train(small, f"out={folder / 'one' / name}", *still, f"objective={name}")
+        same_start(folder / "one" / name, folder / name)
+    (folder / "worker.py").write_text(TWO, encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    words = [str(folder / "worker.py"), str(small), str(folder), *still]
+    with (folder / "errors.txt").open("wb") as errors:
+        process = subprocess.Popen([*launch, *words], env=ENVIRONMENT, stdout=errors, stderr=errors)
+        try:
+            process.wait(timeout=120)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+    return folder
+
+
+def results(folder: Path, name: str) -> list[dict[str, Any]]:
+    """What both processes gave back."""
+    errors = (folder / "errors.txt").read_text(encoding="utf-8")
+    files = [folder / f"{name}-{rank}.json" for rank in (0, 1)]
+    assert all(file.is_file() for file in files), errors
+    return [json.loads(file.read_text(encoding="utf-8")) for file in files]
+
+
+@pytest.mark.parametrize("objective", ["dual-moco", "in-batch"])
+def test_two_processes_equal_one(two_processes: Path, objective: str) -> None:
+    """Two processes with half the batch each give the losses of one, relative 1e-4, and identical queues."""
+    first, second = results(two_processes, objective)
+    assert (first["step"], first["stop"], first["best"]) == (second["step"], second["stop"], second["best"])
+    folders = (two_processes / "one" / objective, two_processes / objective)
+    one, two = (torch.tensor([loss for _, loss in losses(folder)]) for folder in folders)
+    assert len(one) == 12
+    torch.testing.assert_close(one, two, rtol=1e-4, atol=1e-5)
+    if objective == "dual-moco":
+        left, right = (load_file(two_processes / f"queues-{rank}.safetensors") for rank in (0, 1))
+        assert all(torch.equal(left[name], right[name]) for name in left)
+        assert int(left["src.pushed"]) == 12 * 16
+
+
+def test_the_first_process_decides_when_to_stop(two_processes: Path) -> None:
+    """Processes whose held-out scores differ stop at the same step, by the first one's scores."""
+    first, second = results(two_processes, "patience")
+    assert first["stop"] == second["stop"] == "no better for 2 evaluations"
+    assert first["step"] == second["step"] == 3
+    assert first["best"] == second["best"] == 1 / 50
+    assert first["before"] == second["before"]

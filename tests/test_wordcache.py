@@ -1,0 +1,65 @@
+"""Tokens by way of words: those of the tokenizer, whatever the text holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from tokenizers import Tokenizer, normalizers, pre_tokenizers
+
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.backends import wordcache
+from dualmoco.models.backends.wordcache import WordCache, splits_at_spaces
+from dualmoco.models.tokenizer import train_tokenizer
+
+PAIRS = generate_pairs(200, seed=3)
+TOKENIZER = train_tokenizer([*(src for src, _ in PAIRS), "Thé ﬁ a 3, b."], 300, 16, special_tokens=False)
+TOKENIZER.enable_truncation(12)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=some.lists(
+        some.text(alphabet=" abTh3,.[UNK]ñéÅ\u0308\u0301\u00a8\u00a0\u3000ﬁ我가İΣ\t", max_size=90), min_size=1
+    )
+)
+def test_tokens_by_words_are_the_tokenizer_s(texts: list[str]) -> None:
+    """Spaces, marks that combine, special tokens in the text and cut sentences change nothing."""
+    cache = WordCache(TOKENIZER)
+    assert cache.by_words
+    assert cache.tokens([*texts, *["a b"] * 400]) == [
+        one.ids for one in TOKENIZER.encode_batch([*texts, *["a b"] * 400], add_special_tokens=False)
+    ]
+    assert set(cache.known) >= {word for text in texts for word in text.split(" ")}
+
+
+def test_words_are_forgotten_and_unspaced_text_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cache has a limit, and text of words never seen before goes past it."""
+    monkeypatch.setattr(wordcache, "MOST_WORDS", 3)
+    cache = WordCache(TOKENIZER)
+    cache.tokens(["one two three four"] * 20)
+    assert len(cache.known) == 4
+    cache.tokens(["five"] * 20)
+    assert set(cache.known) == {"five"}
+    assert cache.tokens(["我们走", "你好吗"]) == [one.ids for one in TOKENIZER.encode_batch(["我们走", "你好吗"])]
+    assert set(cache.known) == {"five"}
+
+
+def test_a_tokenizer_that_sees_spaces_is_asked_as_usual() -> None:
+    """Marks for spaces, replacements and tokens with spaces inside forbid looking words up."""
+    assert splits_at_spaces(TOKENIZER)
+    for change in (
+        {"pre_tokenizer": pre_tokenizers.Metaspace()},
+        {"pre_tokenizer": pre_tokenizers.ByteLevel()},
+        {"pre_tokenizer": pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.Whitespace()])},
+        {"normalizer": normalizers.Replace(" ", "_")},
+    ):
+        other: Any = Tokenizer.from_str(TOKENIZER.to_str())
+        for name, part in change.items():
+            setattr(other, name, part)
+        assert not splits_at_spaces(other)
+    spaced = Tokenizer.from_str(TOKENIZER.to_str())
+    spaced.add_tokens(["New York"])
+    assert not splits_at_spaces(spaced)
