@@ -35,7 +35,7 @@ def add_build(actions: Any) -> None:
         actions, "build", "make an index",
         "example:\n  dualmoco search build tv.index en=tv.en.txt zh=tv.zh.txt --model runs/static-cpu --precision fp16",
     )  # fmt: skip
-    build.add_argument("folder", metavar="INDEX", help="a new folder; an interrupted build goes on")
+    build.add_argument("folder", metavar="INDEX", help="a new folder; an interrupted build is resumed")
     build.add_argument("files", nargs="+", metavar="LANG=FILE", help="text, one sentence a line, plain or compressed")
     build.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
     build.add_argument("--precision", default="fp32", help="of stored vectors: fp32, fp16 or int8")

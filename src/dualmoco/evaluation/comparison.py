@@ -87,7 +87,7 @@ def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESA
     Args:
         a: Scores of one model.
         b: Scores of another.
-        resamples: How often the test items are drawn anew.
+        resamples: How often the test items are drawn again.
         seed: Of the draws.
 
     Returns:

@@ -31,7 +31,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The threshold, how good it is on known pairs, and how much it varies when they are drawn anew."""
+    """The threshold, how good it is on known pairs, and how much it varies when they are drawn again."""
 
     threshold: Threshold
     low: float

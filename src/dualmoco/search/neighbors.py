@@ -104,7 +104,7 @@ def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
         queries: Unit vectors (n, D).
         keys: Unit vectors (m, D).
         k: How many neighbours to keep.
-        exact: Whether to search a row anew where the last candidate kept is so close that another might be among the k.
+        exact: Whether to search a row again where the last candidate kept is so close that another may be among the k.
 
     Returns:
         The k nearest keys of every query.

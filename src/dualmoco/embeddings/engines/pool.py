@@ -21,7 +21,7 @@ from dualmoco.embeddings.engines.engine import Work
 FAILURES = 5  # of one piece, or of starting workers, until the run is given up
 IN_HAND = 2  # pieces of a worker: one under work, one waiting, so that it never idles
 STARTING = 8  # workers started at once, or as many as are at work already
-LOOK_SECONDS = 2.0  # after which the cluster is looked at anew
+LOOK_SECONDS = 2.0  # after which the cluster is looked at again
 PATIENT_LOOKS = 30  # without any worker, until that is logged
 
 THREADS = 1  # of a worker, which takes one CPU
