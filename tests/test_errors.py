@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dualmoco.core.errors import ConfigError, require
+from dualmoco.data.demo.grammar import generate_pairs
 
 
 def test_a_package_that_is_there_is_imported() -> None:
@@ -109,7 +110,7 @@ sys.exit(main(sys.argv[2:]))
     ("package", "words", "extra"),
     [
         ("accelerate", ["train", "tiny"], "train"),
-        ("omegaconf", ["train", "tiny"], "data"),
+        ("omegaconf", ["train", "tiny"], "train"),
         ("pyarrow", ["train", "tiny"], "train"),
         ("matplotlib", ["visualize", "model", "pairs.tsv"], "eval"),
         ("omegaconf", ["data", "list"], "data"),
@@ -124,3 +125,41 @@ def test_a_command_names_the_extra_it_needs(tmp_path: Path, package: str, words:
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr.endswith(f"needs the package {package}; pip install 'dualmoco[{extra}]'\n")
     assert done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+EXTRAS = (
+    "accelerate", "datasets", "faiss", "jinja2", "matplotlib", "omegaconf", "onnx", "onnxruntime", "polib", "pyarrow",
+    "py3langid", "ray", "tensorboard", "zhplot",
+)  # fmt: skip
+
+
+def test_the_base_encodes_searches_and_mines(tiny_model: Path, tmp_path: Path) -> None:
+    """With every package of every extra missing; what needs one says so in a line before it begins."""
+    for lang, texts in zip(("en", "zh"), zip(*generate_pairs(40, seed=3), strict=True), strict=True):
+        (tmp_path / f"{lang}.txt").write_text("".join(f"{text}\n" for text in texts), encoding="utf-8")
+    code = f"""
+import sys
+
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {EXTRAS!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+from dualmoco.cli.main import main
+for words in (
+    "encode en.txt --lang en --out vectors", "mine en.txt zh.txt --out pairs.tsv", "mine en.txt zh.txt --out pairs.tmx",
+    "paraphrases en.txt --lang en --out same.tsv", "score en.txt --tgt-file zh.txt --out scored.tsv",
+    "search build index en=en.txt zh=zh.txt", "similarity Hello. 你好。",
+):
+    assert main([*words.split(), "--model", {str(tiny_model)!r}]) == 0, words
+assert main("search query index Hello. --lang en --no-exact-match".split()) == 0
+for options in ("--out pairs.parquet", "--out other.tsv --approximate", "--out other.tsv --engine ray"):
+    assert main(["mine", "en.txt", "zh.txt", *options.split(), "--model", {str(tiny_model)!r}]) == 2
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stderr.splitlines() if "pip install" in line]
+    assert [line.partition("pip install ")[2] for line in said] == [
+        f"'dualmoco[{extra}]'" for extra in ("data", "faiss", "ray")
+    ]

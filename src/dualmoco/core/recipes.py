@@ -41,13 +41,16 @@ def find_recipe(name: str | Path) -> Path:
     )
 
 
-def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str] | None = None) -> T:
+def read_recipe(
+    schema: type[T], recipe: str | Path | None, overrides: list[str] | None = None, *, extra: str = "data"
+) -> T:
     """Reads a YAML file into a dataclass.
 
     Args:
         schema: The dataclass, whose fields give keys, types and defaults.
         recipe: The file or the name of a packaged recipe; None for defaults and overrides alone.
         overrides: Settings such as `clean.max_ratio=3`, stronger than the file.
+        extra: What to install where the package that reads recipes is missing.
 
     Returns:
         The settings, not yet checked for sense.
@@ -55,7 +58,7 @@ def read_recipe(schema: type[T], recipe: str | Path | None, overrides: list[str]
     Raises:
         ConfigError: No such recipe, an unreadable file, an unknown key or a wrong type.
     """
-    require("omegaconf", "data", "A recipe")
+    require("omegaconf", extra, "A recipe")
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
     from yaml import YAMLError

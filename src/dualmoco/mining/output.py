@@ -10,10 +10,8 @@ from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
-from dualmoco.core.errors import ConfigError
+from dualmoco.core.errors import ConfigError, require
 from dualmoco.core.storage import write_bytes, write_json
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.embeddings.lines import lines_at
@@ -43,12 +41,14 @@ def check_pairs_path(path: Path) -> None:
         path: The file to be written.
 
     Raises:
-        ConfigError: A folder, or another ending than .tsv, .parquet or .tmx.
+        ConfigError: A folder, another ending than .tsv, .parquet or .tmx, or Parquet without its package.
     """
     if path.is_dir():
         raise ConfigError(f"{path}: a folder; expected the name of a file to write")
     if path.suffix not in ENDINGS:
         raise ConfigError(f"{path}: ends with {path.suffix or 'nothing'}; expected one of {', '.join(ENDINGS)}")
+    if path.suffix == ".parquet":
+        require("pyarrow.parquet", "data", "Parquet")
 
 
 def write_pairs(
@@ -93,6 +93,9 @@ def _tsv(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin:
 
 
 def _parquet(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
     arrow = pa.table(dict(zip(COLUMNS, values, strict=True))).replace_schema_metadata(dict(origin))
     stream = io.BytesIO()

@@ -146,7 +146,7 @@ def load_config(recipe: str | Path, overrides: list[str] | None = None) -> Train
     Raises:
         ConfigError: An unreadable file, an unknown key, a wrong type or a value that makes no sense.
     """
-    settings = read_recipe(TrainConfig, recipe, overrides)
+    settings = read_recipe(TrainConfig, recipe, overrides, extra="train")
     check_config(settings)
     return settings
 
