@@ -71,10 +71,7 @@ def encode_keys(config: TrainConfig, pairs: Pairs, out: Path) -> None:
     )  # fmt: skip
     assert store.lines.min() >= 0, "training pairs have text on both sides"
     encoded = sum(store.shards[number].rows for number in made)
-    logger.info(
-        "%s is frozen: %s keys encoded, %s of distinct sentences in all, in %s", lang, f"{encoded:,}",
-        f"{store.count:,}", out / STORE,
-    )  # fmt: skip
+    logger.info("%s is frozen: %s keys in %s, %s encoded now", lang, f"{store.count:,}", out / STORE, f"{encoded:,}")
 
 
 def open_keys(config: TrainConfig, pairs: Pairs, out: Path) -> FrozenKeys:
