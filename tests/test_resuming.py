@@ -47,9 +47,9 @@ def small(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def locked_small(small: Path, plain: Path) -> Path:
+def frozen_small(small: Path, plain: Path) -> Path:
     """The same recipe with a frozen source side."""
-    path = small.with_name("locked.yaml")
+    path = small.with_name("frozen.yaml")
     frozen = f"src: {{lang: en, kind: pretrained, name: {plain}, frozen: true}}"
     lines = small.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(frozen if line.startswith("src:") else line for line in lines), encoding="utf-8")
@@ -102,7 +102,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize("name", ["small", "locked_small"])
+@pytest.mark.parametrize("name", ["small", "frozen_small"])
 def test_resume_equals_never_having_stopped(
     name: str, tmp_path: Path, one_thread: None, request: pytest.FixtureRequest
 ) -> None:
@@ -266,7 +266,7 @@ def run(name, *words, recipe=recipe, resume=False):
     (folder / f"{name}-{process_rank()}.json").write_text(json.dumps(asdict(result)))
 
 run("in-batch", *still, "objective=in-batch", resume=True)
-run("locked", *still, recipe=Path(recipe).with_name("locked.yaml"), resume=True)
+run("frozen", *still, recipe=Path(recipe).with_name("frozen.yaml"), resume=True)
 run("dual-moco", *still, "objective=dual-moco", resume=True)
 queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
           for name, value in getattr(kept[-1].objective.contrast, f"{side}_queue").named_buffers()}
@@ -283,11 +283,11 @@ run("patience", "schedule.evaluate_every=1", "schedule.patience=2")
 
 
 @pytest.fixture(scope="module")
-def two_processes(small: Path, locked_small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of one process, and the same with two gloo processes of one torchrun, with what each process saw."""
     folder = tmp_path_factory.mktemp("two")
     still = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule.steps=12"]
-    runs = {"dual-moco": (small, "dual-moco"), "in-batch": (small, "in-batch"), "locked": (locked_small, "dual-moco")}
+    runs = {"dual-moco": (small, "dual-moco"), "in-batch": (small, "in-batch"), "frozen": (frozen_small, "dual-moco")}
     for name, (recipe, objective) in runs.items():
         train(recipe, f"out={folder / 'one' / name}", *still, f"objective={objective}")
         same_start(folder / "one" / name, folder / name)
@@ -313,7 +313,7 @@ def results(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "locked"])
+@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "frozen"])
 def test_two_processes_equal_one(two_processes: Path, objective: str) -> None:
     """Two processes with half the batch each give the losses of one, relative 1e-4, and identical queues."""
     first, second = results(two_processes, objective)

@@ -1,7 +1,7 @@
 """The keys of a frozen side: the vectors of its training sentences, computed once into the run folder.
 
-Takes pairs and the encoders a run starts from, gives `locked.py` vectors and ids by row of the pairs, mapped from disk.
-The store is one of `dualmoco encode`: resumed where it was interrupted, refused if it is of another model or text.
+Takes pairs and the encoders a run starts from, gives `onesided.py` vectors and ids by row of the pairs, mapped from
+disk. The store is one of `dualmoco encode`: resumed where it was interrupted, refused if of another model or text.
 Shapes: n rows asked for, D dimension.
 """
 

@@ -37,13 +37,13 @@ from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.folder import save_model
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
 from dualmoco.training.keys import FrozenKeys
-from dualmoco.training.locked import LockedBatch, LockedLoader
 from dualmoco.training.log import RunLog, read_log
 from dualmoco.training.nli import WithNli
 from dualmoco.training.objectives import Objective
+from dualmoco.training.onesided import OneSidedBatch, OneSidedLoader
 from dualmoco.training.schedule import FINISHED, Progress, Schedule
 
-Batch = PairBatch | LockedBatch | None  # None: an objective without pairs
+Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
 
 
@@ -85,10 +85,10 @@ class Trainer:
         order = data.order
         share = Share(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
         self.heldout = Heldout(data.split.heldout, src, tgt)
-        self.pairs: PairLoader | LockedLoader | None
-        if data.keys:
+        self.pairs: PairLoader | OneSidedLoader | None
+        if data.keys is not None:
             learning = tgt if config.frozen == "src" else src
-            self.pairs = LockedLoader(config, data.split.train, order, data.keys, learning.tokenize, share)
+            self.pairs = OneSidedLoader(config, data.split.train, order, data.keys, learning.tokenize, share)
         else:
             self.pairs = PairLoader(data.split.train, order, src.tokenize, tgt.tokenize, share)
         self.nli: NliLoader | None = None

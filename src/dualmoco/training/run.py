@@ -1,7 +1,8 @@
 """A run from a recipe to its result: everything before the first step, then the loop.
 
 Takes a recipe, gives a folder with `config.yaml`, `data.json`, `log.jsonl`, `checkpoints/` and `model/`, the best model
-so far. The encoders a run starts from are kept in `initial/`: all processes and a resumed run have the same tokenizers.
+so far, and `keys/` if a side is frozen. The encoders a run starts from are kept in `initial/`: all processes and a
+resumed run have the same tokenizers.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from dualmoco.training.batching import order_pairs
 from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig, check_config, load_config
 from dualmoco.training.folder import check_run_folder, converted_text, write_inputs
 from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
-from dualmoco.training.locked import LockedMoco
 from dualmoco.training.loop import TrainData, Trainer, TrainResult
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse
+from dualmoco.training.onesided import OneSidedMoco
 
 TOKENIZER_SENTENCES = 2_000_000
 TRAINS_TOKENIZER = (Kind.bert, Kind.static)
@@ -60,7 +61,7 @@ def train(
 
     Raises:
         ConfigError: A recipe that cannot be read or makes no sense.
-        DataError: Pairs that cannot be read, or too few of them.
+        DataError: Pairs that cannot be read, or too few of them; keys of another model or text in the run folder.
         ModelError: A model that cannot be loaded safely.
         RunError: The run folder holds another run or is in use, a checkpoint does not fit or cannot be written, or the
             loss is not a number.
@@ -263,5 +264,5 @@ def build_objective(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objectiv
 def _dual_moco(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objective:
     """Both directions; or the one in which the other side learns, where one is frozen."""
     if config.frozen:
-        return LockedMoco(tgt if config.frozen == "src" else src, config.contrast)
+        return OneSidedMoco(tgt if config.frozen == "src" else src, config.contrast)
     return DualMoco(src, tgt, config.contrast)

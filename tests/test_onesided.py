@@ -27,42 +27,43 @@ from dualmoco.training import heldout
 from dualmoco.training.batching import Share, order_pairs
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
-from dualmoco.training.locked import LockedLoader, LockedMoco
 from dualmoco.training.log import read_log
+from dualmoco.training.onesided import OneSidedLoader, OneSidedMoco
 from dualmoco.training.run import train
 from runfolders import losses, state
 
 PAIRS = [*generate_pairs(60, seed=7)[:40], *((generate_pairs(1, seed=7)[0][0], f"第{i}句。") for i in range(3))]
 
 
-def locked(plain: Path, *more: str) -> list[str]:
-    """Settings that put a random English BERT of dimension 16, frozen, beside a Chinese one that learns."""
-    return ["src.kind=pretrained", f"src.name={plain}", "src.frozen=true", "tgt.projection=16", *more]
+def frozen(plain: Path, *more: str, side: str = "src") -> list[str]:
+    """Settings that freeze one side, a random BERT of dimension 16, beside one that learns."""
+    other = "tgt" if side == "src" else "src"
+    return [f"{side}.kind=pretrained", f"{side}.name={plain}", f"{side}.frozen=true", f"{other}.projection=16", *more]
 
 
 @pytest.fixture
 def started(recipe: Path, plain: Path) -> Path:
     """The folder of a run with a frozen side after its first step."""
-    train(recipe, *locked(plain, "schedule.steps=1"))
+    train(recipe, *frozen(plain, "schedule.steps=1"))
     return recipe.parent / "run"
 
 
 @pytest.fixture
 def made(recipe: Path, plain: Path, started: Path) -> tuple[TrainConfig, Pairs, FrozenKeys]:
     """Settings, pairs of which one sentence has several translations, and the keys of their English side."""
-    config = load_config(recipe, locked(plain, "contrast.queue_size=20", "contrast.temperature=0.1"))
+    config = load_config(recipe, frozen(plain, "contrast.queue_size=20", "contrast.temperature=0.1"))
     pairs = Pairs.from_texts(PAIRS)
     shutil.rmtree(started / "keys")
     encode_keys(config, pairs, started)
     return config, pairs, open_keys(config, pairs, started)
 
 
-def loader(made: tuple[TrainConfig, Pairs, FrozenKeys], share: Share, *, batch_keys: bool = False) -> LockedLoader:
+def loader(made: tuple[TrainConfig, Pairs, FrozenKeys], share: Share, *, batch_keys: bool = False) -> OneSidedLoader:
     """Batches of 12 pairs whose sentences are their own tokens."""
     config, pairs, keys = made
     config = replace(config, contrast=replace(config.contrast, batch_keys=batch_keys))
     order = order_pairs(pairs, 12, seed=0, bucket=1, frozen="src")
-    return LockedLoader(config, pairs, order, keys, lambda texts: {"bytes": as_bytes(texts)}, share)
+    return OneSidedLoader(config, pairs, order, keys, lambda texts: {"bytes": as_bytes(texts)}, share)
 
 
 def as_bytes(texts: list[str]) -> torch.Tensor:
@@ -128,9 +129,9 @@ def test_objective_agrees_with_a_loop(made: tuple[TrainConfig, Pairs, FrozenKeys
     config, pairs, keys = made
     config = replace(config, contrast=replace(config.contrast, queue_size=50))
     encoder = open_routes(started / "initial")["zh"]
-    objective = LockedMoco(encoder, config.contrast).eval()
+    objective = OneSidedMoco(encoder, config.contrast).eval()
     order = order_pairs(pairs, 40, seed=0, bucket=1, frozen="src")
-    batch = LockedLoader(config, pairs, order, keys, encoder.tokenize, Share()).step(0)[0]
+    batch = OneSidedLoader(config, pairs, order, keys, encoder.tokenize, Share()).step(0)[0]
     metrics = objective(batch, None)
     query = encoder(batch.features).tolist()
     found, hits, masked = [], [], 0
@@ -152,27 +153,24 @@ def test_objective_agrees_with_a_loop(made: tuple[TrainConfig, Pairs, FrozenKeys
     assert any(weight.grad is not None and bool(weight.grad.any()) for weight in encoder.parameters())
 
 
-@pytest.mark.parametrize("frozen", ["src", "tgt"])
+@pytest.mark.parametrize("side", ["src", "tgt"])
 def test_a_frozen_side_stays_and_the_other_learns(
-    recipe: Path, plain: Path, tmp_path: Path, frozen: str, caplog: pytest.LogCaptureFixture
+    recipe: Path, plain: Path, tmp_path: Path, side: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its weights are those it came with and in no checkpoint; one line says what was encoded; the log has metrics."""
-    settings = (
-        locked(plain) if frozen == "src" else [word.replace("src", "#").replace("tgt", "src") for word in locked(plain)]
-    )
     with caplog.at_level("INFO", logger="dualmoco"):
-        train(recipe, *(word.replace("#", "tgt") for word in settings), "schedule.steps=8")
+        train(recipe, *frozen(plain, "schedule.steps=8", side=side))
     run = tmp_path / "run"
     first, last = (open_routes(run / name) for name in ("initial", "model"))
-    for lang, side in (("en", "src"), ("zh", "tgt")):
+    still = "en" if side == "src" else "zh"
+    for lang in ("en", "zh"):
         pairs = zip(first[lang].state_dict().values(), last[lang].state_dict().values(), strict=True)
-        assert all(torch.equal(before, after) for before, after in pairs) is (side == frozen)
+        assert all(torch.equal(before, after) for before, after in pairs) is (lang == still)
     names = [name for name in state(run) if name.startswith("model.")]
     assert names and all(name.startswith(("model.encoder.", "model.log_temperature")) for name in names)
-    lang = "en" if frozen == "src" else "zh"
     count = open_store(run / "keys").count
     said = [message for message in caplog.messages if "frozen" in message]
-    assert said == [f"{lang} is frozen: {count} keys in {run / 'keys'}, {count} encoded now"]
+    assert said == [f"{still} is frozen: {count} keys in {run / 'keys'}, {count} encoded now"]
     line = [record for record in read_log(run / "log.jsonl") if "loss" in record][-1]
     assert all(line[name] >= 0 for name in ("accuracy", "spread", "masked", "pairs_per_second"))
     assert line["temperature"] == pytest.approx(0.05) and "drift" not in line and "queue_age" not in line
@@ -180,7 +178,7 @@ def test_a_frozen_side_stays_and_the_other_learns(
 
 def test_micro_batches_equal_one_batch_when_frozen(recipe: Path, plain: Path, tmp_path: Path) -> None:
     """Gradient accumulation gives the losses of the whole batch."""
-    settings = locked(plain, "tgt.dropout=0", "contrast.batch_keys=true")
+    settings = frozen(plain, "tgt.dropout=0", "contrast.batch_keys=true")
     train(recipe, f"out={tmp_path / 'one'}", *settings)
     train(recipe, f"out={tmp_path / 'four'}", *settings, "optimizer.accumulate=4")
     one, four = (torch.tensor([loss for _, loss in losses(tmp_path / name)]) for name in ("one", "four"))
@@ -198,7 +196,7 @@ def test_held_out_sentences_of_a_frozen_side_are_encoded_once(
         return usual(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(heldout, "_encode", counted)
-    train(recipe, *locked(plain))
+    train(recipe, *frozen(plain))
     assert sorted(encoded.count(encoder) for encoder in set(encoded)) == [1, 3]
 
 
@@ -208,7 +206,7 @@ def test_nli_beside_a_frozen_side(recipe: Path, plain: Path, tmp_path: Path) -> 
     rows = [f"第{i}句。\t好。\t{('entailment', 'neutral', 'contradiction')[i % 3]}\n" for i in range(90)]
     path.write_text("".join(rows), encoding="utf-8")
     nli = [f"nli.train=[{path}]", "nli.heldout=30", "nli.batch_size=16", "nli.side=tgt"]
-    train(recipe, *locked(plain, *nli, "schedule.steps=2"))
+    train(recipe, *frozen(plain, *nli, "schedule.steps=2"))
     line = [record for record in read_log(tmp_path / "run" / "log.jsonl") if "loss" in record][-1]
     assert line["nli_loss"] > 0 and line["loss"] > 0.1 * line["nli_loss"]
 
@@ -220,7 +218,7 @@ def test_keys_are_encoded_once_and_again_only_where_damaged(
     count = open_store(started / "keys").count
     for encoded in (0, count):
         with caplog.at_level("INFO", logger="dualmoco"):
-            train(recipe, *locked(plain, "schedule.steps=1"), resume=True)
+            train(recipe, *frozen(plain, "schedule.steps=1"), resume=True)
         assert f"en is frozen: {count} keys in {started / 'keys'}, {encoded} encoded now" in caplog.text
         whole = (started / "keys" / "00000.npy").read_bytes()
         (started / "keys" / "00000.npy").write_bytes(whole[:-2] + b"\x00\x01")
@@ -234,7 +232,7 @@ def test_stale_or_foreign_keys_are_refused(recipe: Path, plain: Path, started: P
     content["key"][changed] = "int8" if changed == "precision" else 64 * "0"
     manifest.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(DataError, match=rf"^[^\n]*keys: holds vectors with {changed} [^\n]*; expected [^\n]*$"):
-        train(recipe, *locked(plain, "schedule.steps=1"), resume=True)
+        train(recipe, *frozen(plain, "schedule.steps=1"), resume=True)
 
 
 def test_keys_of_other_weights_are_refused(recipe: Path, plain: Path, started: Path) -> None:
@@ -242,12 +240,12 @@ def test_keys_of_other_weights_are_refused(recipe: Path, plain: Path, started: P
     weights = next(path for path in (started / "initial").rglob("model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\x80\x3f")
     with pytest.raises(DataError, match="keys: holds vectors with model_sha256"):
-        train(recipe, *locked(plain, "schedule.steps=1"), resume=True)
+        train(recipe, *frozen(plain, "schedule.steps=1"), resume=True)
 
 
 def test_a_run_killed_while_it_encodes_keys_is_resumed(recipe: Path, plain: Path, tmp_path: Path) -> None:
     """The folder holds the run from then on: `--resume` encodes what is missing and trains."""
-    settings = locked(plain, "schedule.steps=1")
+    settings = frozen(plain, "schedule.steps=1")
     words = ["train", str(recipe), *settings, "--quiet"]
     moment = Moment(signal.SIGKILL, "dualmoco.embeddings.store", "Store.add", after=False)
     assert run_command(words, tmp_path / "killed", moment=moment).code == -signal.SIGKILL

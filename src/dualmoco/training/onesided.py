@@ -1,6 +1,6 @@
-"""A locked tower: one side is frozen, and the encoder of the other learns to meet its keys.
+"""The contrast with one side frozen: the encoder of the other learns to meet its keys.
 
-The contrast of `contrast.py` in one direction. Keys of a frozen encoder never age: they come from the store of
+That of `contrast.py` in one direction. Keys of a frozen encoder never age: they come from the store of
 `keys.py`, and so do the negatives, any rows of it in place of the last ones; there is no momentum encoder and no queue
 to keep. Takes `Pairs` and keys, gives batches and metrics to `loop.py`.
 
@@ -26,7 +26,7 @@ from dualmoco.training.objectives import Metrics, Objective, block_rows
 
 
 @dataclass(frozen=True)
-class LockedBatch:
+class OneSidedBatch:
     """Sentences of the side that learns as tokens, the keys of their translations, and negatives."""
 
     features: Features
@@ -35,14 +35,14 @@ class LockedBatch:
     negatives: Tensor  # (K, D)
     negative_ids: Tensor  # (K, 2): of a negative's sentence, of its translation
 
-    def to(self, device: torch.device) -> LockedBatch:
+    def to(self, device: torch.device) -> OneSidedBatch:
         """The batch on a device."""
         rest = (self.keys, self.ids, self.negatives, self.negative_ids)
         moved = (tensor.to(device, non_blocking=True) for tensor in rest)
-        return LockedBatch(move_features(self.features, device), *moved)
+        return OneSidedBatch(move_features(self.features, device), *moved)
 
 
-class LockedLoader:
+class OneSidedLoader:
     """The micro-batches of each step that this process computes; all of a step have the same negatives.
 
     Args:
@@ -61,7 +61,7 @@ class LockedLoader:
         self.contrast, self.seed = config.contrast, config.seed
         self.order, self.keys, self.tokenize, self.share = order, keys, tokenize, share
 
-    def step(self, step: int) -> list[LockedBatch]:
+    def step(self, step: int) -> list[OneSidedBatch]:
         """This process's micro-batches of a step."""
         rows = self.order.rows(step)
         negatives = self.keys.take(self.negative_rows(step, rows))
@@ -83,13 +83,13 @@ class LockedLoader:
         drawn = generator.choice(len(self.keys), count, replace=False, shuffle=False)
         return np.concatenate([own, np.sort(drawn)])  # in the order of the disk
 
-    def _batch(self, rows: np.ndarray, negatives: Tensor, negative_ids: Tensor) -> LockedBatch:
+    def _batch(self, rows: np.ndarray, negatives: Tensor, negative_ids: Tensor) -> OneSidedBatch:
         keys, ids = self.keys.take(rows)
         features = self.tokenize(self.sentences.take(rows).to_pylist())
-        return LockedBatch(features, keys, ids.flip(1), negatives, negative_ids)
+        return OneSidedBatch(features, keys, ids.flip(1), negatives, negative_ids)
 
 
-class LockedMoco(Objective):
+class OneSidedMoco(Objective):
     """InfoNCE of one side's sentences against the keys of a frozen side."""
 
     def __init__(self, encoder: Encoder, config: ContrastConfig) -> None:
@@ -99,7 +99,7 @@ class LockedMoco(Objective):
             torch.tensor(math.log(config.temperature)), requires_grad=config.learn_temperature
         )
 
-    def forward(self, batch: LockedBatch, prepared: None) -> Metrics:
+    def forward(self, batch: OneSidedBatch, prepared: None) -> Metrics:
         """Equation 2 for one micro-batch."""
         query = self.encoder(batch.features)  # (N, D)
         losses, correct, masked = info_nce(
