@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
@@ -38,6 +38,11 @@ class Encoder(nn.Module):
         """D, the length of a vector."""
         sized: list[Any] = [layer for layer in self.layers if hasattr(layer, "get_embedding_dimension")]
         return int(sized[-1].get_embedding_dimension())
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether none of its weights learns, so that its vectors stay the same."""
+        return not any(weight.requires_grad for weight in self.parameters())
 
     def set_dropout(self, share: float) -> None:
         """Sets the share of every dropout layer, wherever the architecture keeps them."""
@@ -85,14 +90,14 @@ def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor, bool] | None:
     weight = first.embedding.weight.float().cpu()
     table = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
     for layer in layers:
-        if not _is_projection(layer):
+        if not is_projection(layer):
             return None
         table = layer.cpu()({"sentence_embedding": table})["sentence_embedding"]
     return first.tokenizer, table, normalizes
 
 
-def _is_projection(layer: nn.Module) -> bool:
-    """Whether a layer multiplies sentence vectors by a matrix and does no more."""
+def is_projection(layer: nn.Module) -> TypeGuard[Dense]:
+    """Whether a layer multiplies sentence vectors by a matrix, with or without a bias, and does no more."""
     if not isinstance(layer, Dense) or layer.use_residual or not isinstance(layer.activation_function, nn.Identity):
         return False
     return bool(layer.module_input_name == layer.module_output_name == "sentence_embedding")
