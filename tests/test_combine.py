@@ -182,6 +182,8 @@ def test_other_folders_are_kept(other: Path, tmp_path: Path, capsys: pytest.Capt
     assert main([*words, "--overwrite"]) == 0 and not (tmp_path / "out" / "thesis.txt").exists()
     with pytest.raises(ConfigError, match="holds the model itself; expected another folder"):
         combine([other, other], other.parent, overwrite=True)
+    with pytest.raises(ConfigError, match="hybrid: lies in one of the models; expected a folder outside of them"):
+        combine([other, other], other / "hybrid")
     assert main([*words, "--weights", "1;2"]) == 2
     assert capsys.readouterr().err.endswith(
         "dualmoco: --weights 1;2; expected numbers above 0 between commas, such as 1,0.7\n"

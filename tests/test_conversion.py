@@ -14,6 +14,7 @@ import torch
 from opencc import OpenCC
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
+from transformers import BertConfig, BertModel, BertTokenizer
 
 from dualmoco.core.errors import ModelError
 from dualmoco.data.demo.grammar import generate_pairs
@@ -179,3 +180,20 @@ def test_records_of_others_are_no_conversion(tmp_path: Path) -> None:
     for content in ("{}", "[1]", '{"text": {}}'):
         (tmp_path / "dualmoco.json").write_text(content, encoding="utf-8")
         assert read_conversion(tmp_path / "dualmoco.json") == TextConversion()
+
+
+def test_the_card_says_what_a_library_takes_out_of_the_tokenizer(tmp_path: Path) -> None:
+    """The library makes a BertTokenizer anew from its vocabulary, so NFKC is left to the user, who is told."""
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "1", "b", "!", "?", ",", "fi"]
+    BertTokenizer(vocab={word: number for number, word in enumerate(words)}).save_pretrained(tmp_path / "model")
+    shape = BertConfig(
+        vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    BertModel(shape).save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "dualmoco.json").write_text('{"text": {"nfkc": true}}', encoding="utf-8")
+    export_model(str(tmp_path / "model"), "en", "sentence-transformers", tmp_path / "out")
+    assert 'unicodedata.normalize("NFKC", sentence)' in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    found, expected = (open_model(tmp_path / name).encode(["Ａ１ ﬁ！", "b"], lang="en") for name in ("out", "model"))
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    plain = SentenceTransformer(str(tmp_path / "out"), device="cpu").encode(["a1 fi!"], normalize_embeddings=True)
+    np.testing.assert_allclose(plain, found[:1], atol=1e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,8 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DualmocoError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.embeddings.arrays import VectorPrecision
+from dualmoco.embeddings.encode import Encoding, PortableEncoding
 from dualmoco.evaluation.combine import combine
 from dualmoco.mining.results import read_mined
 from dualmoco.models.building import build_encoder, build_encoders
@@ -141,12 +144,12 @@ def test_the_checksum_counts_parts_order_and_weights(parts: list[Path], hybrid: 
 
 
 def test_it_opens_again_elsewhere(hybrid: Path) -> None:
-    """What travels to other machines is the name and how to open it."""
+    """What travels to the workers of a cluster is the name and how to open it; the checksum must be the same there."""
     model = open_model(hybrid)
-    assert isinstance(model.reopen, partial)
-    again = model.reopen(threads=1)
-    assert again.identity == model.identity
-    np.testing.assert_allclose(again.encode(EN[:5], lang="en"), model.encode(EN[:5], lang="en"), atol=1e-6)
+    work = Encoding(model, "en", VectorPrecision.fp32)
+    assert work.wants_gpu
+    sent: PortableEncoding = pickle.loads(pickle.dumps(work.portable()))
+    np.testing.assert_allclose(sent.open()(EN[:5], lambda done: None), model.encode(EN[:5], lang="en"), atol=1e-6)
 
 
 def test_tables_alone_need_no_torch(parts: list[Path], tmp_path: Path) -> None:

@@ -100,6 +100,8 @@ def combine(
     check_weights(weights, len(names))
     check_place(out, [Path(name) for name in names], "hybrid", replace=overwrite or is_hybrid(out))
     folders = [_part_folder(name) for name in names]
+    if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        raise ConfigError(f"{out}: lies in one of the models; expected a folder outside of them")
     opened = [open_model(name) for name in names]
     languages = shared_languages(opened)
     trials, count = list[WeightTrial](), 0
