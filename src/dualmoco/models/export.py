@@ -94,9 +94,9 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
     if folder is None:
         raise ModelError(f"{model}: no network; expected a model folder, a hub name or package:NAME of one")
     hybrid = open_model(model) if is_hybrid(folder) else None
-    names = [f"{model}/{part.folder}" for part in read_hybrid(folder)] if hybrid else [model]
-    folders = [folder / part.folder for part in read_hybrid(folder)] if hybrid else [folder]
-    parts = [_open_part(*place, lang) for place in zip(names, folders, strict=True)]
+    inside = [part.folder for part in read_hybrid(folder)] if hybrid else []
+    places = {f"{model}/{name}": folder / name for name in inside} or {model: folder}
+    parts = [_open_part(name, place, lang) for name, place in places.items()]
     if to != SENTENCE_TRANSFORMERS and all(is_static(part.network) for part in parts):
         raise ModelError(
             f"{model}: a static model, which ONNX would not make faster; expected a transformer, "
