@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from typing import Any, TypeGuard
 
 import torch
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, StaticEmbedding
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 Features = dict[str, Tensor]
+WIDE = "Ａ１，ｂ①！ﬁ？"
+"""Characters that NFKC replaces."""
 
 
 class Encoder(nn.Module):
@@ -62,6 +65,22 @@ def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
     plain = isinstance(first, Transformer) and not first.processing_kwargs and "message" not in first.modality_config
     tokenizer = first.tokenizer if plain and not first.can_flatten_inputs else None
     return tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) and tokenizer is first.processor else None
+
+
+def carry_nfkc(encoder: Encoder) -> None:
+    """Puts Unicode NFKC before all that an encoder's tokenizer does, if it has one of the `tokenizers` library."""
+    first: Any = encoder.layers[0]
+    fast = None if is_static(encoder) else text_tokenizer(encoder)
+    tokenizer = first.tokenizer if is_static(encoder) else fast and fast.backend_tokenizer
+    if isinstance(tokenizer, Tokenizer):
+        own = tokenizer.normalizer
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), own]) if own else normalizers.NFKC()
+
+
+def carries_nfkc(encoder: Encoder) -> bool:
+    """Whether an encoder's tokenizer cannot tell a text from its NFKC form, by trial."""
+    tried, expected = (encoder.tokenize([text]) for text in (WIDE, unicodedata.normalize("NFKC", WIDE)))
+    return all(torch.equal(tried[name], expected[name]) for name in expected)
 
 
 def is_static(encoder: Encoder) -> bool:

@@ -118,7 +118,8 @@ def _report_data(config: TrainConfig, split: Split, text: dict[str, str]) -> Non
     logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
     for language, script in text.items():
         logger.warning(
-            "%s: %s was converted to %s characters; convert sentences likewise before this model encodes them",
+            "%s: %s was converted to %s characters; the model converts what it encodes likewise, but in plain "
+            "sentence-transformers it cannot",
             config.data.prepared, language.capitalize(), script,
         )  # fmt: skip
 
