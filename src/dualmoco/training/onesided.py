@@ -79,7 +79,7 @@ class OneSidedLoader:
         """
         own = rows[: self.contrast.queue_size if self.contrast.batch_keys else 0]
         count = min(self.contrast.queue_size - len(own), len(self.keys))
-        generator = np.random.default_rng([self.seed, step, 0, 1])  # no number of `BatchOrder` has four words
+        generator = np.random.default_rng([self.seed, step, 0, 1])  # `BatchOrder` seeds with three numbers at most
         drawn = generator.choice(len(self.keys), count, replace=False, shuffle=False)
         return np.concatenate([own, np.sort(drawn)])  # in the order of the disk
 
