@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import numpy as np
-
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.storage import new_folder
@@ -30,7 +28,7 @@ from dualmoco.models.hybrid import (
 )
 from dualmoco.models.model import Model
 from dualmoco.models.opening import find_folder, open_model
-from dualmoco.search.neighbors import Neighbors, nearest_both_ways
+from dualmoco.search.neighbors import nearest_both_ways
 
 RATIOS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
 """Weights of each further part that are tried beside 1 for the first."""
@@ -157,12 +155,7 @@ def best_weights(trials: Sequence[WeightTrial]) -> tuple[float, ...]:
 
 def _try(src: Sequence[Vectors], tgt: Sequence[Vectors], weights: tuple[float, ...]) -> WeightTrial:
     near = nearest_both_ways(join_vectors(src, weights), join_vectors(tgt, weights), 1)
-    return WeightTrial(weights, *map(_share_found, near))
-
-
-def _share_found(near: Neighbors) -> float:
-    """The share of sentences whose nearest neighbour is their translation."""
-    return float((near.ids[:, 0] == np.arange(len(near.ids))).mean())
+    return WeightTrial(weights, *(float(side.found_translations.mean()) for side in near))
 
 
 def _part_folder(name: str) -> Path:

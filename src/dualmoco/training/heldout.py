@@ -18,7 +18,7 @@ from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
 from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.encoder import Encoder
-from dualmoco.search.neighbors import Neighbors, nearest_both_ways
+from dualmoco.search.neighbors import nearest_both_ways
 from dualmoco.training.batching import make_nli_batch
 from dualmoco.training.nli import NliHead
 from dualmoco.training.processes import first_numbers
@@ -58,7 +58,7 @@ class Heldout:
         with counting("encoding held-out sentences", total) as count:
             src, tgt = (self._vectors(side, count) for side in range(2))
             nli = self._nli_accuracy(self.head, count) if self.head else None
-        forward, backward = (_share_found(neighbors) for neighbors in nearest_both_ways(src, tgt, 1))
+        forward, backward = (float(near.found_translations.mean()) for near in nearest_both_ways(src, tgt, 1))
         score = nli if nli is not None and self.by_nli else (forward + backward) / 2
         return HeldoutScore(forward, backward, nli, score)
 
@@ -111,8 +111,3 @@ def _encode(encoder: Encoder, texts: list[str], count: Callable[[int], object]) 
         count(len(part))
     vectors: Vectors = np.concatenate(parts)
     return vectors
-
-
-def _share_found(neighbors: Neighbors) -> float:
-    """The share of sentences whose nearest neighbour is their translation; of equal scores the first is nearest."""
-    return float((neighbors.ids[:, 0] == np.arange(len(neighbors.ids))).mean())
