@@ -19,9 +19,9 @@ from sentence_transformers import SentenceTransformer
 
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DualmocoError, ModelError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.encode import Encoding, PortableEncoding
 from dualmoco.evaluation.combine import combine
 from dualmoco.mining.results import read_mined

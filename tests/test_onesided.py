@@ -15,9 +15,9 @@ import torch
 
 from commands import Moment, run_command
 from dualmoco.core.errors import DataError, RunError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.store import open_store
 from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.network import open_routes

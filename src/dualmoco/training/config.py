@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from dualmoco.core.errors import ConfigError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.recipes import read_recipe
 from dualmoco.data.recipe import DataConfig
-from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.models.recipe import ALL, HEAD, LAST, EncoderConfig, Kind, PoolingMode, ProjectionInit
 
 AVERAGES = (PoolingMode.auto, PoolingMode.mean)
