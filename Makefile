@@ -19,7 +19,7 @@ demo: install ## train a tiny pair of encoders and try them, about two minutes
 	$(BIN)/dualmoco demo
 
 test: check ## set up, lint, types, tests
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 check: install ## lint and types
 	$(BIN)/ruff check .

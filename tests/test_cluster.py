@@ -19,9 +19,10 @@ import pytest
 import torch
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.progress import Progress
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision
+from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.embeddings.encode import Encoding, PortableEncoding, StoreForm, encode_file
 from dualmoco.embeddings.engines.cluster import RayEngine
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine, Work

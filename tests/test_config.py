@@ -180,6 +180,8 @@ def test_override_without_equals_is_refused(path: Path, override: str) -> None:
         load_config(path, [override])
 
 
+FROZEN = ["src.kind=pretrained", "src.name=a", "src.frozen=true"]
+RIDGE = ["tgt.projection=8", "tgt.projection_init=ridge"]
 SENSELESS: list[tuple[list[str], str]] = [
     (["out=''"], "out is ''; expected a folder for the run"),
     (["src.lang=''"], "src.lang is ''; expected a language name such as en"),
@@ -231,6 +233,32 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["tgt.width=0"], "tgt.width is 0; expected at least 1"),
     (["src.vocab_size=10"], "src.vocab_size is 10; expected at least 11"),
     (["tgt.vocab_size=10"], "tgt.vocab_size is 10; expected at least 11"),
+    (["src.frozen=true", "tgt.frozen=true"], "tgt.frozen is True; expected false when src.frozen is true: one side"),
+    (["src.frozen=true"], "src.kind is 'static'; expected pretrained when src.frozen is true: a side from scratch"),
+    (["tgt.frozen=true", "tgt.kind=bert"], "tgt.kind is 'bert'; expected pretrained when tgt.frozen is true"),
+    ([*FROZEN, "tgt.kind=shared"], "src.frozen is True; expected false when tgt.kind is shared: it is one encoder"),
+    (["tgt.frozen=true", "tgt.kind=shared"], "tgt.frozen is True; expected false when tgt.kind is shared"),
+    ([*FROZEN, "objective=in-batch"], "src.frozen is True; expected false when objective is in-batch, which moves it"),
+    ([*FROZEN, "objective=distill", "teacher=a"], "src.frozen is True; expected false when objective is distill"),
+    ([*FROZEN, "objective=nli", "nli.train=[a]", "nli.side=tgt"], "src.frozen is True; expected false when objective"),
+    ([*FROZEN, "objective=simcse"], "src.frozen is True; expected false when objective is simcse"),
+    ([*FROZEN, "nli.train=[a]"], "nli.side is 'src'; expected the other side when src.frozen is true: NLI would move"),
+    ([*FROZEN, "contrast.key_dropout=true"], "contrast.key_dropout is True; expected false when src.frozen is true"),
+    ([*FROZEN, "src.projection=8"], "src.projection is 8; expected 0 when src.frozen is true: a new layer must learn"),
+    ([*FROZEN, "src.trainable=head"], "src.trainable is 'head'; expected all when src.frozen is true"),
+    (["src.trainable=none"], "src.trainable is 'none'; expected all, head or last:N such as last:2"),
+    (["src.trainable=last:0"], "src.trainable is 'last:0'; expected all, head or last:N such as last:2"),
+    (["src.trainable=last:x"], "src.trainable is 'last:x'; expected all, head or last:N such as last:2"),
+    (["src.trainable=last:1"], "src.trainable is 'last:1'; expected all or head when src.kind is static"),
+    (
+        ["tgt.kind=bert", "tgt.trainable=last:5"],
+        "tgt.trainable is 'last:5'; expected at most last:4, the number of tgt",
+    ),
+    (["tgt.kind=shared", "tgt.trainable=head"], "tgt.trainable is 'head'; expected all when tgt.kind is shared"),
+    (["tgt.projection_init=ridge"], "tgt.projection is 0; expected a dimension when tgt.projection_init is ridge"),
+    ([*RIDGE, "src.projection_init=ridge"], "tgt.projection_init is 'ridge'; expected random when src.projection_init"),
+    ([*RIDGE, "tgt.kind=shared"], "tgt.projection_init is 'ridge'; expected random when tgt.kind is shared"),
+    ([*RIDGE, "tgt.ridge_pairs=0"], "tgt.ridge_pairs is 0; expected at least 1"),
 ]
 
 
@@ -254,6 +282,9 @@ def test_senseless_value_is_refused(path: Path, overrides: list[str], expected: 
         ["objective=nli", "nli.train=[a]", "nli.side=tgt"],
         ["objective=distill", "teacher=a"],
         ["src.kind=pretrained", "src.name=a"],
+        ["src.kind=pretrained", "src.name=a", "src.frozen=True", "nli.train=[a]", "nli.side=tgt"],
+        ["tgt.kind=bert", "tgt.trainable=last:4", "src.trainable=head", "src.projection=1"],
+        ["tgt.projection=1", "tgt.projection_init=ridge", "tgt.ridge_pairs=1", "contrast.key_precision=int8"],
     ],
     ids=" ".join,
 )
@@ -282,6 +313,7 @@ def test_fingerprint_tells_every_other_setting(path: Path) -> None:
         "tgt.dropout=0.2", "data.train=[b.tsv]", "data.exclude=[a]", "data.heldout=999", "data.columns=[1,0]",
         "contrast.queue_size=8", "contrast.temperature=0.05", "contrast.batch_keys=true", "optimizer.lr=1e-3",
         "optimizer.batch_size=512", "schedule.steps=11", "schedule.keep=3", "nli.weight=0.2", "nli.features=concat",
+        "src.trainable=head", "tgt.ridge_pairs=9", "contrast.key_precision=fp32",
     ]  # fmt: skip
     prints = [load_config(path).fingerprint(), *(load_config(path, [change]).fingerprint() for change in overrides)]
     assert len(set(prints)) == len(overrides) + 1

@@ -13,9 +13,10 @@ import pytest
 from commands import Moment, run_command
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.embeddings.arrays import ShardedVectors, VectorPrecision, pack, unpack
+from dualmoco.embeddings.arrays import ShardedVectors, pack, unpack
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.lines import TextFile, lines_at, survey
 from dualmoco.embeddings.store import open_store

@@ -46,6 +46,16 @@ def small(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
     return path
 
 
+@pytest.fixture(scope="module")
+def frozen_small(small: Path, plain: Path) -> Path:
+    """The same recipe with a frozen source side."""
+    path = small.with_name("frozen.yaml")
+    frozen = f"src: {{lang: en, kind: pretrained, name: {plain}, frozen: true}}"
+    lines = small.read_text(encoding="utf-8").splitlines()
+    path.write_text("\n".join(frozen if line.startswith("src:") else line for line in lines), encoding="utf-8")
+    return path
+
+
 @pytest.fixture
 def one_thread() -> Iterator[None]:
     """As many threads as the other processes have, so that sums are the same bit for bit."""
@@ -92,12 +102,16 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_resume_equals_never_having_stopped(small: Path, tmp_path: Path, one_thread: None) -> None:
+@pytest.mark.parametrize("name", ["small", "frozen_small"])
+def test_resume_equals_never_having_stopped(
+    name: str, tmp_path: Path, one_thread: None, request: pytest.FixtureRequest
+) -> None:
     """Ended by SIGTERM, SIGKILL and SIGINT, a run comes to the losses and the state of an unbroken one, bit for bit.
 
     State is weights, momentum encoders, queues, moments and generators; a killed process loses the steps since its
-    last checkpoint, the others none.
+    last checkpoint, the others none. A frozen side has no state: its keys and negatives are those of the step.
     """
+    small: Path = request.getfixturevalue(name)
     unbroken = tmp_path / "unbroken"
     train(small, f"out={unbroken}")
     out = same_start(unbroken, tmp_path / "run")
@@ -247,11 +261,12 @@ def remember(self, *arguments):
     return loop(self, *arguments)
 Trainer._loop = remember
 
-def run(name, *words, resume=False):
+def run(name, *words, recipe=recipe, resume=False):
     result = train(recipe, f"out={folder / name}", *words, resume=resume)
     (folder / f"{name}-{process_rank()}.json").write_text(json.dumps(asdict(result)))
 
 run("in-batch", *still, "objective=in-batch", resume=True)
+run("frozen", *still, recipe=Path(recipe).with_name("frozen.yaml"), resume=True)
 run("dual-moco", *still, "objective=dual-moco", resume=True)
 queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
           for name, value in getattr(kept[-1].objective.contrast, f"{side}_queue").named_buffers()}
@@ -268,12 +283,13 @@ run("patience", "schedule.evaluate_every=1", "schedule.patience=2")
 
 
 @pytest.fixture(scope="module")
-def two_processes(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of one process, and the same with two gloo processes of one torchrun, with what each process saw."""
     folder = tmp_path_factory.mktemp("two")
     still = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule.steps=12"]
-    for name in ("dual-moco", "in-batch"):
-        train(small, f"out={folder / 'one' / name}", *still, f"objective={name}")
+    runs = {"dual-moco": (small, "dual-moco"), "in-batch": (small, "in-batch"), "frozen": (frozen_small, "dual-moco")}
+    for name, (recipe, objective) in runs.items():
+        train(recipe, f"out={folder / 'one' / name}", *still, f"objective={objective}")
         same_start(folder / "one" / name, folder / name)
     (folder / "worker.py").write_text(TWO, encoding="utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
@@ -297,7 +313,7 @@ def results(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-@pytest.mark.parametrize("objective", ["dual-moco", "in-batch"])
+@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "frozen"])
 def test_two_processes_equal_one(two_processes: Path, objective: str) -> None:
     """Two processes with half the batch each give the losses of one, relative 1e-4, and identical queues."""
     first, second = results(two_processes, objective)

@@ -15,9 +15,9 @@ import pytest
 from dualmoco.cli.main import main
 from dualmoco.cli.search import read_queries
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.storage import locked
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model

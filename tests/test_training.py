@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from opencc import OpenCC
 
 from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.data.prepare import prepare
 from dualmoco.data.recipe import Chinese, CleanConfig, CorpusConfig, PrepareConfig
 from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.network import open_routes
+from dualmoco.models.opening import open_model
 from dualmoco.training.config import load_config
 from dualmoco.training.log import read_log
 from dualmoco.training.run import train
@@ -192,13 +194,18 @@ def test_converted_text_is_reported_and_recorded(
     record = json.loads((tmp_path / "run" / "model" / "dualmoco.json").read_text(encoding="utf-8"))
     said = [message for message in caplog.messages if "characters" in message]
     if script == "keep":
-        assert said == [] and record["text"] == {}
+        assert said == [] and record["text"] == {} and not (tmp_path / "run" / "model" / "README.md").exists()
         return
     assert said == [
-        f"{prepared}: Chinese was converted to {script} characters; convert sentences likewise before this model "
-        "encodes them"
+        f"{prepared}: Chinese was converted to {script} characters; the model converts what it encodes likewise, but "
+        "in plain sentence-transformers it cannot"
     ]
     assert record["text"] == {"chinese": script}
+    config = {"simplified": "t2s", "traditional": "s2t"}[script]
+    assert f'OpenCC("{config}")' in (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
+    converted = OpenCC(config).convert("書書书书")
+    model = open_model(tmp_path / "run")
+    np.testing.assert_array_equal(model.encode("書書书书", lang="zh"), model.encode(converted, lang="zh"))
 
 
 def test_settings_may_be_given_as_such(recipe: Path) -> None:

@@ -15,6 +15,7 @@ from dualmoco.core.errors import missing_package
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from dualmoco.evaluation.combine import combine
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.mining.api import mine, paraphrases, score
     from dualmoco.models.model import Model
@@ -27,6 +28,7 @@ __all__ = [
     "Model",
     "__version__",
     "build_index",
+    "combine",
     "evaluate",
     "load",
     "mine",
@@ -41,6 +43,7 @@ HOMES = {
     "load": ("models.opening", "open_model"),
     "train": ("training.run", "train"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
+    "combine": ("evaluation.combine", "combine"),
     "mine": ("mining.api", "mine"),
     "score": ("mining.api", "score"),
     "paraphrases": ("mining.api", "paraphrases"),

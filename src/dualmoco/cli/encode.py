@@ -32,8 +32,8 @@ def run(parsed: argparse.Namespace) -> int:
 
     named_model(parsed)
 
+    from dualmoco.core.options import VectorPrecision
     from dualmoco.core.storage import locked
-    from dualmoco.embeddings.arrays import VectorPrecision
     from dualmoco.embeddings.encode import StoreForm, encode_file
     from dualmoco.embeddings.engines.cluster import open_engine
     from dualmoco.embeddings.lines import TextFile

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualmoco.cli import (
+    combine,
     compare,
     data,
     demo,
@@ -54,6 +55,7 @@ VERBS = (
     mine,
     score,
     paraphrases,
+    combine,
     export,
     demo,
 )

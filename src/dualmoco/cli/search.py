@@ -88,8 +88,7 @@ def run_build(parsed: argparse.Namespace) -> int:
     named_model(parsed)
     files = parse_files(parsed.files)
 
-    from dualmoco.core.options import parse_choice
-    from dualmoco.embeddings.arrays import VectorPrecision
+    from dualmoco.core.options import VectorPrecision, parse_choice
     from dualmoco.search.build import build_index
     from dualmoco.search.manifest import IndexKind
 

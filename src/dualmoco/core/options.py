@@ -12,6 +12,15 @@ Choice = TypeVar("Choice", bound=StrEnum)
 UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
+class VectorPrecision(StrEnum):
+    """How a stored vector's numbers are kept."""
+
+    fp32 = "fp32"
+    fp16 = "fp16"
+    int8 = "int8"
+    """Each vector scaled to its largest number; its length, one, needs no keeping."""
+
+
 def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:
     """One of several choices.
 

@@ -30,6 +30,9 @@ _breaking = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])\b[^<>]*>", re.
 _tag = re.compile(r"<(?:/?[A-Za-z][^<>]*|!--.*?--)>", re.DOTALL)
 _entity = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
+OPENCC = {Chinese.simplified: "t2s", Chinese.traditional: "s2t"}
+"""The conversions of OpenCC, by the characters they write."""
+
 
 def strip_markup(text: str) -> str:
     """Removes tags and resolves entities; tags that break a line leave a space."""
@@ -75,7 +78,7 @@ def rewrite(block: PairBlock, config: CleanConfig, langs: tuple[str, str], chang
     src, tgt = (_rewrite_side(side, config, changed) for side in (block.src, block.tgt))
     if config.chinese != Chinese.keep:
         src, tgt = (
-            _convert_chinese(side, config.chinese, changed) if base_language(lang) == "zh" else side
+            _convert_side(side, config.chinese, changed) if base_language(lang) == "zh" else side
             for side, lang in zip((src, tgt), langs, strict=True)
         )
     return PairBlock(src, tgt, block.lines)
@@ -110,7 +113,7 @@ def _has_loose_spaces(side: TextColumn) -> Mask:
     return loose
 
 
-def _convert_chinese(side: TextColumn, target: Chinese, changed: Counter[str]) -> TextColumn:
+def _convert_side(side: TextColumn, target: Chinese, changed: Counter[str]) -> TextColumn:
     side = side.compact()
     if target == Chinese.simplified:
         touched = np.isin(side.codes, np.fromiter(simplified_characters(), dtype=np.uint32))
@@ -118,13 +121,28 @@ def _convert_chinese(side: TextColumn, target: Chinese, changed: Counter[str]) -
         touched = (lookup(character_kinds(), side.codes) & IDEOGRAPH) != 0
     rows = np.flatnonzero(side.count(touched) > 0)
     old = side.take(rows).texts()
-    new = [_converter(target).convert(text) for text in old]
+    new = [convert_chinese(text, target) for text in old]
     changed["chinese"] += sum(before != after for before, after in zip(old, new, strict=True))
     return side.replace(rows, new).compact() if len(rows) else side
+
+
+def convert_chinese(text: str, target: Chinese) -> str:
+    """Writes Chinese in other characters.
+
+    Args:
+        text: A sentence in Chinese.
+        target: Simplified or traditional.
+
+    Returns:
+        The sentence; itself where there is nothing to convert.
+    """
+    if target == Chinese.simplified and simplified_characters().keys().isdisjoint(map(ord, text)):
+        return text
+    return str(_converter(target).convert(text))
 
 
 @cache
 def _converter(target: Chinese) -> Any:
     from opencc import OpenCC
 
-    return OpenCC({"simplified": "t2s", "traditional": "s2t"}[target])
+    return OpenCC(OPENCC[target])

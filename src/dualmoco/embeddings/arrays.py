@@ -7,26 +7,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Vectors, unit_vectors
 
 LARGEST_INT8 = 127
-
-
-class VectorPrecision(StrEnum):
-    """How a stored vector's numbers are kept."""
-
-    fp32 = "fp32"
-    fp16 = "fp16"
-    int8 = "int8"
-    """Each vector scaled to its largest number; its length, one, needs no keeping."""
 
 
 DTYPES = {VectorPrecision.fp32: np.float32, VectorPrecision.fp16: np.float16, VectorPrecision.int8: np.int8}

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.errors import ConfigError, ModelError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.progress import Progress, counting
-from dualmoco.embeddings.arrays import VectorPrecision, pack
+from dualmoco.embeddings.arrays import pack
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile, survey
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pending

@@ -45,7 +45,7 @@ class Tatoeba:
         scores = []
         for side, other in ((0, 1), (1, 0)):
             direction = f"{self.langs[side]}-{self.langs[other]}"
-            right = near[side].ids[:, 0] == np.arange(len(vectors[0]))
+            right = near[side].found_translations
             scores.append(self._score(signer, direction, "accuracy", right))
             best, _ = best_candidates(near[side], near[other].mean, self.margin)
             wrong = best != np.arange(len(vectors[0]))

@@ -16,11 +16,10 @@ from typing import TypedDict, Unpack
 import numpy as np
 
 from dualmoco.core.errors import ConfigError
-from dualmoco.core.options import parse_choice, parse_size
+from dualmoco.core.options import VectorPrecision, parse_choice, parse_size
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked
 from dualmoco.data.readers.formats import check_format
-from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.engines.cluster import open_engine
 from dualmoco.embeddings.engines.engine import Engine
 from dualmoco.mining.inputs import Bitext, Problems, Texts, as_text_file, read_bitext, read_known

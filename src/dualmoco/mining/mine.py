@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.storage import write_text
 from dualmoco.core.version import VERSION
 from dualmoco.data.text import read_lines
-from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile

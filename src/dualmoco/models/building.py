@@ -45,9 +45,18 @@ def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, I
     if dimensions[0] != dimensions[1]:
         raise ModelError(
             f"{src.lang} vectors have dimension {dimensions[0]}, {tgt.lang} vectors {dimensions[1]}; expected the "
-            f"same: set src.projection and tgt.projection to one number, for example {min(dimensions)}"
+            f"same: {_advise(src, tgt, dimensions)}"
         )
     return encoders
+
+
+def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> str:
+    """What to set where the dimensions of both sides differ."""
+    if src.frozen:
+        return f"set tgt.projection={dimensions[0]}"
+    if tgt.frozen:
+        return f"set src.projection={dimensions[1]}"
+    return f"set src.projection and tgt.projection to one number, for example {min(dimensions)}"
 
 
 def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:

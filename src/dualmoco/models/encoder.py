@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, StaticEmbedding
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, normalizers
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerFast
 
 Features = dict[str, Tensor]
+WIDE = "Ａ１，ｂ①！ﬁ？"
+"""Characters that NFKC replaces."""
 
 
 class Encoder(nn.Module):
@@ -39,6 +42,11 @@ class Encoder(nn.Module):
         sized: list[Any] = [layer for layer in self.layers if hasattr(layer, "get_embedding_dimension")]
         return int(sized[-1].get_embedding_dimension())
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether none of its weights learns, so that its vectors stay the same."""
+        return not any(weight.requires_grad for weight in self.parameters())
+
     def set_dropout(self, share: float) -> None:
         """Sets the share of every dropout layer, wherever the architecture keeps them."""
         for layer in self.modules():
@@ -57,6 +65,22 @@ def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
     plain = isinstance(first, Transformer) and not first.processing_kwargs and "message" not in first.modality_config
     tokenizer = first.tokenizer if plain and not first.can_flatten_inputs else None
     return tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) and tokenizer is first.processor else None
+
+
+def carry_nfkc(encoder: Encoder) -> None:
+    """Puts Unicode NFKC before all that an encoder's tokenizer does, if it has one of the `tokenizers` library."""
+    first: Any = encoder.layers[0]
+    fast = None if is_static(encoder) else text_tokenizer(encoder)
+    tokenizer = first.tokenizer if is_static(encoder) else fast and fast.backend_tokenizer
+    if isinstance(tokenizer, Tokenizer):
+        own = tokenizer.normalizer
+        tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), own]) if own else normalizers.NFKC()
+
+
+def carries_nfkc(encoder: Encoder) -> bool:
+    """Whether an encoder's tokenizer cannot tell a text from its NFKC form, by trial."""
+    tried, expected = (encoder.tokenize([text]) for text in (WIDE, unicodedata.normalize("NFKC", WIDE)))
+    return all(torch.equal(tried[name], expected[name]) for name in expected)
 
 
 def is_static(encoder: Encoder) -> bool:
@@ -85,14 +109,14 @@ def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor, bool] | None:
     weight = first.embedding.weight.float().cpu()
     table = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
     for layer in layers:
-        if not _is_projection(layer):
+        if not is_projection(layer):
             return None
         table = layer.cpu()({"sentence_embedding": table})["sentence_embedding"]
     return first.tokenizer, table, normalizes
 
 
-def _is_projection(layer: nn.Module) -> bool:
-    """Whether a layer multiplies sentence vectors by a matrix and does no more."""
+def is_projection(layer: nn.Module) -> TypeGuard[Dense]:
+    """Whether a layer multiplies sentence vectors by a matrix, with or without a bias, and does no more."""
     if not isinstance(layer, Dense) or layer.use_residual or not isinstance(layer.activation_function, nn.Identity):
         return False
     return bool(layer.module_input_name == layer.module_output_name == "sentence_embedding")

@@ -1,27 +1,32 @@
 """One language of a model as a folder for others: sentence-transformers, or ONNX in single precision or int8.
 
-What is written is opened again and compared with the model before it takes its place.
+What is written is opened again and compared with the model before it takes its place. Of a hybrid every part is
+written, side by side as they were: those that are tables of token vectors as sentence-transformers folders always.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import new_folder, write_json
+from dualmoco.core.vectors import Vectors
 from dualmoco.core.version import VERSION
-from dualmoco.models.backends.agreement import check_agreement
+from dualmoco.models.backends.agreement import SENTENCES, check_agreement
 from dualmoco.models.backends.onnx_folder import OnnxConfig, is_onnx_folder, open_onnx_folder, write_onnx_folder
 from dualmoco.models.backends.onnx_graph import make_graph
 from dualmoco.models.backends.onnx_runtime import OnnxBackend
 from dualmoco.models.backends.pytorch import token_source
-from dualmoco.models.encoder import Encoder, is_static
-from dualmoco.models.folder import RECORD, folder_sha256
-from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity
+from dualmoco.models.conversion import NO_CONVERSION, TEXT_KEY, TextConversion, read_conversion, write_card
+from dualmoco.models.encoder import Encoder, carries_nfkc, carry_nfkc, is_static
+from dualmoco.models.folder import RECORD, check_place, folder_sha256
+from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
+from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity, Model
 from dualmoco.models.network import open_network, save_encoder
-from dualmoco.models.opening import find_folder
+from dualmoco.models.opening import find_folder, open_model
 from dualmoco.models.running import reference_vectors, run_network
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -53,13 +58,22 @@ class _Part:
     lang: str
     any_language: bool
     prompt: str
+    conversion: TextConversion
+
+    def convert(self, texts: Sequence[str]) -> list[str]:
+        """Sentences as the network takes them."""
+        return self.conversion.apply(texts, self.lang)
+
+    def reference(self) -> Vectors:
+        """What every way to run it is held to: the network's vectors of SENTENCES."""
+        return reference_vectors(self.network, self.prompt, self.convert(SENTENCES))
 
 
 def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool = False) -> Exported:
     """Writes one language of a model.
 
     Args:
-        model: A model or run folder, a hub name, or `package:NAME` of a network.
+        model: A model or run folder, a hybrid, a hub name, or `package:NAME` of a network.
         lang: The language.
         to: One of TARGETS.
         out: The folder to write; an earlier export there is replaced.
@@ -75,37 +89,24 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
     """
     if to not in TARGETS:
         raise ConfigError(f"--to {to}; expected one of {', '.join(TARGETS)}")
-    check_place(out, Path(model), overwrite=overwrite)
-    part = _open_part(model, lang)
-    if to != SENTENCE_TRANSFORMERS and is_static(part.network):
+    check_place(out, [Path(model)], "export", replace=overwrite or is_export(out))
+    folder = find_folder(model)
+    if folder is None:
+        raise ModelError(f"{model}: no network; expected a model folder, a hub name or package:NAME of one")
+    hybrid = open_model(model) if is_hybrid(folder) else None
+    inside = [part.folder for part in read_hybrid(folder)] if hybrid else []
+    places = {f"{model}/{name}": folder / name for name in inside} or {model: folder}
+    parts = [_open_part(name, place, lang) for name, place in places.items()]
+    if to != SENTENCE_TRANSFORMERS and all(is_static(part.network) for part in parts):
         raise ModelError(
             f"{model}: a static model, which ONNX would not make faster; expected a transformer, "
             f"or --to {SENTENCE_TRANSFORMERS}"
         )
-    with new_folder(out) as folder:
-        write = _write_sentence_transformers if to == SENTENCE_TRANSFORMERS else _write_onnx
-        cosine = write(folder, part, to)
-        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    return Exported(str(out), to, lang, model, part.identity.sha256, cosine, size)
-
-
-def check_place(out: Path, model: Path, *, overwrite: bool) -> None:
-    """Refuses to write over what is no export.
-
-    Args:
-        out: The folder to write.
-        model: The model's, if it is one.
-        overwrite: Whether anything but the model may be replaced.
-
-    Raises:
-        ConfigError: There is something else.
-    """
-    if out.is_file():
-        raise ConfigError(f"{out}: a file; expected a folder to write")
-    if model.is_dir() and model.resolve().is_relative_to(out.resolve()):
-        raise ConfigError(f"{out}: holds the model itself; expected another folder")
-    if out.is_dir() and any(out.iterdir()) and not overwrite and not is_export(out):
-        raise ConfigError(f"{out}: a folder that is no export; expected a new one, or --overwrite to replace it")
+    with new_folder(out) as place:
+        cosine = _write_hybrid(place, hybrid, folder, parts, to) if hybrid else _write_part(place, parts[0], to)
+        size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
+    identity = hybrid.identity if hybrid else parts[0].identity
+    return Exported(str(out), to, lang, model, identity.sha256, cosine, size)
 
 
 def is_export(folder: Path) -> bool:
@@ -119,38 +120,64 @@ def is_export(folder: Path) -> bool:
         return False
 
 
-def _open_part(model: str, lang: str) -> _Part:
-    folder = find_folder(model)
-    if folder is None:
-        raise ModelError(f"{model}: no network; expected a model folder, a hub name or package:NAME of one")
+def _open_part(name: str, folder: Path, lang: str) -> _Part:
     opened = open_network(folder)
     any_language = ANY_LANGUAGE in opened.encoders
     network = opened.encoders.get(ANY_LANGUAGE if any_language else lang)
     if network is None:
-        raise ModelError(f"{model}: has no language {lang!r}; expected one of {', '.join(opened.encoders)}")
-    identity = Identity(model, folder_sha256(folder), opened.pooling)
-    return _Part(network, identity, lang, any_language, opened.prompt)
+        raise ModelError(f"{name}: has no language {lang!r}; expected one of {', '.join(opened.encoders)}")
+    identity = Identity(name, folder_sha256(folder), opened.pooling)
+    conversion = read_conversion(folder / RECORD)
+    return _Part(
+        network, identity, lang, any_language, opened.prompt, conversion if any_language else conversion.of(lang)
+    )
 
 
-def _write_sentence_transformers(folder: Path, part: _Part, to: str) -> float:
+def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Part], to: str) -> float:
+    """Every part in its own sub-folder, a table always for sentence-transformers."""
+    written, lang = [], parts[0].lang
+    for old, part in zip(read_hybrid(source), parts, strict=True):
+        place, target = folder / old.folder, SENTENCE_TRANSFORMERS if is_static(part.network) else to
+        _write_part(place, part, target)
+        sha256 = folder_sha256(place) if target == SENTENCE_TRANSFORMERS else part.identity.sha256
+        written.append(replace(old, sha256=sha256))
+    write_hybrid(folder, written, {})
+    opened, reference = open_model(folder), hybrid.encode(SENTENCES, lang=lang, progress=False)
+    cosine = check_agreement(to, lambda texts: opened.encode(texts, lang=lang, progress=False), reference)
+    _write_record(folder, hybrid.identity, lang, cosine, NO_CONVERSION)
+    return cosine
+
+
+def _write_part(folder: Path, part: _Part, to: str) -> float:
+    reference = part.reference()
+    if part.conversion.nfkc:
+        carry_nfkc(part.network)
+    write = _write_sentence_transformers if to == SENTENCE_TRANSFORMERS else _write_onnx
+    return write(folder, part, to, reference)
+
+
+def _write_sentence_transformers(folder: Path, part: _Part, to: str, reference: Vectors) -> float:
     save_encoder(part.network, folder, part.prompt)
     opened = open_network(folder)
     if ANY_LANGUAGE not in opened.encoders or opened.prompt != part.prompt:
         raise ModelError(f"{part.identity.name}: not written as it is; expected one route and prompt {part.prompt!r}")
-    backend = run_network(opened.encoders[ANY_LANGUAGE], TORCH, prompt=opened.prompt)
-    cosine = check_agreement(to, backend.encode, reference_vectors(part.network, part.prompt))
-    record = {
-        "format": EXPORT_FORMAT,
-        "version": VERSION,
-        "lang": part.lang,
-        "lowest_cosine": cosine,
-        **asdict(part.identity),
-    }
-    write_json(folder / RECORD, record)
+    network = opened.encoders[ANY_LANGUAGE]
+    backend = run_network(network, TORCH, prompt=opened.prompt)
+    cosine = check_agreement(to, lambda texts: backend.encode(part.convert(texts)), reference)
+    _write_record(folder, part.identity, part.lang, cosine, part.conversion)
+    write_card(folder, replace(part.conversion, nfkc=part.conversion.nfkc and not carries_nfkc(network)))
     return cosine
 
 
-def _write_onnx(folder: Path, part: _Part, to: str) -> float:
+def _write_record(folder: Path, identity: Identity, lang: str, cosine: float, conversion: TextConversion) -> None:
+    record = {
+        "format": EXPORT_FORMAT, "version": VERSION, "lang": lang, "lowest_cosine": cosine,
+        TEXT_KEY: conversion.to_json(), **asdict(identity),
+    }  # fmt: skip
+    write_json(folder / RECORD, record)
+
+
+def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float:
     source = token_source(part.network, part.prompt)
     if source is None:
         raise ModelError(
@@ -158,8 +185,7 @@ def _write_onnx(folder: Path, part: _Part, to: str) -> float:
         )
     graph = make_graph(to, part.network, source)
     made = OnnxBackend(to, graph, source)
-    reference = reference_vectors(part.network, part.prompt)
-    cosine = check_agreement(to, made.encode, reference)
+    cosine = check_agreement(to, lambda texts: made.encode(part.convert(texts)), reference)
     truncation = source.tokenizer.truncation
     pooling = next((str(layer.pooling_mode) for layer in part.network.layers if hasattr(layer, "pooling_mode")), "own")
     write_onnx_folder(folder, graph, source, OnnxConfig(
@@ -167,6 +193,8 @@ def _write_onnx(folder: Path, part: _Part, to: str) -> float:
         sha256=part.identity.sha256, pooling=pooling, width=made.dimension,
         max_tokens=truncation["max_length"] if truncation else None,
         inputs=source.inputs, padding=source.padding, prompt=part.prompt, lowest_cosine=cosine,
+        text=part.conversion.to_json(),
     ))  # fmt: skip
-    check_agreement(to, open_onnx_folder(folder, part.identity.name).backend(part.lang).encode, reference)
+    opened = open_onnx_folder(folder, part.identity.name)
+    check_agreement(to, lambda texts: opened.encode(texts, lang=part.lang, progress=False), reference)
     return cosine

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
 
-from dualmoco.core.errors import ModelError
+from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import file_sha256
+from dualmoco.models.conversion import CARD, read_conversion
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
@@ -19,6 +21,8 @@ DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tikto
 RECORD = "dualmoco.json"
 HEAD = "nli"
 """A record and a folder that may lie in a model folder without changing its vectors."""
+LEGAL = ("LICENSE", "NOTICE")
+"""What the names of other files begin with that a copy of a model must keep, besides its card."""
 UNWANTED = ("onnx/*", "openvino/*")
 PATIENCE = 3.0
 """Seconds to wait for the hub before only the cache is looked at."""
@@ -124,13 +128,60 @@ def folder_sha256(folder: Path) -> str:
         folder: A local model folder.
 
     Returns:
-        A checksum over names and contents of weights, settings and vocabularies; model cards, hidden files,
-        dualmoco's record and an NLI head do not enter.
+        A checksum over names and contents of weights, settings and vocabularies, and over the text conversion of
+        dualmoco's record; the rest of it, model cards, hidden files and an NLI head do not enter.
+
+    Raises:
+        ModelError: A record that cannot be read.
     """
     names = sorted(
         file.relative_to(folder).as_posix() for file in folder.rglob("*") if _decides(file.relative_to(folder))
     )
-    return files_sha256((name, folder / name) for name in names if (folder / name).is_file())
+    checksum = files_sha256((name, folder / name) for name in names if (folder / name).is_file())
+    conversion = read_conversion(folder / RECORD).to_json()
+    return hashlib.sha256(f"{checksum} {json.dumps(conversion)}".encode()).hexdigest() if conversion else checksum
+
+
+def copy_model(folder: Path, out: Path) -> None:
+    """Copies what a model is opened from, its record, its card and its licence; no pickles, no NLI head.
+
+    Args:
+        folder: A local model folder.
+        out: The copy, which is not there yet.
+    """
+
+    def unwanted(place: str, names: list[str]) -> list[str]:
+        inside = Path(place).relative_to(folder)
+        return [name for name in names if not _is_copied(inside / name, is_folder=(folder / inside / name).is_dir())]
+
+    shutil.copytree(folder, out, ignore=unwanted)
+
+
+def _is_copied(name: Path, *, is_folder: bool) -> bool:
+    """Whether a file or folder, by its name within a model folder, belongs into a copy."""
+    if is_folder:
+        return not name.name.startswith(".") and name.as_posix() != HEAD
+    return _decides(name) or name.as_posix() in (RECORD, CARD) or name.name.startswith(LEGAL)
+
+
+def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:
+    """Refuses to write a folder where something else is.
+
+    Args:
+        out: The folder to write.
+        sources: Model folders it is made from, and names that are none.
+        kind: What is written, for the error.
+        replace: Whether what is there, unless it holds a model it is made from, may be replaced.
+
+    Raises:
+        ConfigError: There is something else.
+    """
+    if out.is_file():
+        raise ConfigError(f"{out}: a file; expected a folder to write")
+    if any(source.is_dir() and source.resolve().is_relative_to(out.resolve()) for source in sources):
+        raise ConfigError(f"{out}: holds the model itself; expected another folder")
+    if out.is_dir() and any(out.iterdir()) and not replace:
+        raise ConfigError(f"{out}: a folder that is no {kind}; expected a new one, or --overwrite to replace it")
 
 
 def files_sha256(files: Iterable[tuple[str, Path]]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
+from dualmoco.models.conversion import NO_CONVERSION, TextConversion
 
 AUTO, TORCH, STATIC, ONNX, ONNX_INT8 = "auto", "torch", "static", "onnx", "onnx-int8"
 BACKENDS = (AUTO, TORCH, STATIC, ONNX, ONNX_INT8)
@@ -70,15 +71,16 @@ class Model:
     Args:
         identity: What it is.
         languages: Those that have an encoder of their own; None if one encoder takes text of any language.
-        open_backend: Makes what runs a language, asked for once a language; for ANY_LANGUAGE if `languages` is None.
+        open_backend: Makes what runs a language, asked for once a language.
+        conversion: What sentences go through before a back-end sees them.
         reopen: Opens the same model again, in another process too; None if that cannot be.
     """
 
     def __init__(
         self, identity: Identity, languages: Sequence[str] | None, open_backend: Callable[[str], Backend], *,
-        reopen: Callable[..., Model] | None = None,
+        conversion: TextConversion = NO_CONVERSION, reopen: Callable[..., Model] | None = None,
     ) -> None:  # fmt: skip
-        self.identity, self.reopen = identity, reopen
+        self.identity, self.conversion, self.reopen = identity, conversion, reopen
         self.languages = None if languages is None else list(languages)
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}
@@ -98,10 +100,9 @@ class Model:
         if self.languages is not None and lang not in self.languages:
             known = ", ".join(self.languages)
             raise ModelError(f"{self.identity.name}: has no language {lang!r}; expected one of {known}")
-        key = lang if self.languages is not None else ANY_LANGUAGE
-        if key not in self._backends:
-            self._backends[key] = self._open_backend(key)
-        return self._backends[key]
+        if lang not in self._backends:
+            self._backends[lang] = self._open_backend(lang)
+        return self._backends[lang]
 
     def encode(
         self, sentences: str | Sequence[str], *, lang: str, normalize: bool = True, progress: bool = True
@@ -130,7 +131,7 @@ class Model:
         vectors: Vectors = np.empty((len(texts), backend.dimension), dtype=np.float32)
         with showing(progress), counting(f"encoding {lang}", len(texts)) as advance:
             for start in range(0, len(texts), BAR_SENTENCES):
-                chunk = texts[start : start + BAR_SENTENCES]
+                chunk = self.conversion.apply(texts[start : start + BAR_SENTENCES], lang)
                 made = check_vectors(backend.encode(chunk), len(chunk), self.identity.name, backend.dimension)
                 vectors[start : start + BAR_SENTENCES] = (
                     unit_vectors(made) if normalize and not backend.is_unit else made
@@ -143,13 +144,17 @@ class Model:
         return np.asarray(a @ b.T)
 
 
-def assemble_model(identity: Identity, parts: Mapping[str, Part], run: Callable[[Part], Backend]) -> Model:
+def assemble_model(
+    identity: Identity, parts: Mapping[str, Part], run: Callable[[Part], Backend],
+    conversion: TextConversion = NO_CONVERSION,
+) -> Model:  # fmt: skip
     """Makes a model of what each language has.
 
     Args:
         identity: What it is.
         parts: Networks or tables by language, or one alone under ANY_LANGUAGE.
         run: Makes what runs a part, when it is first needed; once for a part that serves several languages.
+        conversion: What sentences go through first.
 
     Returns:
         The model.
@@ -157,9 +162,10 @@ def assemble_model(identity: Identity, parts: Mapping[str, Part], run: Callable[
     running: dict[int, Backend] = {}
 
     def open_backend(lang: str) -> Backend:
-        part = parts[lang]
+        part = parts[ANY_LANGUAGE if ANY_LANGUAGE in parts else lang]
         if id(part) not in running:
             running[id(part)] = run(part)
         return running[id(part)]
 
-    return Model(identity, None if ANY_LANGUAGE in parts else list(parts), open_backend)
+    languages = None if ANY_LANGUAGE in parts else list(parts)
+    return Model(identity, languages, open_backend, conversion=conversion)

@@ -22,6 +22,7 @@ from transformers.utils.logging import disable_progress_bar
 from dualmoco.core.errors import ModelError
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import check_folder
+from dualmoco.models.hybrid import is_hybrid
 from dualmoco.models.model import ANY_LANGUAGE
 from dualmoco.models.recipe import FIRST_LAST
 
@@ -100,6 +101,8 @@ def open_modules(folder: Path) -> SentenceTransformer | Transformer:
     Raises:
         ModelError: A model that cannot be loaded safely.
     """
+    if is_hybrid(folder):
+        raise ModelError(f"{folder}: a hybrid of several models; expected a single one, such as one of its parts")
     check_folder(folder)
     disable_progress_bar()
     weights = {"use_safetensors": True, "dtype": "float32"}

@@ -1,6 +1,7 @@
 """The one opener: any model by its name.
 
     runs/x, runs/x/model          a run, or a model folder of dualmoco, sentence-transformers or transformers
+    hybrid/x                      models side by side, a folder of `dualmoco combine`
     exported/x                    a folder of `dualmoco export`, to ONNX or to sentence-transformers
     owner/name                    a model of the hub
     package:NAME                  a model that is installed as a Python package
@@ -13,13 +14,15 @@ Nothing heavy is imported before it is needed: a static model opens without PyTo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dualmoco.core.errors import ConfigError, ModelError
-from dualmoco.models.folder import check_folder, folder_sha256, model_folder
+from dualmoco.models.conversion import read_conversion
+from dualmoco.models.folder import RECORD, check_folder, folder_sha256, model_folder
+from dualmoco.models.hybrid import HybridPart, assemble_hybrid, check_part, is_hybrid, read_hybrid
 from dualmoco.models.model import (
     ANY_LANGUAGE,
     AUTO,
@@ -27,6 +30,7 @@ from dualmoco.models.model import (
     FP32,
     PRECISIONS,
     STATIC,
+    Backend,
     Identity,
     Model,
     assemble_model,
@@ -49,6 +53,8 @@ class _Settings:
     prompt: str
     compute: str
     threads: int | None
+    part: HybridPart | None = None
+    """Of a hybrid, if it is one: then the back-end is for networks, and a table of token vectors stays one."""
 
 
 def open_model(
@@ -62,7 +68,7 @@ def open_model(
             package; `words:FILE` or `words:en=FILE,zh=FILE`, averaged word vectors; `embeddings:FOLDER`, vectors made
             elsewhere.
         backend: What runs it: torch, static, onnx, onnx-int8, or auto: static for an average of token vectors, torch
-            for other networks, and what the folder holds for an export.
+            for other networks, and what the folder holds for an export; in a hybrid for the parts that are networks.
         pooling: `auto` for the model's own, or mean where it has none; mean, max, cls or first-last to overrule it.
         prompt: Put before every sentence, for example "query: "; empty for the one that the model names, if any.
         compute: What a network computes in, whatever its weights are stored in: fp32, or on a GPU fp16 or bf16.
@@ -145,39 +151,65 @@ def _open_baseline(name: str, prefix: str, rest: str, settings: _Settings) -> Mo
 
 
 def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
-    """A model folder: an export to ONNX, else tables without PyTorch, else any network."""
+    """A model folder: a hybrid, an export to ONNX, else tables without PyTorch, else any network."""
     from dualmoco.models.backends.onnx_folder import is_onnx_folder, open_onnx_folder
 
+    if is_hybrid(folder):
+        _refuse_settings(title, settings)
+        return _open_hybrid(folder, title, settings)
     if is_onnx_folder(folder):
         _refuse_settings(title, settings)
-        return _check_own_backend(open_onnx_folder(folder, title, settings.threads), settings.backend)
+        opened = open_onnx_folder(folder, title, settings.threads)
+        if settings.part:
+            check_part(settings.part, opened.identity)
+        return _check_own_backend(opened, settings.backend)
     check_folder(folder)
     identity = Identity(title, folder_sha256(folder))
-    if settings.backend in (AUTO, STATIC) and settings.pooling == AUTO and settings.compute == FP32:
+    if settings.part:
+        check_part(settings.part, identity)
+    may_be_tables = settings.backend in (AUTO, STATIC) or settings.part is not None
+    if may_be_tables and settings.pooling == AUTO and settings.compute == FP32:
         from dualmoco.models.backends.static_folder import read_static_folder
 
         found = read_static_folder(folder)
         if found:
-            return _open_tables(found, identity, settings)
+            return _open_tables(folder, found, identity, settings)
     return _open_network(folder, identity, settings)
 
 
-def _open_tables(found: StaticFolder, identity: Identity, settings: _Settings) -> Model:
+def _open_hybrid(folder: Path, title: str, settings: _Settings) -> Model:
+    parts = read_hybrid(folder)
+    models = [
+        _open_folder(folder / part.folder, f"{title}/{part.folder}", replace(settings, part=part)) for part in parts
+    ]
+    return assemble_hybrid(title, models, [part.weight for part in parts])
+
+
+def _open_tables(folder: Path, found: StaticFolder, identity: Identity, settings: _Settings) -> Model:
     from dualmoco.models.backends.static import StaticBackend
 
     prompt = settings.prompt or found.prompt
-    return assemble_model(identity.pooled("own", prompt), found.tables, lambda table: StaticBackend(table, prompt))
+    return assemble_model(
+        identity.pooled("own", prompt), found.tables, lambda table: StaticBackend(table, prompt),
+        read_conversion(folder / RECORD),
+    )  # fmt: skip
 
 
 def _open_network(folder: Path, identity: Identity, settings: _Settings) -> Model:
+    from dualmoco.models.encoder import Encoder, is_static
     from dualmoco.models.network import open_network
     from dualmoco.models.running import run_network, set_threads
 
     opened = open_network(folder, None if settings.pooling == AUTO else settings.pooling)
     prompt = settings.prompt or opened.prompt
     set_threads(settings.threads)
-    run = partial(run_network, name=settings.backend, prompt=prompt, compute=settings.compute, threads=settings.threads)
-    return assemble_model(identity.pooled(opened.pooling, prompt), opened.encoders, run)
+
+    def run(encoder: Encoder) -> Backend:
+        name = AUTO if settings.part and is_static(encoder) else settings.backend
+        return run_network(encoder, name, prompt=prompt, compute=settings.compute, threads=settings.threads)
+
+    identity = identity.pooled(opened.pooling, prompt)
+    return assemble_model(identity, opened.encoders, run, read_conversion(folder / RECORD))
 
 
 def _check(setting: str, value: str, known: Sequence[str]) -> None:

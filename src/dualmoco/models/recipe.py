@@ -28,6 +28,17 @@ class PoolingMode(StrEnum):
     cls = "cls"
 
 
+class ProjectionInit(StrEnum):
+    """What the linear layer that `projection` names starts from."""
+
+    random = "random"
+    ridge = "ridge"  # ridge regression from its inputs to the other side's vectors of the same pairs
+
+
+ALL, HEAD, LAST = "all", "head", "last:"
+"""What `trainable` may be; a number of layers follows the last."""
+
+
 @dataclass(frozen=True)
 class EncoderConfig:
     """One language's encoder."""
@@ -37,6 +48,10 @@ class EncoderConfig:
     name: str = ""  # pretrained: folder or hub name
     pooling: PoolingMode = PoolingMode.auto  # any other replaces the pooling of a saved model
     projection: int = 0  # dimension of a linear layer after the others; 0: none, so both sides must have one dimension
+    projection_init: ProjectionInit = ProjectionInit.random
+    ridge_pairs: int = 8000  # training pairs that `projection_init: ridge` is computed from
+    frozen: bool = False  # dual-moco: this side stays as it is, the other learns to meet it
+    trainable: str = ALL  # what learns: all; head, the layers after pooling; last:N, also the last N transformer layers
     dropout: float = 0.1  # of every dropout layer; static: of the averaged vector
     max_tokens: int = 128  # longer sentences are cut
     width: int = 256  # bert, static: dimension of a token vector

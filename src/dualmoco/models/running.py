@@ -5,6 +5,8 @@ A way other than PyTorch is used only after it has agreed with the network itsel
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from dualmoco.core.errors import ConfigError, ModelError
@@ -57,9 +59,9 @@ def _other_than_torch(encoder: Encoder, name: str, prompt: str, threads: int | N
     return _onnx(encoder, name, prompt, threads) if name in (ONNX, ONNX_INT8) else None
 
 
-def reference_vectors(encoder: Encoder, prompt: str = "") -> Vectors:
+def reference_vectors(encoder: Encoder, prompt: str = "", sentences: Sequence[str] = SENTENCES) -> Vectors:
     """The vectors of the sentences that back-ends are checked with, as the network itself makes them."""
-    return encode_by_itself(encoder, [prompt + text for text in SENTENCES], CHECK_BATCH)
+    return encode_by_itself(encoder, [prompt + text for text in sentences], CHECK_BATCH)
 
 
 def set_threads(threads: int | None) -> None:

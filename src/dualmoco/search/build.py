@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from dualmoco.core.errors import DataError, RunError
-from dualmoco.core.options import parse_choice
+from dualmoco.core.options import VectorPrecision, parse_choice
 from dualmoco.core.storage import locked
-from dualmoco.embeddings.arrays import VectorPrecision
 from dualmoco.embeddings.encode import StoreForm
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.model import AUTO, BACKENDS, Model

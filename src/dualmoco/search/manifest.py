@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.storage import write_json
 from dualmoco.core.version import VERSION
-from dualmoco.embeddings.arrays import VectorPrecision
 
 MANIFEST, PARTS = "manifest.json", "parts"
 

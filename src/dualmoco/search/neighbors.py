@@ -39,6 +39,11 @@ class Neighbors:
         means: Floats = self.scores.mean(axis=1)
         return means
 
+    @property
+    def found_translations(self) -> np.ndarray:
+        """Whether each row's nearest is the row of the same number, its translation where sides are aligned, (n,)."""
+        return np.asarray(self.ids[:, 0] == np.arange(len(self.ids)))
+
 
 def nearest_both_ways(
     src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None

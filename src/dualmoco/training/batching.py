@@ -39,7 +39,7 @@ class PairBatch:
     def to(self, device: torch.device) -> PairBatch:
         """The batch on a device."""
         ids = (self.src_ids.to(device), self.tgt_ids.to(device))
-        return PairBatch(_move(self.src, device), _move(self.tgt, device), *ids, self.src_texts)
+        return PairBatch(move_features(self.src, device), move_features(self.tgt, device), *ids, self.src_texts)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,8 @@ class NliBatch:
 
     def to(self, device: torch.device) -> NliBatch:
         """The batch on a device."""
-        return NliBatch(_move(self.premise, device), _move(self.hypothesis, device), self.labels.to(device))
+        premise, hypothesis = (move_features(side, device) for side in (self.premise, self.hypothesis))
+        return NliBatch(premise, hypothesis, self.labels.to(device))
 
 
 @dataclass(frozen=True)
@@ -111,10 +112,21 @@ class BatchOrder:
         return window[place * self.batch_size : (place + 1) * self.batch_size]
 
 
-def order_pairs(pairs: Pairs, batch_size: int, *, seed: int, bucket: int) -> BatchOrder:
-    """Plans the steps over pairs, their length being the bytes of both sides."""
-    lengths = pc.add(pc.binary_length(pairs.src), pc.binary_length(pairs.tgt)).to_numpy()
-    return BatchOrder(lengths, batch_size, seed=seed, bucket=bucket)
+def order_pairs(pairs: Pairs, batch_size: int, *, seed: int, bucket: int, frozen: str = "") -> BatchOrder:
+    """Plans the steps over pairs.
+
+    Args:
+        pairs: The training pairs.
+        batch_size: Pairs of a step.
+        seed: Of the shuffles.
+        bucket: Batches that are sorted by length together.
+        frozen: The side that is not read in training, if there is one.
+
+    Returns:
+        The order; the length of a pair is the bytes of what is read of it.
+    """
+    read = [pc.binary_length(getattr(pairs, side)).to_numpy() for side in ("src", "tgt") if side != frozen]
+    return BatchOrder(np.sum(read, axis=0), batch_size, seed=seed, bucket=bucket)
 
 
 class PairLoader:
@@ -168,5 +180,6 @@ def prefetch(make: Callable[[int], T], start: int) -> Generator[T, None, None]:
             yield ready
 
 
-def _move(features: Features, device: torch.device) -> Features:
+def move_features(features: Features, device: torch.device) -> Features:
+    """Token features on a device."""
     return {name: value.to(device, non_blocking=True) for name, value in features.items()}

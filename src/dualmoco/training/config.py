@@ -8,17 +8,20 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, cast
 
 from dualmoco.core.errors import ConfigError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.recipes import read_recipe
 from dualmoco.data.recipe import DataConfig
-from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
+from dualmoco.models.recipe import ALL, HEAD, LAST, EncoderConfig, Kind, PoolingMode, ProjectionInit
 
 AVERAGES = (PoolingMode.auto, PoolingMode.mean)
+Rule = tuple[str, Any, bool, str]  # a key, its value, whether that is allowed, what is expected
 
 
 class ObjectiveName(StrEnum):
@@ -51,7 +54,7 @@ class NliFeatures(StrEnum):
 class ContrastConfig:
     """The paper's section 2."""
 
-    queue_size: int = 409_600
+    queue_size: int = 409_600  # negatives; of a frozen side so many random keys
     temperature: float = 0.04
     learn_temperature: bool = False
     momentum: float = 0.999  # 0 shares the parameters: the paper's "w/o momentum"
@@ -59,6 +62,7 @@ class ContrastConfig:
     momentum_ramp: int = 0  # ... over this many steps; 0: no ramp
     batch_keys: bool = False  # score against the current batch's keys as well
     key_dropout: bool = False  # dropout in the momentum encoders
+    key_precision: VectorPrecision = VectorPrecision.fp16  # of a frozen side's keys on disk
     margin: float = 0.0  # in-batch only: LaBSE's additive margin
 
 
@@ -122,6 +126,11 @@ class TrainConfig:
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     nli: NliConfig = field(default_factory=NliConfig)
 
+    @property
+    def frozen(self) -> str:
+        """The side that stays as it is, src or tgt; empty if both learn."""
+        return "src" if self.src.frozen else "tgt" if self.tgt.frozen else ""
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON types."""
         return cast("dict[str, Any]", json.loads(json.dumps(asdict(self))))
@@ -163,7 +172,7 @@ def check_config(config: TrainConfig) -> None:
     contrast, optimizer, schedule, data = config.contrast, config.optimizer, config.schedule, config.data
     ramped = contrast.momentum_ramp > 0
     limits = [limit for limit in (schedule.epochs, schedule.steps, schedule.minutes) if limit > 0]
-    rules: list[tuple[str, Any, bool, str]] = [
+    rules: list[Rule] = [
         ("out", config.out, bool(config.out), "a folder for the run"),
         ("src.lang", config.src.lang, bool(config.src.lang), "a language name such as en"),
         ("tgt.lang", config.tgt.lang, bool(config.tgt.lang), "a language name such as zh"),
@@ -223,6 +232,47 @@ def check_config(config: TrainConfig) -> None:
             (f"{side}.width", encoder.width, encoder.width > 0, "at least 1"),
             (f"{side}.vocab_size", encoder.vocab_size, encoder.vocab_size > 10, "at least 11"),
         ]  # fmt: skip
-    for key, value, holds, expected in rules:
+    for key, value, holds, expected in rules + _tower_rules(config):
         if not holds:
             raise ConfigError(f"{key} is {value!r}; expected {expected}")
+
+
+def _tower_rules(config: TrainConfig) -> list[Rule]:
+    """What must hold of `frozen`, `trainable` and `projection_init`."""
+    both = config.src.frozen and config.tgt.frozen
+    regressed = [side.projection_init == ProjectionInit.ridge for side in (config.src, config.tgt)]
+    rules: list[Rule] = [
+        ("tgt.frozen", True, not both, "false when src.frozen is true: one side must learn"),
+        ("tgt.projection_init", "ridge", not all(regressed), "random when src.projection_init is ridge"),
+        ("contrast.key_dropout", True, not (config.frozen and config.contrast.key_dropout),
+         f"false when {config.frozen}.frozen is true: it has no momentum encoder"),
+        ("nli.side", config.nli.side, not config.nli.train or config.nli.side != config.frozen,
+         f"the other side when {config.frozen}.frozen is true: NLI would move it"),
+    ]  # fmt: skip
+    for side, encoder in (("src", config.src), ("tgt", config.tgt)):
+        shared, frozen, trainable = config.tgt.kind == Kind.shared, encoder.frozen, encoder.trainable
+        ridge = encoder.projection_init == ProjectionInit.ridge
+        last = re.fullmatch(rf"{LAST}[1-9]\d*", trainable) is not None
+        layers = encoder.layers if encoder.kind == Kind.bert else math.inf
+        rules += [
+            (f"{side}.frozen", frozen, not (frozen and shared), "false when tgt.kind is shared: it is one encoder"),
+            (f"{side}.frozen", frozen, not frozen or config.objective == ObjectiveName.dual_moco,
+             f"false when objective is {config.objective.value}, which moves it; dual-moco can do without"),
+            (f"{side}.kind", encoder.kind.value, not frozen or encoder.kind == Kind.pretrained,
+             f"pretrained when {side}.frozen is true: a side from scratch must learn"),
+            (f"{side}.projection", encoder.projection, not (frozen and encoder.projection),
+             f"0 when {side}.frozen is true: a new layer must learn"),
+            (f"{side}.trainable", trainable, trainable in (ALL, HEAD) or last, "all, head or last:N such as last:2"),
+            (f"{side}.trainable", trainable, trainable == ALL or not frozen, f"all when {side}.frozen is true"),
+            (f"{side}.trainable", trainable, trainable == ALL or encoder.kind != Kind.shared,
+             "all when tgt.kind is shared: src.trainable is for both"),
+            (f"{side}.trainable", trainable, not last or encoder.kind != Kind.static,
+             f"all or head when {side}.kind is static: it has no transformer layers"),
+            (f"{side}.trainable", trainable, not last or int(trainable.removeprefix(LAST)) <= layers,
+             f"at most last:{layers}, the number of {side}.layers"),
+            (f"{side}.projection", encoder.projection, not ridge or encoder.projection > 0,
+             f"a dimension when {side}.projection_init is ridge"),
+            (f"{side}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
+            (f"{side}.ridge_pairs", encoder.ridge_pairs, encoder.ridge_pairs > 0, "at least 1"),
+        ]  # fmt: skip
+    return rules

@@ -17,7 +17,9 @@ from dualmoco.data.languages import base_language
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.pairs import Split
 from dualmoco.data.recipe import Chinese
+from dualmoco.models.conversion import TEXT_KEY, read_conversion, write_card
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.folder import RECORD
 from dualmoco.models.network import save_encoders
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.heldout import HeldoutScore
@@ -112,16 +114,15 @@ def save_model(
         if isinstance(objective, WithNli):
             side = config.src if config.nli.side == "src" else config.tgt
             save_classifier(objective.head.classifier, side.lang, folder)
-        write_json(
-            folder / "dualmoco.json",
-            {
-                "step": progress.step,
-                "heldout": asdict(score),
-                "signature": signature,
-                "text": text,
-                "settings": config.to_dict(),
-            },
-        )
+        record = {
+            "step": progress.step,
+            "heldout": asdict(score),
+            "signature": signature,
+            TEXT_KEY: text,
+            "settings": config.to_dict(),
+        }
+        write_json(folder / RECORD, record)
+        write_card(folder, read_conversion(folder / RECORD))
 
 
 def _yaml(config: TrainConfig) -> str:

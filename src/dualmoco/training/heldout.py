@@ -18,7 +18,7 @@ from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
 from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.encoder import Encoder
-from dualmoco.search.neighbors import Neighbors, nearest_both_ways
+from dualmoco.search.neighbors import nearest_both_ways
 from dualmoco.training.batching import make_nli_batch
 from dualmoco.training.nli import NliHead
 from dualmoco.training.processes import first_numbers
@@ -41,8 +41,9 @@ class Heldout:
     """The held-out pairs and NLI examples of a run."""
 
     def __init__(self, pairs: Pairs, src: Encoder, tgt: Encoder) -> None:
-        self.src, self.tgt = src, tgt
-        self.src_texts, self.tgt_texts = pairs.texts()
+        self.encoders = (src, tgt)
+        self.texts = pairs.texts()
+        self.kept: dict[int, Vectors] = {}  # of frozen encoders, by side: they stay the same
         self.head: NliHead | None = None
         self.nli: Sequence[NliExample] = ()
         self.by_nli = False
@@ -53,14 +54,23 @@ class Heldout:
 
     def score(self) -> HeldoutScore:
         """Scores the encoders as they are now, with a progress bar; they are left in evaluation mode."""
-        total = len(self.src_texts) + len(self.tgt_texts) + 2 * len(self.nli)
+        total = sum(len(texts) for side, texts in enumerate(self.texts) if side not in self.kept) + 2 * len(self.nli)
         with counting("encoding held-out sentences", total) as count:
-            src = _encode(self.src, self.src_texts, count)
-            tgt = _encode(self.tgt, self.tgt_texts, count)
+            src, tgt = (self._vectors(side, count) for side in range(2))
             nli = self._nli_accuracy(self.head, count) if self.head else None
-        forward, backward = (_share_found(neighbors) for neighbors in nearest_both_ways(src, tgt, 1))
+        forward, backward = (float(near.found_translations.mean()) for near in nearest_both_ways(src, tgt, 1))
         score = nli if nli is not None and self.by_nli else (forward + backward) / 2
         return HeldoutScore(forward, backward, nli, score)
+
+    def _vectors(self, side: int, count: Callable[[int], object]) -> Vectors:
+        """Vectors (n, D) of one side; those of a frozen encoder are made once."""
+        if side in self.kept:
+            return self.kept[side]
+        encoder = self.encoders[side]
+        vectors = _encode(encoder, self.texts[side], count)
+        if encoder.is_frozen:
+            self.kept[side] = vectors
+        return vectors
 
     @torch.inference_mode()
     def _nli_accuracy(self, head: NliHead, count: Callable[[int], object]) -> float:
@@ -101,8 +111,3 @@ def _encode(encoder: Encoder, texts: list[str], count: Callable[[int], object]) 
         count(len(part))
     vectors: Vectors = np.concatenate(parts)
     return vectors
-
-
-def _share_found(neighbors: Neighbors) -> float:
-    """The share of sentences whose nearest neighbour is their translation; of equal scores the first is nearest."""
-    return float((neighbors.ids[:, 0] == np.arange(len(neighbors.ids))).mean())

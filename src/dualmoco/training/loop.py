@@ -34,13 +34,16 @@ from dualmoco.training.batching import (
 )
 from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
 from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
-from dualmoco.training.folder import save_model, write_inputs
+from dualmoco.training.folder import save_model
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
+from dualmoco.training.keys import FrozenKeys
 from dualmoco.training.log import RunLog, read_log
 from dualmoco.training.nli import WithNli
 from dualmoco.training.objectives import Objective
+from dualmoco.training.onesided import OneSidedBatch, OneSidedLoader
 from dualmoco.training.schedule import FINISHED, Progress, Schedule
 
+Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
 
 
@@ -66,6 +69,7 @@ class TrainData:
     nli: list[NliExample]
     nli_heldout: list[NliExample]
     text: dict[str, str]  # what was done to it that a model must be told of
+    keys: FrozenKeys | None = None  # of the frozen side, if there is one
 
 
 class Trainer:
@@ -77,10 +81,16 @@ class Trainer:
     ) -> None:  # fmt: skip
         self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
         self.objective, self.text = objective.to(accelerator.device), data.text
-        src, tgt, order = encoders[config.src.lang], encoders[config.tgt.lang], data.order
+        src, tgt = (encoders[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
+        order = data.order
         share = Share(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
         self.heldout = Heldout(data.split.heldout, src, tgt)
-        self.pairs: PairLoader | None = PairLoader(data.split.train, order, src.tokenize, tgt.tokenize, share)
+        self.pairs: PairLoader | OneSidedLoader | None
+        if data.keys is not None:
+            learning = tgt if config.frozen == "src" else src
+            self.pairs = OneSidedLoader(config, data.split.train, order, data.keys, learning.tokenize, share)
+        else:
+            self.pairs = PairLoader(data.split.train, order, src.tokenize, tgt.tokenize, share)
         self.nli: NliLoader | None = None
         if isinstance(self.objective, WithNli):
             head, alone = self.objective.head, config.objective == ObjectiveName.nli
@@ -97,8 +107,6 @@ class Trainer:
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
         self.signature = f"{config.fingerprint()}-{data.split.train.digest()}"
-        if accelerator.is_main_process:
-            write_inputs(config, data.split, self.out)
 
     def run(self, *, resume: bool) -> TrainResult:
         """Trains until the schedule, patience or a signal ends it."""
@@ -137,7 +145,7 @@ class Trainer:
                     self._checkpoint(progress)
         return stop
 
-    def _step(self, micro_batches: list[PairBatch | None], nli: list[NliBatch], progress: Progress) -> dict[str, float]:
+    def _step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: Progress) -> dict[str, float]:
         """One optimiser step over all micro-batches; gives its metrics, averaged over micro-batches and processes."""
         lr, momentum = self.schedule.lr(progress), self.schedule.momentum(progress)
         for group in self.optimizer.param_groups:
@@ -162,9 +170,9 @@ class Trainer:
         self.objective.end_step(prepared, momentum)
         return values
 
-    def _batches(self, step: int) -> tuple[list[PairBatch | None], list[NliBatch]]:
+    def _batches(self, step: int) -> tuple[list[Batch], list[NliBatch]]:
         device = self.accelerator.device
-        pairs: list[PairBatch | None] = [None] * self.config.optimizer.accumulate
+        pairs: list[Batch] = [None] * self.config.optimizer.accumulate
         if self.pairs:
             pairs = [batch.to(device) for batch in self.pairs.step(step)]
         return pairs, [batch.to(device) for batch in self.nli.step(step)] if self.nli else []

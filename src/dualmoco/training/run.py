@@ -1,39 +1,47 @@
 """A run from a recipe to its result: everything before the first step, then the loop.
 
 Takes a recipe, gives a folder with `config.yaml`, `data.json`, `log.jsonl`, `checkpoints/` and `model/`, the best model
-so far. The encoders a run starts from are kept in `initial/`: all processes and a resumed run have the same tokenizers.
+so far, and `keys/` if a side is frozen. The encoders a run starts from are kept in `initial/`: all processes and a
+resumed run have the same tokenizers.
 """
 
 from __future__ import annotations
 
 import logging
 from contextlib import nullcontext
+from datetime import timedelta
 from pathlib import Path
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked, new_folder, restore_folder
 from dualmoco.data.nli import NliExample, load_nli
 from dualmoco.data.pairs import Split, load_pairs
+from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.building import build_encoders, load_teacher
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.models.recipe import Kind
+from dualmoco.models.projection import start_projection
+from dualmoco.models.recipe import Kind, ProjectionInit
+from dualmoco.models.trainable import set_trainable
 from dualmoco.training.batching import order_pairs
 from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig, check_config, load_config
-from dualmoco.training.folder import check_run_folder, converted_text
+from dualmoco.training.folder import check_run_folder, converted_text, write_inputs
+from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
 from dualmoco.training.loop import TrainData, Trainer, TrainResult
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse
+from dualmoco.training.onesided import OneSidedMoco
 
 TOKENIZER_SENTENCES = 2_000_000
 TRAINS_TOKENIZER = (Kind.bert, Kind.static)
 MIXED = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}  # accelerate's names
+KEYS_WAIT = timedelta(days=7)  # that other processes wait while the first encodes a frozen side's keys
 logger = logging.getLogger(__name__)
 
 
@@ -53,7 +61,7 @@ def train(
 
     Raises:
         ConfigError: A recipe that cannot be read or makes no sense.
-        DataError: Pairs that cannot be read, or too few of them.
+        DataError: Pairs that cannot be read, or too few of them; keys of another model or text in the run folder.
         ModelError: A model that cannot be loaded safely.
         RunError: The run folder holds another run or is in use, a checkpoint does not fit or cannot be written, or the
             loss is not a number.
@@ -64,11 +72,14 @@ def train(
 
 def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
+    # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
+    handlers = [DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)]
+    if config.frozen:
+        handlers.append(InitProcessGroupKwargs(timeout=KEYS_WAIT))
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),
         mixed_precision=MIXED[config.optimizer.precision],
-        # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)],
+        kwargs_handlers=handlers,
     )
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
@@ -80,10 +91,15 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
         text = converted_text(config)
         if accelerator.is_main_process:
             _report_data(config, split, text)
-        order = order_pairs(split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket)
-        data = TrainData(split, order, *_load_nli(config), text)
+        order = order_pairs(
+            split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket, frozen=config.frozen
+        )
+        nli = _load_nli(config)
         encoders = start_encoders(config, split, out, accelerator)
         objective = build_objective(config, encoders[config.src.lang], encoders[config.tgt.lang])
+        if accelerator.is_main_process:
+            write_inputs(config, split, out)  # from here on the folder holds this run, to be resumed
+        data = TrainData(split, order, *nli, text, _load_keys(config, split, out, accelerator))
         return Trainer(config, accelerator, encoders, objective, data).run(resume=resume)
 
 
@@ -102,7 +118,8 @@ def _report_data(config: TrainConfig, split: Split, text: dict[str, str]) -> Non
     logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
     for language, script in text.items():
         logger.warning(
-            "%s: %s was converted to %s characters; convert sentences likewise before this model encodes them",
+            "%s: %s was converted to %s characters; the model converts what it encodes likewise, but in plain "
+            "sentence-transformers it cannot",
             config.data.prepared, language.capitalize(), script,
         )  # fmt: skip
 
@@ -116,6 +133,16 @@ def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
         settings.train, root=config.data.root, heldout=settings.heldout, batch_size=settings.batch_size,
         seed=config.seed,
     )  # fmt: skip
+
+
+def _load_keys(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> FrozenKeys | None:
+    """The keys of the frozen side, if there is one: encoded by the first process, mapped by all."""
+    if not config.frozen:
+        return None
+    if accelerator.is_main_process:
+        encode_keys(config, split.train, out)
+    accelerator.wait_for_everyone()
+    return open_keys(config, split.train, out)
 
 
 def check_division(config: TrainConfig, processes: int) -> None:
@@ -154,6 +181,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
 
     Raises:
         ModelError: A model that cannot be loaded safely or does not fit.
+        DataError: Too few pairs for `projection_init: ridge`.
         RunError: The folder cannot be written.
     """
     initial = out / "initial"
@@ -163,6 +191,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         if not initial.exists() or not (out / "config.yaml").exists():
             torch.manual_seed(config.seed)
             built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
+            _start_projections(config, split, built)
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
     accelerator.wait_for_everyone()
@@ -172,12 +201,25 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             encoders[settings.lang] = encoders[config.src.lang]
             continue
         encoder = encoders[settings.lang]
+        set_trainable(encoder, settings)
         encoder.set_dropout(settings.dropout)
         if config.optimizer.gradient_checkpointing:
             encoder.checkpoint_gradients()
         if config.optimizer.compile:
             encoder.compile(dynamic=True)
     return encoders
+
+
+def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encoder]) -> None:
+    """Computes the projection of a side that starts by ridge regression on the other."""
+    for side, other in ((config.src, config.tgt), (config.tgt, config.src)):
+        if side.projection_init != ProjectionInit.ridge:
+            continue
+        rows = np.random.default_rng([config.seed, 4]).permutation(len(split.train))[: side.ridge_pairs]
+        texts = dict(zip((config.src.lang, config.tgt.lang), split.train.texts(rows), strict=True))
+        goals = TorchBackend(built[other.lang]).encode(texts[other.lang])
+        start_projection(built[side.lang], texts[side.lang], goals, lang=side.lang)
+        logger.info("%s: projection started by ridge regression on %s pairs", side.lang, f"{len(rows):,}")
 
 
 def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
@@ -204,7 +246,7 @@ def build_objective(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objectiv
     base: Objective | None = None
     match config.objective:
         case ObjectiveName.dual_moco:
-            base = DualMoco(src, tgt, config.contrast)
+            base = _dual_moco(config, src, tgt)
         case ObjectiveName.in_batch:
             base = InBatch(src, tgt, config.contrast)
         case ObjectiveName.simcse:
@@ -218,3 +260,10 @@ def build_objective(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objectiv
         assert base is not None
         return base
     return WithNli(base, NliHead(src if config.nli.side == "src" else tgt, config.nli), config.nli.weight)
+
+
+def _dual_moco(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objective:
+    """Both directions; or the one in which the other side learns, where one is frozen."""
+    if config.frozen:
+        return OneSidedMoco(tgt if config.frozen == "src" else src, config.contrast)
+    return DualMoco(src, tgt, config.contrast)

@@ -19,6 +19,7 @@ from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.version import VERSION
 from dualmoco.models.backends.onnx_runtime import OnnxBackend
 from dualmoco.models.backends.tokens import Padding, TokenSource
+from dualmoco.models.conversion import parse_conversion
 from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 
 GRAPH, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
@@ -27,7 +28,8 @@ LIBRARIES = ("onnx", "onnxruntime", "tokenizers", "torch")
 USE = (
     "batch = tokenizers.Tokenizer.from_file('tokenizer.json').encode_batch(sentences); give input_ids (ids), "
     "attention_mask and, if listed, token_type_ids (type_ids) as int64 arrays to onnxruntime; put the prompt before "
-    "every sentence; sentence_embedding holds unit vectors"
+    "every sentence; convert sentences as `text` says, if it says anything (chinese: OpenCC t2s or s2t; the tokenizer "
+    "does nfkc); sentence_embedding holds unit vectors"
 )
 
 
@@ -50,6 +52,8 @@ class OnnxConfig:
     prompt: str
     lowest_cosine: float
     """With the model itself, on the sentences that back-ends are checked with."""
+    text: dict[str, Any] = field(default_factory=dict)
+    """The text conversion of the model."""
     files: dict[str, str] = field(default_factory=dict)
     """The checksum of each."""
 
@@ -119,4 +123,5 @@ def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Mo
     return assemble_model(
         Identity(title, config.sha256, config.pooling), {ANY_LANGUAGE if config.any_language else config.lang: source},
         lambda source: OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, threads),
+        parse_conversion(config.text, folder / CONFIG),
     )  # fmt: skip
