@@ -6,15 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import (
-    add_mining,
-    add_verb,
-    counted,
-    mining_options,
-    named_model,
-    open_named_model,
-    print_json,
-)
+from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, named_model, print_json
 
 if TYPE_CHECKING:
     from dualmoco.mining.results import MiningResult
@@ -48,15 +40,13 @@ def run(parsed: argparse.Namespace) -> int:
     """Mines, and says what was found."""
     from dataclasses import asdict
 
-    named_model(parsed)
+    model = named_model(parsed)
 
-    from dualmoco.mining.api import check_mining, mine
+    from dualmoco.mining.api import mine
 
-    options = mining_options(parsed)
-    check_mining(parsed.out, parsed.retrieval, options)
     found = mine(
-        parsed.src_file, parsed.tgt_file, model=open_named_model(parsed), src_lang=parsed.src, tgt_lang=parsed.tgt,
-        out=parsed.out, retrieval=parsed.retrieval, gold=parsed.gold, planted=parsed.planted, **options,
+        parsed.src_file, parsed.tgt_file, model=model, src_lang=parsed.src, tgt_lang=parsed.tgt,
+        out=parsed.out, retrieval=parsed.retrieval, gold=parsed.gold, planted=parsed.planted, **mining_options(parsed),
     )  # fmt: skip
     if parsed.json:
         calibration = asdict(found.calibration) if found.calibration else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from dualmoco.mining.api import MiningOptions
@@ -88,9 +88,8 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
 def mining_options(parsed: argparse.Namespace) -> MiningOptions:
     """The options of `add_mining` as the Python functions take them."""
     names = ("threshold", "margin", "neighbors", "approximate", "probes", "memory", "precision", "shard_rows", "work",
-             "keep", "engine", "address")  # fmt: skip
-    options: MiningOptions = {name: getattr(parsed, name) for name in names}  # type: ignore[assignment]
-    return options
+             "keep", "engine", "address", "backend")  # fmt: skip
+    return cast("MiningOptions", {name: getattr(parsed, name) for name in names})
 
 
 def named_model(parsed: argparse.Namespace) -> str:

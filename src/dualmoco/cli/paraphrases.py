@@ -6,15 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import (
-    add_mining,
-    add_verb,
-    counted,
-    mining_options,
-    named_model,
-    open_named_model,
-    print_json,
-)
+from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, named_model, print_json
 
 
 def add(verbs: Any) -> None:
@@ -32,13 +24,11 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Mines one text against itself, and says what was found."""
-    named_model(parsed)
+    model = named_model(parsed)
 
-    from dualmoco.mining.api import check_mining, paraphrases
+    from dualmoco.mining.api import paraphrases
 
-    options = mining_options(parsed)
-    check_mining(parsed.out, "max", options)
-    found = paraphrases(parsed.file, model=open_named_model(parsed), lang=parsed.lang, out=parsed.out, **options)
+    found = paraphrases(parsed.file, model=model, lang=parsed.lang, out=parsed.out, **mining_options(parsed))
     if parsed.json:
         print_json({"out": parsed.out, "pairs": len(found)})
     else:

@@ -6,15 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import (
-    add_mining,
-    add_verb,
-    counted,
-    mining_options,
-    named_model,
-    open_named_model,
-    print_json,
-)
+from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, named_model, print_json
 
 
 def add(verbs: Any) -> None:
@@ -38,15 +30,13 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Scores, and says how the scores are spread."""
-    named_model(parsed)
+    model = named_model(parsed)
 
-    from dualmoco.mining.api import check_mining, score
+    from dualmoco.mining.api import score
 
-    options = mining_options(parsed)
-    check_mining(parsed.out, "max", options)
     found = score(
-        parsed.bitext, model=open_named_model(parsed), src_lang=parsed.src, tgt_lang=parsed.tgt, out=parsed.out,
-        tgt_file=parsed.tgt_file, form=parsed.format, on_error=parsed.on_error, **options,
+        parsed.bitext, model=model, src_lang=parsed.src, tgt_lang=parsed.tgt, out=parsed.out,
+        tgt_file=parsed.tgt_file, form=parsed.format, on_error=parsed.on_error, **mining_options(parsed),
     )  # fmt: skip
     if parsed.json:
         print_json({"out": parsed.out, "pairs": found.candidates, "kept": len(found), "quantiles": found.quantiles,

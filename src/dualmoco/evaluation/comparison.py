@@ -107,8 +107,9 @@ def compare_scores(a: Sequence[Score], b: Sequence[Score], resamples: int = RESA
     compared = []
     with counting("comparing", len(shared), " scores") as progress:
         for one, other in shared:
-            both = one.sample is not None and other.sample is not None
-            difference = compare_samples(one.sample, other.sample, resamples, seed) if both else None  # type: ignore[arg-type]
+            difference = None
+            if one.sample is not None and other.sample is not None:
+                difference = compare_samples(one.sample, other.sample, resamples, seed)
             compared.append(Compared(one, other, difference))
             progress(1)
     return compared

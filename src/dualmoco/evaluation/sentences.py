@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from dualmoco.core.errors import DataError
-from dualmoco.core.vectors import Floats, Vectors, check_vectors, unit_vectors
+from dualmoco.core.vectors import Floats, Vectors, check_vectors
 from dualmoco.models.model import Model
 
 Texts = Mapping[str, Iterable[str]]
@@ -72,9 +72,3 @@ def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict
         arrays[lang] = np.empty_like(found)
         arrays[lang][order] = found
     return arrays
-
-
-def encode_sentences(model: Model, wanted: Iterable[Texts]) -> Sentences:
-    """Encodes what some tasks ask for; see `encode_distinct`."""
-    rows = distinct_sentences(wanted)
-    return Sentences(rows, {lang: unit_vectors(array) for lang, array in encode_distinct(model, rows).items()})

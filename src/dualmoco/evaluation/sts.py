@@ -192,5 +192,9 @@ def _read_sick(path: Path) -> JudgedPairs:
 
 
 def _join(parts: Sequence[JudgedPairs]) -> JudgedPairs:
-    a, b, gold, paths = ([item for part in parts for item in part[field]] for field in range(4))
-    return JudgedPairs(a, b, gold, paths)  # type: ignore[arg-type]
+    return JudgedPairs(
+        [text for part in parts for text in part.a],
+        [text for part in parts for text in part.b],
+        [value for part in parts for value in part.gold],
+        [path for part in parts for path in part.paths],
+    )

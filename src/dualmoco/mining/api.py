@@ -29,7 +29,7 @@ from dualmoco.mining.output import check_pairs_path
 from dualmoco.mining.paraphrases import mine_paraphrases
 from dualmoco.mining.results import MinedPair, MiningResult, read_mined
 from dualmoco.mining.score import score_pairs
-from dualmoco.models.model import Model
+from dualmoco.models.model import AUTO, Model
 from dualmoco.models.opening import open_model
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -50,6 +50,7 @@ class MiningOptions(TypedDict, total=False):
     keep: bool  # keep the work folder even so
     engine: str | Engine  # local (default), ray, or an engine that is open
     address: str | None  # of a running Ray cluster; a new local one if None
+    backend: str  # of a model given by its name: auto (default), torch, static, onnx or onnx-int8
     progress: bool  # whether to show progress bars; True
 
 
@@ -166,24 +167,10 @@ def paraphrases(
         )  # fmt: skip
 
 
-def check_mining(out: str | Path | None, retrieval: str, options: MiningOptions) -> None:
-    """Refuses settings before a model is opened; ConfigError says which."""
-    if out is not None:
-        check_pairs_path(Path(out))
-    mine_settings(retrieval, options)
-
-
 def mine_settings(retrieval: str, options: MiningOptions) -> MineSettings:
     """Settings of mining from plain words; ConfigError for one that cannot be, or if FAISS is needed and missing."""
-    for name in ("neighbors", "probes", "shard_rows"):
-        if int(options.get(name, 1)) < 1:  # type: ignore[call-overload]
-            raise ConfigError(f"{name} {options.get(name)}; expected at least 1")
-    if options.get("approximate"):
-        from dualmoco.search.approximate import require_faiss
-
-        require_faiss()
     defaults = MineSettings()
-    return MineSettings(
+    settings = MineSettings(
         parse_choice(VectorPrecision, options.get("precision", defaults.precision), "precision"),
         parse_choice(Margin, options.get("margin", defaults.margin), "margin"),
         options.get("neighbors", defaults.k),
@@ -194,6 +181,15 @@ def mine_settings(retrieval: str, options: MiningOptions) -> MineSettings:
         parse_size(options.get("memory", defaults.memory), "memory"),
         options.get("shard_rows", defaults.shard_rows),
     )
+    counts = {"neighbors": settings.k, "probes": settings.probes, "shard_rows": settings.shard_rows}
+    for name, count in counts.items():
+        if count < 1:
+            raise ConfigError(f"{name} {count}; expected at least 1")
+    if settings.approximate:
+        from dualmoco.search.approximate import require_faiss
+
+        require_faiss()
+    return settings
 
 
 @contextmanager
@@ -206,7 +202,7 @@ def _prepared(
     """
     if out is not None:
         check_pairs_path(Path(out))
-    opened = model if isinstance(model, Model) else open_model(model)
+    opened = model if isinstance(model, Model) else open_model(model, options.get("backend", AUTO))
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as temporary, showing(options.get("progress", True)):
         file = Path(out) if out is not None else Path(temporary) / "pairs.tsv"

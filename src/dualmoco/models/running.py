@@ -17,8 +17,6 @@ from dualmoco.models.encoder import Encoder, static_table
 from dualmoco.models.model import AUTO, BACKENDS, BF16, FP16, FP32, ONNX, ONNX_INT8, STATIC, TORCH, Backend
 
 CHECK_BATCH = 8
-
-
 TORCH_TYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from dualmoco.core.errors import RunError
 from dualmoco.core.storage import new_folder, write_json
 from dualmoco.training.processes import gather_rows, process_rank
-from dualmoco.training.schedule import Progress
+from dualmoco.training.schedule import RunProgress
 
 PREFIX = "step-"
 
@@ -52,7 +52,7 @@ def caught_signals() -> Iterator[list[str]]:
 
 
 def save_checkpoint(
-    folder: Path, progress: Progress, objective: nn.Module, optimizer: Any, scaler: Any, *, keep: int, signature: str
+    folder: Path, progress: RunProgress, objective: nn.Module, optimizer: Any, scaler: Any, *, keep: int, signature: str
 ) -> None:
     """Writes a checkpoint and removes the oldest; every process calls it, the first writes.
 
@@ -94,7 +94,9 @@ def save_checkpoint(
         shutil.rmtree(old, ignore_errors=True)
 
 
-def load_checkpoint(checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, signature: str) -> Progress:
+def load_checkpoint(
+    checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, signature: str
+) -> RunProgress:
     """Brings a freshly built run to where a checkpoint was written.
 
     Args:
@@ -134,7 +136,7 @@ def load_checkpoint(checkpoint: Path, objective: nn.Module, optimizer: Any, scal
     if scaler and state["scaler"]:
         scaler.load_state_dict(state["scaler"])
     _restore_generators(generators)
-    return Progress(**state["progress"])
+    return RunProgress(**state["progress"])
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

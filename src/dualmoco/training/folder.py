@@ -25,7 +25,7 @@ from dualmoco.training.config import TrainConfig
 from dualmoco.training.heldout import HeldoutScore
 from dualmoco.training.nli import WithNli, save_classifier
 from dualmoco.training.objectives import Objective
-from dualmoco.training.schedule import Progress
+from dualmoco.training.schedule import RunProgress
 
 BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
 
@@ -92,7 +92,7 @@ def converted_text(config: TrainConfig) -> dict[str, str]:
 
 def save_model(
     out: Path, encoders: dict[str, Encoder], objective: Objective, *, config: TrainConfig, signature: str,
-    text: dict[str, str], progress: Progress, score: HeldoutScore,
+    text: dict[str, str], progress: RunProgress, score: HeldoutScore,
 ) -> None:  # fmt: skip
     """Puts the encoders into `model/` in place of those there, with their provenance in `dualmoco.json`.
 

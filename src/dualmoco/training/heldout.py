@@ -6,13 +6,13 @@ Takes held-out sentences from `data/`, gives a score to `loop.py`, which keeps t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from dualmoco.core.progress import counting
+from dualmoco.core.progress import Progress, counting
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
@@ -23,8 +23,8 @@ from dualmoco.training.batching import make_nli_batch
 from dualmoco.training.nli import NliHead
 from dualmoco.training.processes import first_numbers
 
-BATCH_SENTENCES = 256
-COUNTED_SENTENCES = 16 * BATCH_SENTENCES  # encoded between two moves of the progress bar
+NLI_BATCH = 256  # examples
+COUNTED_SENTENCES = 4096  # encoded between two moves of the progress bar
 
 
 @dataclass(frozen=True)
@@ -55,32 +55,32 @@ class Heldout:
     def score(self) -> HeldoutScore:
         """Scores the encoders as they are now, with a progress bar; they are left in evaluation mode."""
         total = sum(len(texts) for side, texts in enumerate(self.texts) if side not in self.kept) + 2 * len(self.nli)
-        with counting("encoding held-out sentences", total) as count:
-            src, tgt = (self._vectors(side, count) for side in range(2))
-            nli = self._nli_accuracy(self.head, count) if self.head else None
+        with counting("encoding held-out sentences", total) as progress:
+            src, tgt = (self._vectors(side, progress) for side in range(2))
+            nli = self._nli_accuracy(self.head, progress) if self.head else None
         forward, backward = (float(near.found_translations.mean()) for near in nearest_both_ways(src, tgt, 1))
         score = nli if nli is not None and self.by_nli else (forward + backward) / 2
         return HeldoutScore(forward, backward, nli, score)
 
-    def _vectors(self, side: int, count: Callable[[int], object]) -> Vectors:
+    def _vectors(self, side: int, progress: Progress) -> Vectors:
         """Vectors (n, D) of one side; those of a frozen encoder are made once."""
         if side in self.kept:
             return self.kept[side]
         encoder = self.encoders[side]
-        vectors = _encode(encoder, self.texts[side], count)
+        vectors = _encode(encoder, self.texts[side], progress)
         if encoder.is_frozen:
             self.kept[side] = vectors
         return vectors
 
     @torch.inference_mode()
-    def _nli_accuracy(self, head: NliHead, count: Callable[[int], object]) -> float:
+    def _nli_accuracy(self, head: NliHead, progress: Progress) -> float:
         head.eval()
         device = next(head.parameters()).device
         right = 0
-        for start in range(0, len(self.nli), BATCH_SENTENCES):
-            batch = make_nli_batch(list(self.nli[start : start + BATCH_SENTENCES]), head.encoder.tokenize).to(device)
+        for start in range(0, len(self.nli), NLI_BATCH):
+            batch = make_nli_batch(list(self.nli[start : start + NLI_BATCH]), head.encoder.tokenize).to(device)
             right += int((head(batch).argmax(dim=1) == batch.labels).sum())
-            count(2 * len(batch.labels))
+            progress(2 * len(batch.labels))
         return right / len(self.nli)
 
 
@@ -102,12 +102,12 @@ def share_score(score: HeldoutScore | None, device: torch.device) -> HeldoutScor
     return HeldoutScore(src_to_tgt, tgt_to_src, None if math.isnan(nli) else nli, chosen)
 
 
-def _encode(encoder: Encoder, texts: list[str], count: Callable[[int], object]) -> Vectors:
+def _encode(encoder: Encoder, texts: list[str], progress: Progress) -> Vectors:
     """Vectors (n, D) of sentences; counts them as they are done."""
     backend, parts = TorchBackend(encoder), []
     for start in range(0, len(texts), COUNTED_SENTENCES):
         part = texts[start : start + COUNTED_SENTENCES]
         parts.append(backend.encode(part))
-        count(len(part))
+        progress(len(part))
     vectors: Vectors = np.concatenate(parts)
     return vectors

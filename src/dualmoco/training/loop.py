@@ -41,7 +41,7 @@ from dualmoco.training.log import RunLog, read_log
 from dualmoco.training.nli import WithNli
 from dualmoco.training.objectives import Objective
 from dualmoco.training.onesided import OneSidedBatch, OneSidedLoader
-from dualmoco.training.schedule import FINISHED, Progress, Schedule
+from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
 
 Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
@@ -111,7 +111,7 @@ class Trainer:
     def run(self, *, resume: bool) -> TrainResult:
         """Trains until the schedule, patience or a signal ends it."""
         torch.manual_seed(self.config.seed + self.accelerator.process_index)
-        progress = self._resume() if resume else Progress()
+        progress = self._resume() if resume else RunProgress()
         log = RunLog(
             self.out / "log.jsonl", step=progress.step, total=self.schedule.total, unit=self.schedule.unit,
             is_first=self.accelerator.is_main_process, tensorboard=self.config.schedule.tensorboard,
@@ -126,7 +126,7 @@ class Trainer:
         best, best_step = (progress.best, progress.best_step) if progress.best_step else (None, None)
         return TrainResult(str(self.out), progress.step, progress.seconds, before, best, best_step, stop)
 
-    def _loop(self, progress: Progress, log: RunLog, signals: list[str]) -> str:
+    def _loop(self, progress: RunProgress, log: RunLog, signals: list[str]) -> str:
         every = self.config.schedule
         began = time.monotonic() - progress.seconds
         stop = self.schedule.stop(progress)
@@ -145,7 +145,7 @@ class Trainer:
                     self._checkpoint(progress)
         return stop
 
-    def _step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: Progress) -> dict[str, float]:
+    def _step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: RunProgress) -> dict[str, float]:
         """One optimiser step over all micro-batches; gives its metrics, averaged over micro-batches and processes."""
         lr, momentum = self.schedule.lr(progress), self.schedule.momentum(progress)
         for group in self.optimizer.param_groups:
@@ -177,7 +177,7 @@ class Trainer:
             pairs = [batch.to(device) for batch in self.pairs.step(step)]
         return pairs, [batch.to(device) for batch in self.nli.step(step)] if self.nli else []
 
-    def _agree(self, progress: Progress, signals: list[str]) -> str:
+    def _agree(self, progress: RunProgress, signals: list[str]) -> str:
         """Why to stop now, if at all: the same answer, and the same clock, on every process."""
         numbers = torch.tensor(
             [signal.Signals[signals[0]].value if signals else 0, progress.seconds], dtype=torch.float64
@@ -188,7 +188,7 @@ class Trainer:
         number, progress.seconds = int(numbers[0]), float(numbers[1])
         return signal.Signals(number).name if number else self.schedule.stop(progress)
 
-    def _check_finite(self, values: dict[str, float], progress: Progress) -> None:
+    def _check_finite(self, values: dict[str, float], progress: RunProgress) -> None:
         scaled = self.config.optimizer.precision == MixedPrecision.fp16  # its scaler skips steps that overflow
         wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(values[name])]
         if "loss" in wrong or (wrong and not scaled):
@@ -199,7 +199,7 @@ class Trainer:
                 "lower optimizer.lr or optimizer.clip and start another run"
             )
 
-    def _log(self, log: RunLog, values: dict[str, float], progress: Progress) -> None:
+    def _log(self, log: RunLog, values: dict[str, float], progress: RunProgress) -> None:
         batch = self.config.optimizer.batch_size
         record = {
             "step": progress.step, "epoch": progress.step / self.schedule.epoch_steps, **values,
@@ -213,7 +213,7 @@ class Trainer:
             shown["best"] = f"{progress.best:.3f}"
         log.show(self.schedule.position(progress), shown)
 
-    def _evaluate(self, progress: Progress, log: RunLog) -> None:
+    def _evaluate(self, progress: RunProgress, log: RunLog) -> None:
         """Scores the held-out pairs and keeps the model if it is the best so far: the first process decides."""
         first = self.accelerator.is_main_process
         score = share_score(self.heldout.score() if first else None, self.accelerator.device)
@@ -235,18 +235,18 @@ class Trainer:
                 log.record({"step": 0, "heldout": asdict(score)})
         return share_score(score, self.accelerator.device)
 
-    def _checkpoint(self, progress: Progress) -> None:
+    def _checkpoint(self, progress: RunProgress) -> None:
         save_checkpoint(
             self.out / "checkpoints", progress, self.objective, self.optimizer, self.accelerator.scaler,
             keep=self.config.schedule.keep, signature=self.signature,
         )  # fmt: skip
         self.accelerator.wait_for_everyone()
 
-    def _resume(self) -> Progress:
+    def _resume(self) -> RunProgress:
         checkpoint = last_checkpoint(self.out)
         if checkpoint is None:
             logger.info("%s: no checkpoint yet, starting at the first step", self.out)
-            return Progress()
+            return RunProgress()
         progress = load_checkpoint(
             checkpoint, self.objective, self.optimizer, self.accelerator.scaler, signature=self.signature
         )

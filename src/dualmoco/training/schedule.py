@@ -14,7 +14,7 @@ FINISHED = "finished"
 
 
 @dataclass
-class Progress:
+class RunProgress:
     """How far a run has come."""
 
     step: int = 0  # optimiser steps done
@@ -52,20 +52,20 @@ class Schedule:
         """Of `total` and `position`."""
         return "s" if self.in_seconds else "steps"
 
-    def position(self, progress: Progress) -> float:
+    def position(self, progress: RunProgress) -> float:
         """How much is done, in `unit`."""
         return progress.seconds if self.in_seconds else progress.step
 
-    def done(self, progress: Progress) -> float:
+    def done(self, progress: RunProgress) -> float:
         """The share of the schedule that is behind us."""
         return self.position(progress) / self.total
 
-    def lr(self, progress: Progress) -> float:
+    def lr(self, progress: RunProgress) -> float:
         """The learning rate of the next step: linear warm-up times cosine decay."""
         warmup = min(1.0, (progress.step + 1) / (self.optimizer.warmup_steps + 1))
         return self.optimizer.lr * warmup * (1 + math.cos(math.pi * min(1.0, self.done(progress)))) / 2
 
-    def momentum(self, progress: Progress) -> float:
+    def momentum(self, progress: RunProgress) -> float:
         """The momentum of equation 1 in the next step, ramped up linearly if the recipe says so."""
         contrast = self.contrast
         if progress.step >= contrast.momentum_ramp:
@@ -73,7 +73,7 @@ class Schedule:
         share = progress.step / contrast.momentum_ramp
         return contrast.momentum_start + share * (contrast.momentum - contrast.momentum_start)
 
-    def stop(self, progress: Progress) -> str:
+    def stop(self, progress: RunProgress) -> str:
         """Why the run is over, or an empty string while it is not."""
         if self.done(progress) >= 1:
             return FINISHED
