@@ -128,6 +128,16 @@ def test_bad_settings_are_one_line(
         dualmoco.mine(SRC, TGT, model=model, **options)  # type: ignore[arg-type]
 
 
+def test_a_model_given_by_name_is_opened_after_the_settings_are_checked(tiny_model: Path) -> None:
+    """A wrong setting is said before a missing model; the back-end is the named model's."""
+    with pytest.raises(ConfigError, match="margin euclid"):
+        dualmoco.mine(SRC, TGT, model="no/such/model", margin="euclid")
+    with pytest.raises(ConfigError, match="back-end 'onyx'; expected one of auto, torch"):
+        dualmoco.mine(SRC, TGT, model=tiny_model.parent, backend="onyx")
+    by_table = dualmoco.mine(SRC, TGT, model=tiny_model.parent, backend="static", threshold=0.0)
+    assert len(by_table) == len(dualmoco.mine(SRC, TGT, model=tiny_model.parent, backend="torch", threshold=0.0)) > 0
+
+
 def test_a_sentence_of_two_lines_is_refused(model: dualmoco.Model) -> None:
     """Lines are what is counted, so a list may not hide some."""
     with pytest.raises(DataError, match="expected a string of one line"):
