@@ -31,10 +31,12 @@ from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import Kind
-from dualmoco.training.batching import PairLoader, Share, order_pairs, prefetch
-from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.batching import PairLoader, Share, prefetch
+from dualmoco.training.config import load_config
 from dualmoco.training.heldout import Heldout
 from dualmoco.training.log import read_log
+from dualmoco.training.order import order_pairs
+from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.run import train
 
 Curve = list[tuple[float, float]]  # minutes, accuracy

@@ -25,9 +25,10 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.models.building import build_encoder
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.training.batching import PairBatch, PairLoader, Share, order_pairs
-from dualmoco.training.config import ContrastConfig
+from dualmoco.training.batching import PairBatch, PairLoader, Share
 from dualmoco.training.objectives import DualMoco
+from dualmoco.training.order import order_pairs
+from dualmoco.training.recipe import ContrastConfig
 
 QUEUE, BATCH, TEMPERATURE, CLIP = 16_384, 256, 0.05, 10.0
 PAIRS = 40_000

@@ -17,7 +17,8 @@ from dualmoco.data.bitext import Pairs
 from dualmoco.data.block import sentence_ids
 from dualmoco.data.nli import NliExample
 from dualmoco.models.encoder import Features
-from dualmoco.training.batching import BatchOrder, NliLoader, PairLoader, Share, order_pairs, prefetch
+from dualmoco.training.batching import NliLoader, PairLoader, Share, prefetch
+from dualmoco.training.order import BatchOrder, order_pairs
 
 PAIRS = [(f"{'long ' * (i % 5)}sentence {i}", f"{'长' * (i % 7)}句子{i}") for i in range(23)]
 
@@ -142,7 +143,7 @@ def test_shares_joined_by_rank_restore_the_batch(count: int, world: int, micro_b
 def test_pairs_are_ordered_by_the_bytes_of_both_sides() -> None:
     """The length of a pair is what UTF-8 makes of it."""
     order = order_pairs(Pairs.from_texts(PAIRS), 4, seed=0, bucket=2)
-    assert order.lengths.tolist() == [len((src + tgt).encode()) for src, tgt in PAIRS]
+    assert order.orders[0].lengths.tolist() == [len((src + tgt).encode()) for src, tgt in PAIRS]
 
 
 def test_pair_loader_gives_matching_texts_ids_and_tokens() -> None:

@@ -14,7 +14,8 @@ from dualmoco.core.errors import ConfigError
 from dualmoco.core.recipes import read_recipe
 from dualmoco.data.recipe import PrepareConfig, check_recipe
 from dualmoco.models.recipe import Kind, PoolingMode
-from dualmoco.training.config import MixedPrecision, NliFeatures, ObjectiveName, TrainConfig, load_config
+from dualmoco.training.config import load_config
+from dualmoco.training.recipe import MixedPrecision, NliFeatures, ObjectiveName, TrainConfig
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 RECIPE = """
@@ -134,7 +135,7 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
     file = tmp_path / "recipe.yaml"
     file.write_bytes(content)
     with pytest.raises(
-        ConfigError, match=rf"(?s)^[^\n]*{expected}[^\n]*; see dualmoco/training/config.py for every key[^\n]*$"
+        ConfigError, match=rf"(?s)^[^\n]*{expected}[^\n]*; see dualmoco/training/recipe.py for every key[^\n]*$"
     ):
         load_config(file)
 

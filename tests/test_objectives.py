@@ -20,10 +20,10 @@ from dualmoco.models.building import build_encoder
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.recipe import EncoderConfig, Kind
 from dualmoco.training.batching import NliBatch, PairBatch, make_nli_batch
-from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
 from dualmoco.training.contrast import BLOCK_ROWS
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, block_rows, rank_translations
+from dualmoco.training.recipe import ContrastConfig, NliConfig, NliFeatures
 
 PAIRS = generate_pairs(40, seed=7)
 WIDTH = 8

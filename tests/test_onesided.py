@@ -24,11 +24,13 @@ from dualmoco.models.network import open_routes
 from dualmoco.models.opening import open_model
 from dualmoco.search.neighbors import nearest_both_ways
 from dualmoco.training import heldout
-from dualmoco.training.batching import Share, order_pairs
-from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.batching import Share
+from dualmoco.training.config import load_config
 from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
 from dualmoco.training.log import read_log
 from dualmoco.training.onesided import OneSidedLoader, OneSidedMoco
+from dualmoco.training.order import order_pairs
+from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.run import train
 from runfolders import losses, state
 

@@ -197,8 +197,8 @@ def test_converted_text_is_reported_and_recorded(
         assert said == [] and record["text"] == {} and not (tmp_path / "run" / "model" / "README.md").exists()
         return
     assert said == [
-        f"{prepared}: Chinese was converted to {script} characters; the model converts what it encodes likewise, but "
-        "in plain sentence-transformers it cannot"
+        f"Chinese was converted to {script} characters; the model converts what it encodes likewise, but in plain "
+        "sentence-transformers it cannot"
     ]
     assert record["text"] == {"chinese": script}
     config = {"simplified": "t2s", "traditional": "s2t"}[script]

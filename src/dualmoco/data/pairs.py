@@ -17,15 +17,17 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Ids
-from dualmoco.data.bitext import Pairs
+from dualmoco.data.bitext import Pairs, of_corpora
 from dualmoco.data.block import PairBlock
+from dualmoco.data.curriculum import sample_curriculum
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.data.exclusion import Exclusion, read_test_sets
+from dualmoco.data.manifest import PREPARED_MANIFEST
 from dualmoco.data.prepared import open_prepared
 from dualmoco.data.readers.formats import check_format, find_shards, guess_format, read_blocks
 from dualmoco.data.readers.raw import Row, in_blocks
 from dualmoco.data.readers.source import Source, follow
-from dualmoco.data.recipe import DataConfig
+from dualmoco.data.recipe import DataConfig, StageConfig
 from dualmoco.data.sampling import drop_repeats, hold_out, keep_sample
 from dualmoco.data.shards import HELDOUT
 from dualmoco.data.temporary import KEY, Fate, mix, slices
@@ -42,6 +44,7 @@ class Split:
     train: Pairs
     heldout: Pairs
     counts: dict[str, int]  # read, and dropped by reason
+    stages: Sequence[StageConfig] = ()  # of the curriculum, with weights as they count for these pairs
 
 
 def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Split:
@@ -64,8 +67,8 @@ def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Spli
         return _open_prepared(config, exclusion, seed=seed)
     counts: Counter[str] = Counter()
     parts: list[Pairs] = []
-    for block in _read_all(config, langs):
-        parts.append(_usable(block, exclusion, counts))
+    for name, block in _read_all(config, langs):
+        parts.append(_usable(name, block, exclusion, counts))
     if not any(map(len, parts)):
         raise DataError("no usable pair in the training files; expected lines with a source and a target sentence")
     corpus = Pairs.concatenate(parts)
@@ -76,18 +79,23 @@ def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Spli
     return _split(corpus, ids, fates, config, counts, seed)
 
 
-def _read_all(config: DataConfig, langs: tuple[str, str]) -> Iterator[PairBlock]:
-    """The pairs of aligned files, of grammars and of other files; what is named must be there before any is read."""
+def _read_all(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[str, PairBlock]]:
+    """Names and pairs of aligned files, grammars and other files; what is named must be there before any is read."""
     check_format(config.format)
     aligned, files = list(_aligned_sources(config, langs)), list(_sources(config, langs))
     with counting("reading pairs", sum(source.size for source in (*aligned, *files)), "B") as advance:
         for source in follow(aligned, advance):
-            yield from _parse(source, "aligned")
+            yield from ((_corpus_name(source.path), block) for block in _parse(source, "aligned"))
         for name in config.train:
             if name.startswith(GRAMMAR_PREFIX):
-                yield from (rows.parse()[0] for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)))
+                yield from ((name, rows.parse()[0]) for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)))
         for source in follow(files, advance):
-            yield from _parse(source, config.format)
+            yield from ((_corpus_name(source.path), block) for block in _parse(source, config.format))
+
+
+def _corpus_name(path: Path) -> str:
+    """Of a file of pairs: `tvsub` of `parallel/tvsub.tsv.xz`, the folder's of a shard that `prepare` wrote."""
+    return (path.parent if (path.parent / PREPARED_MANIFEST).is_file() else path).name.split(".")[0]
 
 
 def _parse(source: Source, form: str) -> Iterator[PairBlock]:
@@ -135,8 +143,8 @@ def _generate(name: str) -> list[tuple[str, str]]:
         raise DataError(f"{name}: {error}; expected grammar:COUNT such as grammar:40000") from None
 
 
-def _usable(block: PairBlock, exclusion: Exclusion, counts: Counter[str]) -> Pairs:
-    """The pairs of a block with text on both sides and no test sentence."""
+def _usable(name: str, block: PairBlock, exclusion: Exclusion, counts: Counter[str]) -> Pairs:
+    """The pairs of a block of one corpus with text on both sides and no test sentence."""
     full = ~(block.src.blank() | block.tgt.blank())
     counts["read"] += len(block)
     counts["empty side"] += int((~full).sum())
@@ -145,7 +153,8 @@ def _usable(block: PairBlock, exclusion: Exclusion, counts: Counter[str]) -> Pai
     left = ~(exclusion.equal(src_ids) | exclusion.equal(tgt_ids))
     counts["test sentence"] += int((~left).sum())
     block = block.take(left)
-    return Pairs(block.src.to_arrow(), block.tgt.to_arrow(), src_ids[left], tgt_ids[left])
+    texts = (block.src.to_arrow(), block.tgt.to_arrow())
+    return Pairs(*texts, src_ids[left], tgt_ids[left], *of_corpora((name, len(block))))
 
 
 def _open_prepared(config: DataConfig, exclusion: Exclusion, *, seed: int) -> Split:
@@ -194,9 +203,14 @@ def _finish(
     corpus: Pairs, heldout: Pairs, fates: np.ndarray, config: DataConfig, counts: Counter[str], seed: int
 ) -> Split:
     left = int((fates == Fate.train).sum())
-    if 0 < config.max_pairs < left:
+    stages: Sequence[StageConfig] = ()
+    if config.curriculum:
+        stages = sample_curriculum(corpus, fates, config.curriculum, config.max_pairs, [seed, 1])
+    elif 0 < config.max_pairs < left:
         keep_sample(fates, slice(0, len(fates)), config.max_pairs, [seed, 1])
-        counts["not sampled"] = left - config.max_pairs
+    sampled = int((fates == Fate.train).sum())
+    if sampled < left:
+        counts["not sampled"] = left - sampled
     train = corpus.take(np.flatnonzero(fates == Fate.train)) if (fates != Fate.train).any() else corpus
     counts["held out"], counts["train"] = len(heldout), len(train)
-    return Split(train, heldout, dict(counts))
+    return Split(train, heldout, dict(counts), stages)

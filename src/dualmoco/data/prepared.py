@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.storage import new_folder
 from dualmoco.core.vectors import Ids
-from dualmoco.data.bitext import Pairs
+from dualmoco.data.bitext import Pairs, of_corpora
 from dualmoco.data.block import sentence_ids
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.shards import HELDOUT, TRAIN
@@ -49,7 +50,7 @@ def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
                 names = [shard["path"] for shard in manifest["shards"] if shard["path"].startswith(split)]
                 _unpack([folder / name for name in names], new, split)
             (new / "shards.json").write_text(shards)
-    return _map(mapped, TRAIN), _map(mapped, HELDOUT)
+    return _map(mapped, TRAIN, manifest), _map(mapped, HELDOUT, manifest)
 
 
 def _check_shards(folder: Path, shards: list[dict[str, object]]) -> None:
@@ -81,14 +82,17 @@ def _unpack(paths: list[Path], folder: Path, split: str) -> None:
                 advance(len(batch))
 
 
-def _map(folder: Path, split: str) -> Pairs:
-    texts, ids = [], []
-    for side in SIDE_COLUMNS:
-        count = (folder / f"{split}.{side}.ids").stat().st_size // 8
-        offsets, text = (_buffer(folder / f"{split}.{side}.{kind}") for kind in ("offsets", "text"))
-        texts.append(pa.LargeStringArray.from_buffers(count, offsets, text))
-        ids.append(_map_ids(folder / f"{split}.{side}.ids", count))
-    return Pairs(*texts, *ids)
+def _map(folder: Path, split: str, manifest: dict[str, Any]) -> Pairs:
+    counts = [(corpus["name"], corpus[split]) for corpus in manifest["corpora"]]  # shards lie corpus by corpus
+    rows = sum(count for _, count in counts)
+    src, tgt = (_map_texts(folder, f"{split}.{side}", rows) for side in SIDE_COLUMNS)
+    src_ids, tgt_ids = (_map_ids(folder / f"{split}.{side}.ids", rows) for side in SIDE_COLUMNS)
+    return Pairs(src, tgt, src_ids, tgt_ids, *of_corpora(*counts))
+
+
+def _map_texts(folder: Path, name: str, count: int) -> pa.LargeStringArray:
+    offsets, text = (_buffer(folder / f"{name}.{kind}") for kind in ("offsets", "text"))
+    return pa.LargeStringArray.from_buffers(count, offsets, text)
 
 
 def _buffer(path: Path) -> pa.Buffer:

@@ -113,6 +113,15 @@ class PrepareConfig:
 
 
 @dataclass(frozen=True)
+class StageConfig:
+    """A stage of a curriculum: what is trained on until a share of the schedule is over."""
+
+    until: float = 1.0  # that share; the last stage's is 1
+    max_chars: int = 0  # of the longer side; 0: any
+    weights: dict[str, float] = field(default_factory=dict)  # how often a pair is taken, by corpus; others 1; 0: never
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """Which pairs are trained on, and which must not be."""
 
@@ -127,6 +136,7 @@ class DataConfig:
     heldout: int = 1000  # pairs kept out of training to measure retrieval; of those held out by prepare at most so many
     bucket: int = 50  # pairs of this many batches are sorted by length into batches; 1: no sorting
     max_pairs: int = 0  # train on a random part of this size; 0: all
+    curriculum: list[StageConfig] = field(default_factory=list)  # stages, one after the other; none: all pairs, always
 
 
 def check_recipe(config: PrepareConfig) -> None:

@@ -16,7 +16,7 @@ from dualmoco.embeddings.arrays import pack
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile, survey
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pending
-from dualmoco.models.model import TORCH, Model
+from dualmoco.models.model import BAR_SENTENCES, TORCH, Model
 
 REMOTE_THREADS = 1  # of a worker of a cluster, which takes one CPU
 
@@ -96,9 +96,12 @@ class Encoding:
         return PortableEncoding(self.model.reopen, self.lang, self.precision, self.model.identity.sha256)
 
     def _encode(self, texts: Sequence[str], progress: Progress) -> np.ndarray:
-        packed = pack(self.model.encode(texts, lang=self.lang, progress=False), self.precision)
-        progress(len(texts))
-        return packed
+        packed = []
+        for start in range(0, len(texts), BAR_SENTENCES):
+            part = texts[start : start + BAR_SENTENCES]
+            packed.append(pack(self.model.encode(part, lang=self.lang, progress=False), self.precision))
+            progress(len(part))
+        return np.concatenate(packed)
 
 
 @dataclass(frozen=True)

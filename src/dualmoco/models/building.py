@@ -14,8 +14,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import ModelError
 from dualmoco.models.encoder import Encoder
-from dualmoco.models.folder import model_folder
 from dualmoco.models.network import open_modules, route_of
+from dualmoco.models.opening import find_folder
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
 from dualmoco.models.tokenizer import PAD, train_tokenizer
 
@@ -138,7 +138,10 @@ def _finish(layers: list[nn.Module], projection: int) -> Encoder:
 
 def _open_layers(name: str, lang: str) -> list[nn.Module]:
     """All layers of a local or hub model: ours (then the language's route), sentence-transformers' or a plain one."""
-    opened = open_modules(model_folder(name))
+    folder = find_folder(name)
+    if folder is None:
+        raise ModelError(f"{name}: not a network; expected a model folder or hub name to train from")
+    opened = open_modules(folder)
     if isinstance(opened, Transformer):
         return [opened]
     layers = list(opened.children())

@@ -1,7 +1,6 @@
-"""From sentences to batches: which rows each step sees, and their tokens.
+"""From rows to batches: the tokens of each step's sentences, made ahead of it.
 
-Takes `Pairs` from `data/`, gives `PairBatch` to `loop.py`. The rows of a step are a pure function of the seed and
-the number of the step, so a run resumes anywhere at once and every process knows its share.
+Takes `Pairs` from `data/` and which rows belong to a step from `order.py`, gives `PairBatch` to `loop.py`.
 """
 
 from __future__ import annotations
@@ -12,18 +11,16 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-import pyarrow.compute as pc
 import torch
 from torch import Tensor
 
-from dualmoco.core.errors import DataError
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
 from dualmoco.models.encoder import Features
+from dualmoco.training.order import PREFETCH, BatchOrder, Curriculum
 
 Tokenize = Callable[[list[str]], Features]
 T = TypeVar("T")
-PREFETCH = 2  # steps made ahead of the one in training
 
 
 @dataclass(frozen=True)
@@ -70,69 +67,10 @@ class Share:
         return np.array_split(mine, self.micro_batches)
 
 
-class BatchOrder:
-    """Which rows belong to which step: shuffled every epoch, sorted by length inside a bucket of batches."""
-
-    def __init__(self, lengths: np.ndarray, batch_size: int, *, seed: int, bucket: int) -> None:
-        """Plans the steps.
-
-        Args:
-            lengths: How long each row is, in any unit, shape (rows,).
-            batch_size: Rows of one step.
-            seed: Of the shuffling.
-            bucket: Batches whose rows are sorted by length before they are cut; 1 keeps them random.
-
-        Raises:
-            DataError: Fewer rows than one batch.
-        """
-        if len(lengths) < batch_size:
-            raise DataError(f"{len(lengths)} training rows; expected at least one batch of {batch_size}")
-        self.lengths, self.batch_size, self.seed, self.bucket = lengths, batch_size, seed, bucket
-        self.batches_per_epoch = len(lengths) // batch_size
-        self._epoch, self._permutation = -1, np.empty(0, dtype=np.int64)
-
-    @classmethod
-    def unsorted(cls, count: int, batch_size: int, *, seed: int) -> BatchOrder:
-        """Plans random batches of `count` rows."""
-        return cls(np.zeros(count), batch_size, seed=seed, bucket=1)
-
-    def rows(self, step: int) -> np.ndarray:
-        """The rows of a step, counted from 0; what is left over at an epoch's end waits for the next shuffle."""
-        epoch, batch = divmod(step, self.batches_per_epoch)
-        if epoch != self._epoch:
-            self._permutation = np.random.default_rng([self.seed, epoch]).permutation(len(self.lengths))
-            self._epoch = epoch
-        bucket, place = divmod(batch, self.bucket)
-        first = bucket * self.bucket
-        count = min(self.bucket, self.batches_per_epoch - first)
-        window = self._permutation[first * self.batch_size : (first + count) * self.batch_size]
-        if self.bucket > 1:
-            window = window[np.argsort(self.lengths[window], kind="stable")]
-            place = int(np.random.default_rng([self.seed, epoch, bucket + 1]).permutation(count)[place])
-        return window[place * self.batch_size : (place + 1) * self.batch_size]
-
-
-def order_pairs(pairs: Pairs, batch_size: int, *, seed: int, bucket: int, frozen: str = "") -> BatchOrder:
-    """Plans the steps over pairs.
-
-    Args:
-        pairs: The training pairs.
-        batch_size: Pairs of a step.
-        seed: Of the shuffles.
-        bucket: Batches that are sorted by length together.
-        frozen: The side that is not read in training, if there is one.
-
-    Returns:
-        The order; the length of a pair is the bytes of what is read of it.
-    """
-    read = [pc.binary_length(getattr(pairs, side)).to_numpy() for side in ("src", "tgt") if side != frozen]
-    return BatchOrder(np.sum(read, axis=0), batch_size, seed=seed, bucket=bucket)
-
-
 class PairLoader:
     """The micro-batches of each step's batch of pairs that this process computes."""
 
-    def __init__(self, pairs: Pairs, order: BatchOrder, src: Tokenize, tgt: Tokenize, share: Share) -> None:
+    def __init__(self, pairs: Pairs, order: Curriculum, src: Tokenize, tgt: Tokenize, share: Share) -> None:
         self.pairs, self.order, self.src, self.tgt, self.share = pairs, order, src, tgt, share
 
     def step(self, step: int) -> list[PairBatch]:

@@ -1,145 +1,20 @@
-"""The settings of a training run: frozen dataclasses, filled from a YAML recipe and `key=value` overrides.
-
-Defaults are the paper's (appendix A and B) where it gives a value. Unknown keys and wrong types are errors.
-"""
+"""The settings of a training run read and checked: unknown keys, wrong types and values without sense are errors."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import itertools
 import math
 import re
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from dualmoco.core.errors import ConfigError
-from dualmoco.core.options import VectorPrecision
 from dualmoco.core.recipes import read_recipe
-from dualmoco.data.recipe import DataConfig
-from dualmoco.models.recipe import ALL, HEAD, LAST, EncoderConfig, Kind, PoolingMode, ProjectionInit
+from dualmoco.models.recipe import ALL, HEAD, LAST, Kind, PoolingMode, ProjectionInit
+from dualmoco.training.recipe import ObjectiveName, TrainConfig
 
 AVERAGES = (PoolingMode.auto, PoolingMode.mean)
 Rule = tuple[str, Any, bool, str]  # a key, its value, whether that is allowed, what is expected
-
-
-class ObjectiveName(StrEnum):
-    """What is minimised."""
-
-    dual_moco = "dual-moco"
-    in_batch = "in-batch"
-    distill = "distill"
-    nli = "nli"
-    simcse = "simcse"
-
-
-class MixedPrecision(StrEnum):
-    """Arithmetic of the forward pass; bf16 and fp16 are meant for GPUs."""
-
-    fp32 = "fp32"
-    bf16 = "bf16"
-    fp16 = "fp16"
-
-
-class NliFeatures(StrEnum):
-    """What the NLI classifier sees of two sentence vectors u and v."""
-
-    concat = "concat"  # u, v
-    sbert = "sbert"  # u, v, |u-v|
-    infersent = "infersent"  # u, v, |u-v|, u*v
-
-
-@dataclass(frozen=True)
-class ContrastConfig:
-    """The paper's section 2."""
-
-    queue_size: int = 409_600  # negatives; of a frozen side so many random keys
-    temperature: float = 0.04
-    learn_temperature: bool = False
-    momentum: float = 0.999  # 0 shares the parameters: the paper's "w/o momentum"
-    momentum_start: float = -1.0  # ramp linearly from here ...
-    momentum_ramp: int = 0  # ... over this many steps; 0: no ramp
-    batch_keys: bool = False  # score against the current batch's keys as well
-    key_dropout: bool = False  # dropout in the momentum encoders
-    key_precision: VectorPrecision = VectorPrecision.fp16  # of a frozen side's keys on disk
-    margin: float = 0.0  # in-batch only: LaBSE's additive margin
-
-
-@dataclass(frozen=True)
-class OptimizerConfig:
-    """AdamW with warm-up and cosine decay."""
-
-    lr: float = 4e-5  # peak
-    warmup_steps: int = 400
-    weight_decay: float = 1e-4
-    clip: float = 10.0  # largest norm of the gradient
-    batch_size: int = 1024  # pairs in one step, over all processes
-    accumulate: int = 1  # micro-batches that a process's share of the batch is computed in
-    gradient_checkpointing: bool = False
-    precision: MixedPrecision = MixedPrecision.fp32
-    compile: bool = False  # torch.compile the encoders
-
-
-@dataclass(frozen=True)
-class ScheduleConfig:
-    """How long to train (exactly one of epochs, steps, minutes) and what to do on the way, in steps."""
-
-    epochs: float = 0.0
-    steps: int = 0
-    minutes: float = 0.0
-    evaluate_every: int = 500
-    checkpoint_every: int = 500
-    log_every: int = 10
-    patience: int = 0  # stop after this many evaluations without a better score; 0: never
-    keep: int = 2  # checkpoints
-    tensorboard: bool = False
-
-
-@dataclass(frozen=True)
-class NliConfig:
-    """Natural language inference beside the contrast (appendix B), or alone."""
-
-    train: list[str] = field(default_factory=list)  # SNLI/MNLI jsonl or premise, hypothesis, label TSV; empty: no NLI
-    heldout: int = 2000
-    side: str = "src"  # whose encoder reads it: src or tgt
-    features: NliFeatures = NliFeatures.infersent
-    hidden: int = 256
-    dropout: float = 0.1
-    batch_size: int = 128
-    weight: float = 0.1  # alpha
-
-
-@dataclass(frozen=True)
-class TrainConfig:
-    """Everything `dualmoco train` needs to know."""
-
-    out: str = ""  # the run folder
-    seed: int = 0
-    objective: ObjectiveName = ObjectiveName.dual_moco
-    teacher: str = ""  # distill: folder or hub name of the model to copy, which reads the source language
-    src: EncoderConfig = field(default_factory=EncoderConfig)
-    tgt: EncoderConfig = field(default_factory=EncoderConfig)
-    data: DataConfig = field(default_factory=DataConfig)
-    contrast: ContrastConfig = field(default_factory=ContrastConfig)
-    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    nli: NliConfig = field(default_factory=NliConfig)
-
-    @property
-    def frozen(self) -> str:
-        """The side that stays as it is, src or tgt; empty if both learn."""
-        return "src" if self.src.frozen else "tgt" if self.tgt.frozen else ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as plain JSON types."""
-        return cast("dict[str, Any]", json.loads(json.dumps(asdict(self))))
-
-    def fingerprint(self) -> str:
-        """A short hash of every setting but the places of the run and of the data."""
-        settings = self.to_dict() | {"out": ""}
-        settings["data"]["root"] = ""
-        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def load_config(recipe: str | Path, overrides: list[str] | None = None) -> TrainConfig:
@@ -232,7 +107,8 @@ def check_config(config: TrainConfig) -> None:
             (f"{side}.width", encoder.width, encoder.width > 0, "at least 1"),
             (f"{side}.vocab_size", encoder.vocab_size, encoder.vocab_size > 10, "at least 11"),
         ]  # fmt: skip
-    for key, value, holds, expected in rules + _tower_rules(config):
+    rules += _tower_rules(config) + _complement_rules(config) + _curriculum_rules(config)
+    for key, value, holds, expected in rules:
         if not holds:
             raise ConfigError(f"{key} is {value!r}; expected {expected}")
 
@@ -275,4 +151,34 @@ def _tower_rules(config: TrainConfig) -> list[Rule]:
             (f"{side}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
             (f"{side}.ridge_pairs", encoder.ridge_pairs, encoder.ridge_pairs > 0, "at least 1"),
         ]  # fmt: skip
+    return rules
+
+
+def _complement_rules(config: TrainConfig) -> list[Rule]:
+    """What must hold of a fixed model beside the encoders."""
+    model, weight = config.complement.model, config.complement.weight
+    compares = config.objective in (ObjectiveName.dual_moco, ObjectiveName.in_batch)
+    return [
+        ("complement.weight", weight, 0 < weight < math.inf, "above 0: leave complement.model empty for none"),
+        ("complement.model", model, not model or compares, f"empty when objective is {config.objective.value}"),
+        ("complement.model", model, not model or config.tgt.kind != Kind.shared, "empty when tgt.kind is shared"),
+    ]
+
+
+def _curriculum_rules(config: TrainConfig) -> list[Rule]:
+    """What must hold of the stages of a curriculum."""
+    stages = config.data.curriculum
+    until = [stage.until for stage in stages]
+    rising = all(0 < before < after for before, after in itertools.pairwise(until))
+    rules: list[Rule] = [
+        ("data.curriculum", len(stages), not stages or config.objective != ObjectiveName.nli,
+         "no stages when objective is nli: it takes no pairs"),
+        ("data.curriculum", f"until {', '.join(map(str, until))}", not stages or (rising and until[-1] == 1),
+         "shares of the schedule that rise from above 0 to 1, that of the last stage"),
+    ]  # fmt: skip
+    for number, stage in enumerate(stages):
+        key = f"data.curriculum[{number}]"
+        rules.append((f"{key}.max_chars", stage.max_chars, stage.max_chars >= 0, "at least 0; 0 is no limit"))
+        for corpus, weight in stage.weights.items():
+            rules.append((f"{key}.weights.{corpus}", weight, 0 <= weight < math.inf, "at least 0; 0 leaves it out"))
     return rules

@@ -13,18 +13,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from dualmoco.core.errors import RunError
 from dualmoco.core.storage import LOCK, new_folder, write_json, write_text
-from dualmoco.data.languages import base_language
-from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.pairs import Split
-from dualmoco.data.recipe import Chinese
 from dualmoco.models.conversion import TEXT_KEY, read_conversion, write_card
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import RECORD
 from dualmoco.models.network import save_encoders
-from dualmoco.training.config import TrainConfig
 from dualmoco.training.heldout import HeldoutScore
 from dualmoco.training.nli import WithNli, save_classifier
 from dualmoco.training.objectives import Objective
+from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.schedule import RunProgress
 
 BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
@@ -70,29 +67,9 @@ def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
         write_text(out / "config.yaml", _yaml(config))
 
 
-def converted_text(config: TrainConfig) -> dict[str, str]:
-    """What `dualmoco prepare` did to the text of the pairs that a model must be told of.
-
-    Args:
-        config: The settings; only prepared pairs know what was done to them.
-
-    Returns:
-        `{"chinese": "simplified"}` or `{"chinese": "traditional"}` if Chinese was converted, else nothing.
-
-    Raises:
-        DataError: Not a prepared folder.
-    """
-    if not config.data.prepared:
-        return {}
-    manifest = read_prepared_manifest(Path(config.data.prepared))
-    script = str(manifest["settings"]["clean"]["chinese"])
-    has_chinese = "zh" in (base_language(manifest["src"]), base_language(manifest["tgt"]))
-    return {"chinese": script} if has_chinese and script != Chinese.keep else {}
-
-
 def save_model(
     out: Path, encoders: dict[str, Encoder], objective: Objective, *, config: TrainConfig, signature: str,
-    text: dict[str, str], progress: RunProgress, score: HeldoutScore,
+    text: dict[str, object], progress: RunProgress, score: HeldoutScore,
 ) -> None:  # fmt: skip
     """Puts the encoders into `model/` in place of those there, with their provenance in `dualmoco.json`.
 
@@ -102,7 +79,7 @@ def save_model(
         objective: Whose NLI classifier, if it has one, is saved beside them.
         config: The settings.
         signature: Of settings and data.
-        text: What `converted_text` found.
+        text: What it does to its sentences, of `converted_text`.
         progress: When the model was made.
         score: How good it is.
 

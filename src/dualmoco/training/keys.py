@@ -21,7 +21,9 @@ from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import Store, open_store
 from dualmoco.models.opening import open_model
-from dualmoco.training.config import TrainConfig
+from dualmoco.training.complement import FixedModel
+from dualmoco.training.recipe import TrainConfig
+from dualmoco.training.starting import INITIAL
 
 STORE, SENTENCES = "keys", "keys.txt"
 CHUNK_SENTENCES = 65_536
@@ -51,22 +53,24 @@ class FrozenKeys:
         return torch.from_numpy(self.vectors[self.lines[rows]]), torch.from_numpy(ids)
 
 
-def encode_keys(config: TrainConfig, pairs: Pairs, out: Path) -> None:
+def encode_keys(config: TrainConfig, pairs: Pairs, out: Path, fixed: FixedModel | None = None) -> None:
     """Encodes the frozen side's sentences into the run folder, or what is still missing there; says so in one line.
 
     Args:
         config: The settings, one side of which is frozen.
         pairs: The training pairs.
         out: The run folder, with the encoders that the run starts from.
+        fixed: The model that stands beside them, if there is one.
 
     Raises:
         DataError: The folder holds keys of another model or of other sentences.
     """
     lang = (config.src if config.frozen == "src" else config.tgt).lang
     _write_sentences(getattr(pairs, config.frozen), out / SENTENCES)
+    model = open_model(out / INITIAL)
     made: list[int] = []
     store = encode_file(
-        TextFile(out / SENTENCES, lang), out / STORE, open_model(out / "initial"),
+        TextFile(out / SENTENCES, lang), out / STORE, fixed.beside(model) if fixed else model,
         StoreForm(config.contrast.key_precision), done=made.append,
     )  # fmt: skip
     assert store.lines.min() >= 0, "training pairs have text on both sides"

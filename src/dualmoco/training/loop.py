@@ -22,9 +22,10 @@ from accelerate import Accelerator
 from dualmoco.core.errors import RunError
 from dualmoco.data.nli import NliExample
 from dualmoco.data.pairs import Split
+from dualmoco.models.conversion import read_conversion
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.folder import RECORD
 from dualmoco.training.batching import (
-    BatchOrder,
     NliBatch,
     NliLoader,
     PairBatch,
@@ -33,7 +34,7 @@ from dualmoco.training.batching import (
     prefetch,
 )
 from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
-from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
+from dualmoco.training.complement import FixedModel
 from dualmoco.training.folder import save_model
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
 from dualmoco.training.keys import FrozenKeys
@@ -41,7 +42,10 @@ from dualmoco.training.log import RunLog, read_log
 from dualmoco.training.nli import WithNli
 from dualmoco.training.objectives import Objective
 from dualmoco.training.onesided import OneSidedBatch, OneSidedLoader
+from dualmoco.training.order import BatchOrder, Curriculum
+from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
+from dualmoco.training.starting import INITIAL
 
 Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
@@ -65,53 +69,60 @@ class TrainData:
     """What is trained on and scored: pairs with the order of their batches, NLI examples if there are any."""
 
     split: Split
-    order: BatchOrder
+    order: Curriculum
     nli: list[NliExample]
     nli_heldout: list[NliExample]
-    text: dict[str, str]  # what was done to it that a model must be told of
     keys: FrozenKeys | None = None  # of the frozen side, if there is one
+    fixed: FixedModel | None = None  # beside the encoders, if there is one
 
 
 class Trainer:
     """From the start, or where it was interrupted, to the end, a signal or a failure: the objects and the loop."""
 
     def __init__(
-        self, config: TrainConfig, accelerator: Accelerator, encoders: dict[str, Encoder], objective: Objective,
-        data: TrainData,
+        self, config: TrainConfig, accelerator: Accelerator, encoders: dict[str, Encoder],
+        compared: dict[str, Encoder], objective: Objective, data: TrainData,
     ) -> None:  # fmt: skip
         self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
-        self.objective, self.text = objective.to(accelerator.device), data.text
-        src, tgt = (encoders[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
-        order = data.order
+        self.objective = objective.to(accelerator.device)
+        self.text = read_conversion(self.out / INITIAL / RECORD).to_json()
+        src, tgt = (compared[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
+        self.order = data.order
         share = Share(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
-        self.heldout = Heldout(data.split.heldout, src, tgt)
+        langs = config.src.lang, config.tgt.lang
+        self.heldout = Heldout(data.split.heldout, *(encoders[lang] for lang in langs))
+        if data.fixed:
+            self.heldout.add_fixed(data.fixed, langs)
         self.pairs: PairLoader | OneSidedLoader | None
         if data.keys is not None:
             learning = tgt if config.frozen == "src" else src
-            self.pairs = OneSidedLoader(config, data.split.train, order, data.keys, learning.tokenize, share)
+            self.pairs = OneSidedLoader(config, data.split.train, self.order, data.keys, learning.tokenize, share)
         else:
-            self.pairs = PairLoader(data.split.train, order, src.tokenize, tgt.tokenize, share)
+            self.pairs = PairLoader(data.split.train, self.order, src.tokenize, tgt.tokenize, share)
         self.nli: NliLoader | None = None
+        epoch_steps = self.order.batches_per_epoch
         if isinstance(self.objective, WithNli):
             head, alone = self.objective.head, config.objective == ObjectiveName.nli
             nli_order = BatchOrder.unsorted(len(data.nli), config.nli.batch_size, seed=config.seed)
             self.nli = NliLoader(data.nli, nli_order, head.encoder.tokenize, share)
             self.heldout.add_nli(data.nli_heldout, head, choose_by_it=alone)
             if alone:
-                self.pairs, order = None, nli_order
-        self.schedule = Schedule(config, order.batches_per_epoch)
+                self.pairs, epoch_steps = None, nli_order.batches_per_epoch
+        self.schedule = Schedule(config, epoch_steps)
         trained = [weight for weight in self.objective.parameters() if weight.requires_grad]
         settings = config.optimizer
         optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
-        self.signature = f"{config.fingerprint()}-{data.split.train.digest()}"
+        made_of = [config.fingerprint(), data.split.train.digest()]
+        self.signature = "-".join([*made_of, data.fixed.model.identity.sha256[:16]] if data.fixed else made_of)
 
     def run(self, *, resume: bool) -> TrainResult:
         """Trains until the schedule, patience or a signal ends it."""
         torch.manual_seed(self.config.seed + self.accelerator.process_index)
         progress = self._resume() if resume else RunProgress()
+        self.order.starts = progress.stage_starts
         log = RunLog(
             self.out / "log.jsonl", step=progress.step, total=self.schedule.total, unit=self.schedule.unit,
             is_first=self.accelerator.is_main_process, tensorboard=self.config.schedule.tensorboard,
@@ -136,6 +147,7 @@ class Trainer:
                 progress.step += 1
                 progress.seconds = time.monotonic() - began
                 stop = self._agree(progress, signals)
+                self._advance(progress)
                 if progress.step % every.log_every == 0 or stop:
                     self._log(log, metrics, progress)
                 if progress.step % every.evaluate_every == 0 or stop == FINISHED:
@@ -144,6 +156,12 @@ class Trainer:
                 if progress.step % every.checkpoint_every == 0 and not stop:
                     self._checkpoint(progress)
         return stop
+
+    def _advance(self, progress: RunProgress) -> None:
+        """Begins the next stage of the curriculum when its time has come."""
+        if self.order.advance(progress.step, self.schedule.done(progress)) and self.accelerator.is_main_process:
+            stage, first = len(progress.stage_starts), progress.stage_starts[-1]
+            logger.info("stage %d of %d of the curriculum begins at step %d", stage, len(self.order.orders), first)
 
     def _step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: RunProgress) -> dict[str, float]:
         """One optimiser step over all micro-batches; gives its metrics, averaged over micro-batches and processes."""
@@ -202,7 +220,8 @@ class Trainer:
     def _log(self, log: RunLog, values: dict[str, float], progress: RunProgress) -> None:
         batch = self.config.optimizer.batch_size
         record = {
-            "step": progress.step, "epoch": progress.step / self.schedule.epoch_steps, **values,
+            "step": progress.step, "epoch": progress.step / self.schedule.epoch_steps,
+            "stage": self.order.stage(progress.step - 1) + 1, **values,
             **self.objective.health(batch), "seconds": round(progress.seconds, 3),
             "pairs_per_second": round(batch * progress.step / progress.seconds, 1),
         }  # fmt: skip

@@ -18,11 +18,12 @@ from torch import Tensor, nn
 
 from dualmoco.data.bitext import Pairs
 from dualmoco.models.encoder import Encoder, Features
-from dualmoco.training.batching import BatchOrder, Share, Tokenize, move_features
-from dualmoco.training.config import ContrastConfig, TrainConfig
+from dualmoco.training.batching import Share, Tokenize, move_features
 from dualmoco.training.contrast import info_nce
 from dualmoco.training.keys import FrozenKeys
 from dualmoco.training.objectives import Metrics, Objective, block_rows
+from dualmoco.training.order import Curriculum
+from dualmoco.training.recipe import ContrastConfig, TrainConfig
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class OneSidedLoader:
     """
 
     def __init__(
-        self, config: TrainConfig, pairs: Pairs, order: BatchOrder, keys: FrozenKeys, tokenize: Tokenize, share: Share
+        self, config: TrainConfig, pairs: Pairs, order: Curriculum, keys: FrozenKeys, tokenize: Tokenize, share: Share
     ) -> None:
         self.sentences = pairs.tgt if config.frozen == "src" else pairs.src
         self.contrast, self.seed = config.contrast, config.seed

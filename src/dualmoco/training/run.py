@@ -1,8 +1,7 @@
 """A run from a recipe to its result: everything before the first step, then the loop.
 
 Takes a recipe, gives a folder with `config.yaml`, `data.json`, `log.jsonl`, `checkpoints/` and `model/`, the best model
-so far, and `keys/` if a side is frozen. The encoders a run starts from are kept in `initial/`: all processes and a
-resumed run have the same tokenizers.
+so far, and `keys/` if a side is frozen.
 """
 
 from __future__ import annotations
@@ -12,31 +11,29 @@ from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
-import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.progress import showing
-from dualmoco.core.storage import locked, new_folder, restore_folder
+from dualmoco.core.storage import locked
 from dualmoco.data.nli import NliExample, load_nli
 from dualmoco.data.pairs import Split, load_pairs
-from dualmoco.models.backends.pytorch import TorchBackend
-from dualmoco.models.building import build_encoders, load_teacher
+from dualmoco.models.building import load_teacher
 from dualmoco.models.encoder import Encoder
-from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.models.projection import start_projection
-from dualmoco.models.recipe import Kind, ProjectionInit
-from dualmoco.models.trainable import set_trainable
-from dualmoco.training.batching import order_pairs
-from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig, check_config, load_config
-from dualmoco.training.folder import check_run_folder, converted_text, write_inputs
+from dualmoco.models.recipe import Kind
+from dualmoco.training.complement import FixedModel, beside, open_complement
+from dualmoco.training.config import check_config, load_config
+from dualmoco.training.folder import check_run_folder, write_inputs
 from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
 from dualmoco.training.loop import TrainData, Trainer, TrainResult
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse
 from dualmoco.training.onesided import OneSidedMoco
+from dualmoco.training.order import order_pairs
+from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
+from dualmoco.training.starting import start_encoders
 
 TOKENIZER_SENTENCES = 2_000_000
 TRAINS_TOKENIZER = (Kind.bert, Kind.static)
@@ -88,19 +85,21 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
         check_run_folder(config, out, resume=resume)  # another run may have ended in it meanwhile
         with accelerator.main_process_first() if config.data.prepared else nullcontext():  # the first unpacks for all
             split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
-        text = converted_text(config)
         if accelerator.is_main_process:
-            _report_data(config, split, text)
+            _report_data(split)
         order = order_pairs(
-            split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket, frozen=config.frozen
-        )
+            split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket, frozen=config.frozen,
+            stages=split.stages,
+        )  # fmt: skip
         nli = _load_nli(config)
+        fixed = open_complement(config)
         encoders = start_encoders(config, split, out, accelerator)
-        objective = build_objective(config, encoders[config.src.lang], encoders[config.tgt.lang])
+        compared = beside(fixed, encoders)
+        objective = build_objective(config, compared, encoders)
         if accelerator.is_main_process:
             write_inputs(config, split, out)  # from here on the folder holds this run, to be resumed
-        data = TrainData(split, order, *nli, text, _load_keys(config, split, out, accelerator))
-        return Trainer(config, accelerator, encoders, objective, data).run(resume=resume)
+        data = TrainData(split, order, *nli, _load_keys(config, split, fixed, out, accelerator), fixed)
+        return Trainer(config, accelerator, encoders, compared, objective, data).run(resume=resume)
 
 
 def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> TrainConfig:
@@ -113,15 +112,9 @@ def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> T
     return recipe
 
 
-def _report_data(config: TrainConfig, split: Split, text: dict[str, str]) -> None:
-    """Logs what was read and dropped, and what was done to the text."""
+def _report_data(split: Split) -> None:
+    """Logs what was read and dropped."""
     logger.info("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
-    for language, script in text.items():
-        logger.warning(
-            "%s: %s was converted to %s characters; the model converts what it encodes likewise, but in plain "
-            "sentence-transformers it cannot",
-            config.data.prepared, language.capitalize(), script,
-        )  # fmt: skip
 
 
 def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
@@ -135,12 +128,14 @@ def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
     )  # fmt: skip
 
 
-def _load_keys(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> FrozenKeys | None:
+def _load_keys(
+    config: TrainConfig, split: Split, fixed: FixedModel | None, out: Path, accelerator: Accelerator
+) -> FrozenKeys | None:
     """The keys of the frozen side, if there is one: encoded by the first process, mapped by all."""
     if not config.frozen:
         return None
     if accelerator.is_main_process:
-        encode_keys(config, split.train, out)
+        encode_keys(config, split.train, out, fixed)
     accelerator.wait_for_everyone()
     return open_keys(config, split.train, out)
 
@@ -167,83 +162,19 @@ def check_division(config: TrainConfig, processes: int) -> None:
             )
 
 
-def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
-    """The encoders the run starts from: built by the first process when the run begins, then read from the folder.
-
-    Args:
-        config: The settings.
-        split: The pairs, on which tokenizers are trained where the recipe asks for it.
-        out: The run folder.
-        accelerator: Of this process.
-
-    Returns:
-        An encoder for each language, ready to train.
-
-    Raises:
-        ModelError: A model that cannot be loaded safely or does not fit.
-        DataError: Too few pairs for `projection_init: ridge`.
-        RunError: The folder cannot be written.
-    """
-    initial = out / "initial"
-    if accelerator.is_main_process:
-        restore_folder(initial)
-        restore_folder(out / "model")
-        if not initial.exists() or not (out / "config.yaml").exists():
-            torch.manual_seed(config.seed)
-            built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
-            _start_projections(config, split, built)
-            with new_folder(initial) as folder:
-                save_encoders(built, folder)
-    accelerator.wait_for_everyone()
-    encoders = open_routes(initial)
-    for settings in (config.src, config.tgt):
-        if settings.kind == Kind.shared:
-            encoders[settings.lang] = encoders[config.src.lang]
-            continue
-        encoder = encoders[settings.lang]
-        set_trainable(encoder, settings)
-        encoder.set_dropout(settings.dropout)
-        if config.optimizer.gradient_checkpointing:
-            encoder.checkpoint_gradients()
-        if config.optimizer.compile:
-            encoder.compile(dynamic=True)
-    return encoders
-
-
-def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encoder]) -> None:
-    """Computes the projection of a side that starts by ridge regression on the other."""
-    for side, other in ((config.src, config.tgt), (config.tgt, config.src)):
-        if side.projection_init != ProjectionInit.ridge:
-            continue
-        rows = np.random.default_rng([config.seed, 4]).permutation(len(split.train))[: side.ridge_pairs]
-        texts = dict(zip((config.src.lang, config.tgt.lang), split.train.texts(rows), strict=True))
-        goals = TorchBackend(built[other.lang]).encode(texts[other.lang])
-        start_projection(built[side.lang], texts[side.lang], goals, lang=side.lang)
-        logger.info("%s: projection started by ridge regression on %s pairs", side.lang, f"{len(rows):,}")
-
-
-def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
-    """Sentences of each language to train tokenizers on; none where the recipe trains no tokenizer."""
-    langs = (config.src.lang, config.tgt.lang)
-    if config.src.kind not in TRAINS_TOKENIZER and config.tgt.kind not in TRAINS_TOKENIZER:
-        return {lang: [] for lang in langs}
-    rows = np.random.default_rng([config.seed, 3]).permutation(len(split.train))[:TOKENIZER_SENTENCES]
-    logger.info("training tokenizers on %s pairs", f"{len(rows):,}")
-    return dict(zip(langs, split.train.texts(rows), strict=True))
-
-
-def build_objective(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objective:
+def build_objective(config: TrainConfig, compared: dict[str, Encoder], encoders: dict[str, Encoder]) -> Objective:
     """Makes what a recipe's `objective` names, with NLI beside it if the recipe names NLI files.
 
     Args:
         config: The settings.
-        src: The source language's encoder.
-        tgt: The target language's.
+        compared: By language, what is compared: the encoders, or each beside a fixed model.
+        encoders: By language, alone.
 
     Returns:
         The objective, which holds the encoders.
     """
     base: Objective | None = None
+    src, tgt = (compared[side.lang] for side in (config.src, config.tgt))
     match config.objective:
         case ObjectiveName.dual_moco:
             base = _dual_moco(config, src, tgt)
@@ -259,7 +190,8 @@ def build_objective(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objectiv
     if not config.nli.train:
         assert base is not None
         return base
-    return WithNli(base, NliHead(src if config.nli.side == "src" else tgt, config.nli), config.nli.weight)
+    reader = encoders[(config.src if config.nli.side == "src" else config.tgt).lang]
+    return WithNli(base, NliHead(reader, config.nli), config.nli.weight)
 
 
 def _dual_moco(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objective:

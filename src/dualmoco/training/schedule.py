@@ -6,9 +6,9 @@ Takes the settings, gives numbers to `loop.py`. Pure: the same progress gives th
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from dualmoco.training.config import TrainConfig
+from dualmoco.training.recipe import TrainConfig
 
 FINISHED = "finished"
 
@@ -22,6 +22,7 @@ class RunProgress:
     best: float = -1.0  # held-out score
     best_step: int = 0  # 0: not evaluated yet
     stale: int = 0  # evaluations since then
+    stage_starts: list[int] = field(default_factory=lambda: [0])  # first steps of the stages of the curriculum so far
 
     def evaluated(self, score: float) -> bool:
         """Takes the score of an evaluation; returns whether it is the best so far."""
