@@ -1,0 +1,209 @@
+"""Towers: accuracy against minutes with a side frozen, with both sides learning, static and hybrid; and their speed.
+
+    python -m benchmarks.towers curve runs/locked --data DATA --beside runs/static --json locked.json
+    python -m benchmarks.towers plot static.json locked.json both.json --out docs/towers.png
+    python -m benchmarks.towers speed recipes/join-language.yaml
+
+`curve` scores every checkpoint of a run on Tatoeba, alone and beside a finished model, so train with
+`schedule.keep=100`. The test set chooses nothing: recipes and weights stay as they are. `speed` lets the sides of a
+recipe learn in turn, the source frozen and both, on the same short pairs, and prints pairs per second and their ratio.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+from benchmarks.measure import peak_memory, print_machine, print_table
+from dualmoco.core.vectors import Vectors
+from dualmoco.data.pairs import load_pairs
+from dualmoco.evaluation.tatoeba import Tatoeba
+from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.building import build_encoders
+from dualmoco.models.conversion import read_conversion
+from dualmoco.models.folder import RECORD
+from dualmoco.models.hybrid import join_vectors
+from dualmoco.models.network import open_routes
+from dualmoco.models.opening import open_model
+from dualmoco.search.neighbors import nearest_both_ways
+from dualmoco.training.batching import PairLoader, Share
+from dualmoco.training.checkpoint import list_checkpoints, module_tensors
+from dualmoco.training.complement import beside, open_complement
+from dualmoco.training.config import load_config
+from dualmoco.training.objectives import DualMoco, Objective
+from dualmoco.training.onesided import OneSidedBatch, OneSidedMoco
+from dualmoco.training.order import order_pairs
+from dualmoco.training.recipe import TrainConfig
+from dualmoco.training.run import build_objective
+from dualmoco.training.starting import INITIAL
+
+PAIR = "cmn-eng"
+SHORT = 70  # characters of the longer side of the pairs that speed is measured on
+STEPS, ROUNDS = 4, 5
+
+
+def main() -> None:
+    """Runs one of the three."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    curve = commands.add_parser("curve", help="score the checkpoints of a run on Tatoeba")
+    curve.add_argument("run", type=Path, help="run folder")
+    curve.add_argument("--data", required=True, type=Path, help="folder of the test sets")
+    curve.add_argument("--beside", help="finished model that stands beside each checkpoint in the hybrid's rows")
+    curve.add_argument("--weights", default="1,1", help="of that model and of the run (default: 1,1)")
+    curve.add_argument("--pair", default=PAIR, help="test set, such as deu-eng (default: cmn-eng)")
+    curve.add_argument("--json", required=True, type=Path, help="file to write")
+    curve.set_defaults(work=score_run)
+    plot = commands.add_parser("plot", help="draw curves")
+    plot.add_argument("curves", nargs="+", type=Path, help="files of `curve`")
+    plot.add_argument("--out", required=True, type=Path, help="PNG to write")
+    plot.set_defaults(work=draw)
+    speed = commands.add_parser("speed", help="pairs per second with the source side frozen, and with both learning")
+    speed.add_argument("recipe", help="two encoders and pairs")
+    speed.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
+    speed.set_defaults(work=compare_speed)
+    parsed = parser.parse_args()
+    parsed.work(parsed)
+
+
+def score_run(parsed: argparse.Namespace) -> None:
+    """Writes minutes and accuracies of every checkpoint, those of the start first."""
+    config = load_config(parsed.run / "config.yaml")
+    test = Tatoeba(parsed.data / "eval" / "tatoeba", parsed.pair)
+    encoders = open_routes(parsed.run / INITIAL)
+    objective = build_objective(config, beside(open_complement(config), encoders), encoders)
+    conversion = read_conversion(parsed.run / INITIAL / RECORD)
+    texts = [conversion.apply(side, lang) for side, lang in zip(test.sides, test.langs, strict=True)]
+    other: list[Vectors] = []
+    if parsed.beside:
+        model = open_model(parsed.beside)
+        other = [model.encode(side, lang=lang) for side, lang in zip(test.sides, test.langs, strict=True)]
+    weights = [float(weight) for weight in parsed.weights.split(",")]
+    rows = []
+    for checkpoint in [None, *list_checkpoints(parsed.run / "checkpoints")]:
+        minutes = load_state(objective, checkpoint) / 60 if checkpoint else 0.0
+        own = [TorchBackend(encoders[lang]).encode(side) for side, lang in zip(texts, test.langs, strict=True)]
+        row = {"minutes": round(minutes, 2), **accuracies(own, "alone")}
+        if other:
+            row |= accuracies([join_vectors(pair, weights) for pair in zip(other, own, strict=True)], "hybrid")
+        print(row, flush=True)
+        rows.append(row)
+    content = {"run": str(parsed.run), "frozen": config.frozen, "complement": config.complement.model, "rows": rows}
+    parsed.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def load_state(objective: Objective, checkpoint: Path) -> float:
+    """Brings an objective, and the encoders in it, to a checkpoint; gives the seconds trained until then."""
+    weights = load_file(checkpoint / "model.safetensors")
+    with torch.no_grad():
+        for name, tensor in module_tensors(objective).items():
+            tensor.copy_(weights[name])
+    return float(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["progress"]["seconds"])
+
+
+def accuracies(sides: Sequence[Vectors], name: str) -> dict[str, float]:
+    """Shares of sentences whose nearest neighbour is their translation, in percent, both ways."""
+    near = nearest_both_ways(sides[0], sides[1], 1)
+    return {f"{name} {way}": round(100 * float(side.found_translations.mean()), 1)
+            for way, side in zip(("there", "back"), near, strict=True)}  # fmt: skip
+
+
+def draw(parsed: argparse.Namespace) -> None:
+    """One line a run and form: the mean of both directions against minutes."""
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    for path in parsed.curves:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for form, style in (("alone", "-"), ("hybrid", "--")):
+            points = [(row["minutes"], (row[f"{form} there"] + row[f"{form} back"]) / 2)
+                      for row in content["rows"] if f"{form} there" in row]  # fmt: skip
+            if points:
+                label = path.stem if form == "alone" else f"{path.stem}, beside the static pair"
+                color = axes.lines[-1].get_color() if form == "hybrid" else None
+                axes.plot(*zip(*points, strict=True), style, marker=".", label=label, color=color)
+    axes.set(
+        xlabel="minutes of training, two cores", ylabel="Tatoeba zh-en, mean of both directions, %", ylim=(70, 100)
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(parsed.out, dpi=150)
+
+
+def compare_speed(parsed: argparse.Namespace) -> None:
+    """Prints pairs per second of both ways of training, several rounds in turn, and the ratio of their medians."""
+    print_machine()
+    config = load_config(parsed.recipe, parsed.overrides)
+    data = replace(config.data, max_pairs=20_000, curriculum=[replace(config.data.curriculum[0], max_chars=SHORT)])
+    config = replace(config, data=data)
+    pairs = load_pairs(data, langs=(config.src.lang, config.tgt.lang), seed=config.seed).train
+    encoders = build_encoders(config.src, config.tgt, {config.src.lang: [], config.tgt.lang: []})
+    src, tgt = encoders[config.src.lang], encoders[config.tgt.lang]
+    order = order_pairs(pairs, config.optimizer.batch_size, seed=config.seed, bucket=data.bucket)
+    loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, Share())
+    ways = {"source frozen": _frozen(config, tgt), "both learn": _both(config, src, tgt)}
+    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    memory = dict.fromkeys(ways, 0.0)
+    for number in range(ROUNDS):
+        batches = [loader.step(number * STEPS + step)[0] for step in range(STEPS)]
+        for name, step in ways.items():
+            with peak_memory() as peak:
+                began = time.perf_counter()
+                for batch in batches:
+                    step(batch)
+                seconds = time.perf_counter() - began
+            if number:  # the first round warms up
+                speeds[name].append(STEPS * config.optimizer.batch_size / seconds)
+            memory[name] = max(memory[name], peak.extra_mib)
+    both = statistics.median(speeds["both learn"])
+    rows = [{"what": name, "pairs/s": statistics.median(speeds[name]), "ratio": statistics.median(speeds[name]) / both,
+             "peak MiB beyond the start": memory[name]} for name in ways]  # fmt: skip
+    print_table(rows)
+
+
+def _step(objective: Objective, prepare: Callable[[Any], Any]) -> Callable[[Any], None]:
+    """An optimiser step of an objective on what a batch of pairs is made into."""
+    trained = [weight for weight in objective.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=True)
+    objective.train()
+
+    def step(batch: Any) -> None:
+        own = prepare(batch)
+        keys = objective.begin_step([own])
+        objective(own, keys[0])["loss"].backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        objective.end_step(keys, 0.999)
+
+    return step
+
+
+def _frozen(config: TrainConfig, tgt: Any) -> Callable[[Any], None]:
+    """The target side against keys that lie ready, as in training; their values do not change the time."""
+    rows = config.contrast.queue_size
+    queue = torch.nn.functional.normalize(torch.randn(rows, tgt.dimension), dim=1)
+    ids = torch.randint(1 << 60, (rows, 2))
+
+    def prepare(batch: Any) -> OneSidedBatch:
+        own = torch.stack([batch.tgt_ids, batch.src_ids], dim=1)
+        return OneSidedBatch(batch.tgt, queue[: len(own)], own, queue, ids)
+
+    return _step(OneSidedMoco(tgt, config.contrast), prepare)
+
+
+def _both(config: TrainConfig, src: Any, tgt: Any) -> Callable[[Any], None]:
+    """Both sides by dual momentum contrast with a queue of that size."""
+    return _step(DualMoco(src, tgt, config.contrast), lambda batch: batch)
+
+
+if __name__ == "__main__":
+    main()
