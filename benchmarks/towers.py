@@ -3,10 +3,12 @@
     python -m benchmarks.towers curve runs/locked --data DATA --beside runs/static --json locked.json
     python -m benchmarks.towers plot static.json locked.json both.json --out docs/towers.png
     python -m benchmarks.towers speed recipes/join-language.yaml
+    python -m benchmarks.towers keys
 
 `curve` scores every checkpoint of a run on Tatoeba, alone and beside a finished model, so train with
 `schedule.keep=100`. The test set chooses nothing: recipes and weights stay as they are. `speed` lets the sides of a
 recipe learn in turn, the source frozen and both, on the same short pairs, and prints pairs per second and their ratio.
+`keys` draws negatives from a store of 3.5 million keys.
 """
 
 from __future__ import annotations
@@ -14,18 +16,26 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import torch
 from safetensors.torch import load_file
+from tqdm import tqdm
 
 from benchmarks.measure import peak_memory, print_machine, print_table
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.vectors import Vectors
+from dualmoco.data.bitext import Pairs
 from dualmoco.data.pairs import load_pairs
+from dualmoco.embeddings.lines import LineTable
+from dualmoco.embeddings.store import SHARD_ROWS, StoreKey, open_or_start, open_store
 from dualmoco.evaluation.tatoeba import Tatoeba
 from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.building import build_encoders
@@ -39,6 +49,7 @@ from dualmoco.training.batching import PairLoader, Share
 from dualmoco.training.checkpoint import list_checkpoints, module_tensors
 from dualmoco.training.complement import beside, open_complement
 from dualmoco.training.config import load_config
+from dualmoco.training.keys import FrozenKeys
 from dualmoco.training.objectives import DualMoco, Objective
 from dualmoco.training.onesided import OneSidedBatch, OneSidedMoco
 from dualmoco.training.order import order_pairs
@@ -49,6 +60,7 @@ from dualmoco.training.starting import INITIAL
 PAIR = "cmn-eng"
 SHORT = 70  # characters of the longer side of the pairs that speed is measured on
 STEPS, ROUNDS = 4, 5
+DIMENSION, NEGATIVES, DRAWS = 384, 8192, 200
 
 
 def main() -> None:
@@ -71,6 +83,9 @@ def main() -> None:
     speed.add_argument("recipe", help="two encoders and pairs")
     speed.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     speed.set_defaults(work=compare_speed)
+    keys = commands.add_parser("keys", help="memory and time of drawing negatives from a large store of keys")
+    keys.add_argument("--rows", type=int, default=3_500_000, help="keys of 384 numbers (default: 3500000)")
+    keys.set_defaults(work=draw_keys)
     parsed = parser.parse_args()
     parsed.work(parsed)
 
@@ -168,6 +183,32 @@ def compare_speed(parsed: argparse.Namespace) -> None:
     rows = [{"what": name, "pairs/s": statistics.median(speeds[name]), "ratio": statistics.median(speeds[name]) / both,
              "peak MiB beyond the start": memory[name]} for name in ways]  # fmt: skip
     print_table(rows)
+
+
+def draw_keys(parsed: argparse.Namespace) -> None:
+    """Prints the seconds of a step's negatives and the most memory held, with pages of the disk's cache counted."""
+    print_machine()
+    random = np.random.default_rng(0)
+    block = random.standard_normal((SHARD_ROWS, DIMENSION), dtype=np.float32).astype(np.float16)
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        lines = LineTable(np.arange(parsed.rows), np.arange(parsed.rows), "")
+        key = StoreKey("", "", "en", "", VectorPrecision.fp16.value)
+        store = open_or_start(Path(folder) / "keys", key, DIMENSION, lines)
+        for number in tqdm(store.missing(), desc="writing keys"):
+            store.add(number, block[: parsed.rows - number * SHARD_ROWS])
+        ids = np.arange(parsed.rows)
+        text = pa.nulls(parsed.rows, pa.large_string())
+        pairs = Pairs(text, text, ids, ids, ids, ("",))
+        rows = []
+        with peak_memory() as peak:
+            keys = FrozenKeys(open_store(Path(folder) / "keys"), pairs, "src")
+            for _ in range(DRAWS):
+                began = time.perf_counter()
+                keys.take(np.sort(random.choice(parsed.rows, NEGATIVES, replace=False, shuffle=False)))
+                rows.append(time.perf_counter() - began)
+    milliseconds = 1000 * statistics.median(rows)
+    row = {"keys": parsed.rows, "negatives": NEGATIVES, "ms a draw": milliseconds, "peak MiB": peak.extra_mib}
+    print_table([row])
 
 
 def _step(objective: Objective, prepare: Callable[[Any], Any]) -> Callable[[Any], None]:

@@ -6,6 +6,7 @@ Shapes: n rows, D dimension.
 from __future__ import annotations
 
 import hashlib
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,8 @@ class ShardedVectors:
 
     def __init__(self, paths: Sequence[Path], dimension: int, checksums: Sequence[str] = ()) -> None:
         self.paths, self.checksums = list(paths), list(checksums)
-        self.parts = [_map(path, dimension) for path in self.paths]
+        self.maps = [_map(path, dimension) for path in self.paths]
+        self.parts = [np.asarray(mapped) for mapped in self.maps]
         self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # row where each part begins, and the end
         self.dimension = dimension
 
@@ -80,6 +82,13 @@ class ShardedVectors:
         flat = ids.ravel()
         return unpack(self._take(flat)).reshape(*ids.shape, self.dimension)
 
+    def release(self) -> None:
+        """Lets go of the pages that were read; the next read maps them again, from the disk's cache if it has them."""
+        for mapped in self.maps:
+            pages = vars(mapped)["_mmap"]
+            if hasattr(pages, "madvise"):  # not on every system
+                pages.madvise(mmap.MADV_DONTNEED)
+
     def _take(self, rows: np.ndarray) -> np.ndarray:
         if len(self.parts) == 1:
             return self.parts[0].take(rows, axis=0)
@@ -101,11 +110,11 @@ class ShardedVectors:
         return np.concatenate(pieces) if pieces else np.empty((0, self.dimension), dtype=np.float32)
 
 
-def _map(path: Path, dimension: int) -> np.ndarray:
+def _map(path: Path, dimension: int) -> np.memmap[Any, Any]:
     try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
+        array: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as vectors: {error}; encode again") from None
     if array.ndim != 2 or array.shape[1] != dimension:
         raise DataError(f"{path}: an array of shape {array.shape}; expected (n, {dimension})")
-    return np.asarray(array)
+    return array

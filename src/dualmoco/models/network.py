@@ -24,6 +24,7 @@ from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import check_folder
 from dualmoco.models.hybrid import is_hybrid
 from dualmoco.models.model import ANY_LANGUAGE
+from dualmoco.models.packing import unpacked
 from dualmoco.models.recipe import FIRST_LAST
 
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
@@ -108,10 +109,11 @@ def open_modules(folder: Path) -> SentenceTransformer | Transformer:
     weights = {"use_safetensors": True, "dtype": "float32"}
     opened: SentenceTransformer | Transformer
     try:
-        if (folder / "modules.json").is_file():
-            opened = SentenceTransformer(str(folder), device="cpu", trust_remote_code=False, model_kwargs=weights)
-        else:
-            opened = Transformer(str(folder), model_kwargs=weights)
+        with unpacked(folder) as whole:
+            if (whole / "modules.json").is_file():
+                opened = SentenceTransformer(str(whole), device="cpu", trust_remote_code=False, model_kwargs=weights)
+            else:
+                opened = Transformer(str(whole), model_kwargs=weights)
     except LOADING_ERRORS as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{folder}: cannot be opened as a model: {reason}") from None

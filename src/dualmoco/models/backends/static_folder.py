@@ -19,6 +19,7 @@ from tokenizers import Tokenizer
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.static import StaticTable
 from dualmoco.models.model import ANY_LANGUAGE
+from dualmoco.models.packing import PACKED, WHOLE, read_packed
 
 TABLE, DENSE, DROPOUT, UNIT, ROUTER = "StaticEmbedding", "Dense", "Dropout", "Normalize", "Router"
 IDENTITY = "torch.nn.modules.linear.Identity"
@@ -121,7 +122,9 @@ def _config(folder: Path) -> dict[str, Any]:
 
 def _read_tensors(folder: Path) -> dict[str, np.ndarray]:
     """All tensors of a folder in fp32, whatever they are stored in."""
-    path = folder / "model.safetensors"
+    if (folder / PACKED).is_file():
+        return read_packed(folder / PACKED)
+    path = folder / WHOLE
     with safe_open(path, framework="np") as file:
         kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
         if set(kinds.values()) == {BFLOAT16}:
