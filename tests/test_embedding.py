@@ -63,6 +63,24 @@ def test_shards_read_as_one_array(tmp_path: Path) -> None:
     np.testing.assert_array_equal(shards[ids], whole[ids])
 
 
+@pytest.mark.parametrize("precision", list(VectorPrecision))
+def test_rows_read_from_their_place_are_those_of_the_map(precision: VectorPrecision, tmp_path: Path) -> None:
+    """In any order and as often as asked for, from any shard; a file that became shorter is named."""
+    vectors = unit_vectors(np.random.default_rng(0).standard_normal((25, 16)).astype(np.float32))
+    paths = []
+    for start in (0, 10, 20):
+        paths.append(tmp_path / f"{start}.npy")
+        np.save(paths[-1], pack(vectors[start : start + 10], precision))
+    shards = ShardedVectors(paths, 16)
+    rows = np.array([24, 0, 9, 10, 19, 20, 9, 3])
+    assert np.array_equal(shards.read(rows), shards[rows])
+    assert shards.read(rows[:0]).shape == (0, 16)
+    with paths[1].open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(DataError, match=r"^[^\n]*10.npy: became shorter while in use; encode again$"):
+        shards.read(rows)
+
+
 def test_lines_are_numbered_by_first_appearance(tmp_path: Path) -> None:
     """Equal lines share a row, empty ones have none, spaces at the ends do not count."""
     path = tmp_path / "t.txt"

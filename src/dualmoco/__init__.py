@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dualmoco.evaluation.combine import combine
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.mining.api import mine, paraphrases, score
+    from dualmoco.mining.calibration import calibrate_model as calibrate
     from dualmoco.models.model import Model
     from dualmoco.models.opening import open_model as load
     from dualmoco.search.build import build_index
@@ -28,6 +29,7 @@ __all__ = [
     "Model",
     "__version__",
     "build_index",
+    "calibrate",
     "combine",
     "evaluate",
     "load",
@@ -45,6 +47,7 @@ HOMES = {
     "evaluate": ("evaluation.evaluate", "evaluate"),
     "combine": ("evaluation.combine", "combine"),
     "mine": ("mining.api", "mine"),
+    "calibrate": ("mining.calibration", "calibrate_model"),
     "score": ("mining.api", "score"),
     "paraphrases": ("mining.api", "paraphrases"),
     "build_index": ("search.build", "build_index"),

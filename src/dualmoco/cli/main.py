@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualmoco.cli import (
+    calibrate,
     combine,
     compare,
     data,
@@ -55,6 +56,7 @@ VERBS = (
     mine,
     score,
     paraphrases,
+    calibrate,
     combine,
     export,
     demo,

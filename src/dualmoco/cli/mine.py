@@ -19,6 +19,7 @@ def add(verbs: Any) -> None:
         "examples:\n"
         "  dualmoco mine en.txt zh.txt --model runs/static-cpu --out pairs.tsv --threshold 0.1\n"
         "  dualmoco mine en.txt.xz zh.txt.xz --model runs/static-cpu --out pairs.tmx --planted known-pairs.tsv\n"
+        "  dualmoco mine en.txt zh.txt --model hybrid --prefilter runs/static-cpu --out pairs.tsv\n"
         "  dualmoco mine en.txt zh.txt --model runs/static-cpu --out pairs.parquet --engine ray --address auto",
     )  # fmt: skip
     mine.add_argument("src_file", metavar="SRC", help="text in one language, one sentence a line")
@@ -31,6 +32,9 @@ def add(verbs: Any) -> None:
     known.add_argument("--gold", metavar="FILE", help="line<TAB>line of true pairs, from 1, that choose the threshold")
     known.add_argument(
         "--planted", metavar="FILE", help="source<TAB>target to hide among the lines for the same purpose"
+    )
+    mine.add_argument(
+        "--prefilter", metavar="MODEL", help="a fast, calibrated model that leaves out sentences without a partner"
     )
     add_mining(mine, "FILE.work")
     mine.set_defaults(run=run)
@@ -46,7 +50,8 @@ def run(parsed: argparse.Namespace) -> int:
 
     found = mine(
         parsed.src_file, parsed.tgt_file, model=model, src_lang=parsed.src, tgt_lang=parsed.tgt,
-        out=parsed.out, retrieval=parsed.retrieval, gold=parsed.gold, planted=parsed.planted, **mining_options(parsed),
+        out=parsed.out, retrieval=parsed.retrieval, gold=parsed.gold, planted=parsed.planted,
+        prefilter=parsed.prefilter, **mining_options(parsed),
     )  # fmt: skip
     if parsed.json:
         calibration = asdict(found.calibration) if found.calibration else None
@@ -59,7 +64,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def describe_mining(found: MiningResult) -> str:
     """What was found, in words."""
-    lines = []
+    lines = [found.model_calibration.describe()] if found.model_calibration else []
     if found.calibration:
         chosen = found.calibration.threshold
         lines.append(

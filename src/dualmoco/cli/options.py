@@ -71,7 +71,10 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
     parser.add_argument("--margin", default="distance", help="of scores: distance, ratio or absolute")
     parser.add_argument("--neighbors", type=int, default=3, metavar="K", help="in each mean")
     parser.add_argument(
-        "--threshold", type=float, metavar="SCORE", help="lowest score to accept; all pairs if not given"
+        "--threshold",
+        type=float,
+        metavar="SCORE",
+        help="lowest score to accept; the model's own if not given",
     )
     parser.add_argument(
         "--approximate", action="store_true", help="compare only sentences of inverted lists close by (FAISS)"

@@ -44,8 +44,9 @@ def run(parsed: argparse.Namespace) -> int:
     else:
         spread = ", ".join(f"{value:.3f}" for value in found.quantiles)
         left_out = f"; {counted(found.unreadable, 'unreadable line')} left out" if found.unreadable else ""
+        own = f"{found.model_calibration.describe()}\n" if found.model_calibration else ""
         sys.stdout.write(
-            f"{counted(found.candidates, 'pair')} scored{left_out}; 5, 25, 50, 75, 95 %: {spread}\n"
+            f"{own}{counted(found.candidates, 'pair')} scored{left_out}; 5, 25, 50, 75, 95 %: {spread}\n"
             f"{counted(len(found), 'pair')} kept: {parsed.out}\n"
         )
     return 0

@@ -6,8 +6,9 @@ Shapes: n rows, D dimension.
 from __future__ import annotations
 
 import hashlib
-import mmap
+import os
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ class ShardedVectors:
 
     def __init__(self, paths: Sequence[Path], dimension: int, checksums: Sequence[str] = ()) -> None:
         self.paths, self.checksums = list(paths), list(checksums)
-        self.maps = [_map(path, dimension) for path in self.paths]
-        self.parts = [np.asarray(mapped) for mapped in self.maps]
+        self.parts = [_map(path, dimension) for path in self.paths]
+        self.headers = [path.stat().st_size - part.nbytes for path, part in zip(self.paths, self.parts, strict=True)]
         self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # row where each part begins, and the end
         self.dimension = dimension
 
@@ -82,12 +83,26 @@ class ShardedVectors:
         flat = ids.ravel()
         return unpack(self._take(flat)).reshape(*ids.shape, self.dimension)
 
-    def release(self) -> None:
-        """Lets go of the pages that were read; the next read maps them again, from the disk's cache if it has them."""
-        for mapped in self.maps:
-            pages = vars(mapped)["_mmap"]
-            if hasattr(pages, "madvise"):  # not on every system
-                pages.madvise(mmap.MADV_DONTNEED)
+    def read(self, rows: np.ndarray) -> Vectors:
+        """Unit vectors of rows, shape (n,), each read from its place on disk.
+
+        For random rows of a large store: what is taken through the map is counted as this process's memory, with all
+        that the system maps around each row.
+        """
+        if not hasattr(os, "preadv"):
+            return self[rows]
+        owners = np.searchsorted(self.ends, rows, side="right") - 1
+        stored = np.empty((len(rows), self.dimension), dtype=self.parts[0].dtype)
+        width, buffer = stored.itemsize * self.dimension, stored.reshape(-1).view(np.uint8).data
+        with ExitStack() as stack:
+            files = {owner: stack.enter_context(self.paths[owner].open("rb")) for owner in np.unique(owners).tolist()}
+            for place, (owner, number) in enumerate(
+                zip(owners.tolist(), (rows - self.ends[owners]).tolist(), strict=True)
+            ):
+                row = buffer[place * width : (place + 1) * width]
+                if os.preadv(files[owner].fileno(), [row], self.headers[owner] + number * width) != width:
+                    raise DataError(f"{self.paths[owner]}: became shorter while in use; encode again")
+        return unpack(stored)
 
     def _take(self, rows: np.ndarray) -> np.ndarray:
         if len(self.parts) == 1:
@@ -110,11 +125,11 @@ class ShardedVectors:
         return np.concatenate(pieces) if pieces else np.empty((0, self.dimension), dtype=np.float32)
 
 
-def _map(path: Path, dimension: int) -> np.memmap[Any, Any]:
+def _map(path: Path, dimension: int) -> np.ndarray:
     try:
-        array: np.memmap[Any, Any] = np.load(path, mmap_mode="c", allow_pickle=False)
+        array = np.load(path, mmap_mode="c", allow_pickle=False)
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: cannot be read as vectors: {error}; encode again") from None
     if array.ndim != 2 or array.shape[1] != dimension:
         raise DataError(f"{path}: an array of shape {array.shape}; expected (n, {dimension})")
-    return array
+    return np.asarray(array)

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -22,11 +23,13 @@ from dualmoco.core.storage import locked
 from dualmoco.data.readers.formats import check_format
 from dualmoco.embeddings.engines.cluster import open_engine
 from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.mining.calibration import ModelCalibration, read_calibration
 from dualmoco.mining.inputs import Bitext, Problems, Texts, as_text_file, read_bitext, read_known
 from dualmoco.mining.margins import Margin, Retrieval
-from dualmoco.mining.mine import PROBES, MineSettings, mine_files
+from dualmoco.mining.mine import PROBES, MineSettings, Narrow, mine_files
 from dualmoco.mining.output import check_pairs_path
 from dualmoco.mining.paraphrases import mine_paraphrases
+from dualmoco.mining.prefilter import make_prefilter
 from dualmoco.mining.results import MinedPair, MiningResult, read_mined
 from dualmoco.mining.score import score_pairs
 from dualmoco.models.model import AUTO, Model
@@ -38,7 +41,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 class MiningOptions(TypedDict, total=False):
     """Settings that mining, scoring and paraphrases share."""
 
-    threshold: float | None  # lowest score to accept; all pairs if None
+    threshold: float | None  # lowest score to accept; the model's own if None, all pairs if it carries none
     margin: str  # distance (default), ratio or absolute
     neighbors: int  # in each mean; 3
     approximate: bool  # compare only sentences of inverted lists close by, which needs FAISS
@@ -57,7 +60,8 @@ class MiningOptions(TypedDict, total=False):
 def mine(
     src: Texts, tgt: Texts, *, model: Model | str | Path, src_lang: str = "en", tgt_lang: str = "zh",
     out: str | Path | None = None, retrieval: str = "max", gold: str | Path | Sequence[tuple[int, int]] | None = None,
-    planted: str | Path | Sequence[tuple[str, str]] | None = None, **options: Unpack[MiningOptions],
+    planted: str | Path | Sequence[tuple[str, str]] | None = None, prefilter: Model | str | Path | None = None,
+    **options: Unpack[MiningOptions],
 ) -> MiningResult:  # fmt: skip
     """Finds the parallel sentences of two texts.
 
@@ -71,6 +75,8 @@ def mine(
         retrieval: Which candidates become pairs: forward, backward, intersection or max.
         gold: True pairs as line numbers from 1, or a file of them, which choose the threshold.
         planted: Pairs of sentences, or a file of them, hidden among the lines for the same purpose.
+        prefilter: A fast model, or its name, that leaves out sentences without a plausible partner beforehand; it must
+            be calibrated.
         options: See `MiningOptions`.
 
     Returns:
@@ -86,11 +92,15 @@ def mine(
     if settings.threshold is not None and (gold is not None or planted is not None):
         raise ConfigError("a threshold together with gold or planted pairs; expected one of them")
     with _prepared(out, model, options) as (opened, engine, file, work):
+        langs = (src_lang, tgt_lang)
+        own = None if known.gold or known.planted else _own_threshold(opened, langs, settings)
+        settings = replace(settings, threshold=own.threshold) if own else settings
+        narrow = _narrow(prefilter, langs, settings, work / "prefilter", engine) if prefilter else None
         texts = as_text_file(src, src_lang, work / "given.src.txt"), as_text_file(tgt, tgt_lang, work / "given.tgt.txt")
-        mined = mine_files(*texts, opened, settings, file, work, engine, known)
+        mined = mine_files(*texts, opened, settings, file, work, engine, known, narrow)
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), len(mined.pairs), mined.candidates, mined.threshold,
-            mined.calibration, mined.recall,
+            mined.calibration, mined.recall, model_calibration=own,
         )  # fmt: skip
 
 
@@ -125,6 +135,8 @@ def score(
     check_format(form)
     settings = mine_settings(Retrieval.max.value, options)
     with _prepared(out, model, options) as (opened, engine, file, work):
+        own = _own_threshold(opened, (src_lang, tgt_lang), settings)
+        settings = replace(settings, threshold=own.threshold) if own else settings
         problems = Problems(pairs, skip=on_error == "skip")
         rows = read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems)
         scored = score_pairs(
@@ -133,7 +145,7 @@ def score(
         quantiles = tuple(np.quantile(scored.scores, QUANTILES).round(4).tolist())
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), scored.kept, scored.pairs, settings.threshold,
-            quantiles=quantiles, unreadable=problems.count,
+            quantiles=quantiles, unreadable=problems.count, model_calibration=own,
         )  # fmt: skip
 
 
@@ -165,6 +177,19 @@ def paraphrases(
         return MiningResult(
             Path(out) if out else None, _pairs(file, out), len(found), len(found), settings.threshold
         )  # fmt: skip
+
+
+def _own_threshold(model: Model, langs: tuple[str, str], settings: MineSettings) -> ModelCalibration | None:
+    """What the model carries, where no threshold was given."""
+    return read_calibration(model, langs, settings) if settings.threshold is None else None
+
+
+def _narrow(
+    model: Model | str | Path, langs: tuple[str, str], settings: MineSettings, work: Path, engine: Engine
+) -> Narrow:
+    """What leaves out sentences without a plausible partner."""
+    prefilter = make_prefilter(model if isinstance(model, Model) else open_model(model), langs, settings)
+    return lambda texts: prefilter.apply(texts, settings, work, engine)
 
 
 def mine_settings(retrieval: str, options: MiningOptions) -> MineSettings:

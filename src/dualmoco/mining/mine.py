@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,8 @@ from dualmoco.search.neighbors import Neighbors
 logger = logging.getLogger(__name__)
 
 PROBES = 14
+Narrow = Callable[[Sequence[TextFile]], Sequence[TextFile]]
+"""Both texts to copies in which some lines are empty."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class Mined:
 
 def mine_files(
     src: TextFile, tgt: TextFile, model: Model, settings: MineSettings, out: Path, work: Path,
-    engine: Engine | None = None, known: Known | None = None,
+    engine: Engine | None = None, known: Known | None = None, narrow: Narrow | None = None,
 ) -> Mined:  # fmt: skip
     """Mines two files and writes the pairs.
 
@@ -88,6 +90,7 @@ def mine_files(
         work: Folder for vectors and neighbours; a run that was interrupted is resumed from there.
         engine: Where it runs; this process if None.
         known: Pairs that choose the threshold.
+        narrow: What leaves sentences out before they are encoded.
 
     Returns:
         The pairs.
@@ -97,15 +100,17 @@ def mine_files(
         ModelError: A model without one of the languages.
     """
     known, engine = known or Known(), engine or LocalEngine()
-    texts = _plant(src, tgt, known, work)
+    texts: Sequence[TextFile] = _plant(src, tgt, known, work)
+    if narrow:
+        texts = narrow(texts)
     stores = [
-        encode_file(TextFile(text, side.lang), work / name, model, settings.form, engine)
-        for name, text, side in zip(("src", "tgt"), texts, (src, tgt), strict=True)
+        encode_file(text, work / name, model, settings.form, engine)
+        for name, text in zip(("src", "tgt"), texts, strict=True)
     ]
     forward, backward, recall = find_neighbors(stores, settings, work, engine)
     pairs = select_pairs(forward, backward, settings.margin, settings.retrieval)
-    rows = _known_rows(stores, known)
-    calibration = calibrate(pairs, rows) if rows else None
+    rows, left_out = _known_rows(stores, known)
+    calibration = calibrate(pairs, rows, left_out) if rows else None
     threshold = settings.threshold if calibration is None else calibration.threshold.value
     kept = pairs if threshold is None else pairs.above(threshold)
     if known.planted:
@@ -115,7 +120,7 @@ def mine_files(
         stores[0].first_lines()[kept.src] + 1, stores[1].first_lines()[kept.tgt] + 1,
     )  # fmt: skip
     origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept))
-    sides = sentences_at(texts[0], table.src_lines), sentences_at(texts[1], table.tgt_lines)
+    sides = sentences_at(texts[0].path, table.src_lines), sentences_at(texts[1].path, table.tgt_lines)
     write_pairs(out, table, sides, (src.lang, tgt.lang), origin)
     return Mined(kept, len(pairs), threshold, calibration, recall)
 
@@ -145,21 +150,24 @@ def find_neighbors(
     return forward, backward, recall
 
 
-def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[Path]:
+def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[TextFile]:
     """The files themselves, or copies with the planted sentences at their ends."""
     if not known.planted:
-        return [src.path, tgt.path]
-    paths = []
+        return [src, tgt]
+    copies = []
     for place, side in enumerate((src, tgt)):
         lines = list(read_lines(side.path))
         path = work / f"planted.{place}.txt"
         write_text(path, "".join(f"{line}\n" for line in [*lines, *(pair[place] for pair in known.planted)]))
-        paths.append(path)
-    return paths
+        copies.append(TextFile(path, side.lang))
+    return copies
 
 
-def _known_rows(stores: Sequence[Store], known: Known) -> dict[int, int]:
-    """Source and target rows of the known pairs; those whose sentence stands elsewhere too are left out."""
+def _known_rows(stores: Sequence[Store], known: Known) -> tuple[dict[int, int], int]:
+    """Source and target rows of the known pairs, and how many pairs are not among the lines any more.
+
+    Pairs whose sentence stands elsewhere too are no use: which line is meant cannot be told.
+    """
     src, tgt = stores[0].lines, stores[1].lines
     lines = [(a - 1, b - 1) for a, b in known.gold]
     for a, b in known.gold:
@@ -169,7 +177,7 @@ def _known_rows(stores: Sequence[Store], known: Known) -> dict[int, int]:
     lines += [(len(src) - count + number, len(tgt) - count + number) for number in range(count)]
     counts = [np.bincount(side[side >= 0]) for side in (src, tgt)]
     rows = [(int(src[a]), int(tgt[b])) for a, b in lines if src[a] >= 0 and tgt[b] >= 0]
-    return {a: b for a, b in rows if counts[0][a] == 1 and counts[1][b] == 1}
+    return {a: b for a, b in rows if counts[0][a] == 1 and counts[1][b] == 1}, len(lines) - len(rows)
 
 
 def _without_planted(pairs: ScoredPairs, stores: Sequence[Store], count: int) -> ScoredPairs:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, iterparse
 
 from dualmoco.data.text import read_lines
+from dualmoco.mining.calibration import ModelCalibration
 from dualmoco.mining.thresholds import Calibration
 
 
@@ -44,6 +45,8 @@ class MiningResult:
     """Of all scores of a bitext: 5, 25, 50, 75 and 95 %."""
     unreadable: int = 0
     """Lines of a bitext that were left out."""
+    model_calibration: ModelCalibration | None = None
+    """Where the threshold is the model's own, what it stands for."""
 
     def __len__(self) -> int:
         return self.count

@@ -65,12 +65,13 @@ def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
     return Threshold(value, float(hits[place] / (place + 1)), float(hits[place] / gold), float(f1[place]))
 
 
-def calibrate(pairs: ScoredPairs, known: dict[int, int], seed: int = 0) -> Calibration:
+def calibrate(pairs: ScoredPairs, known: dict[int, int], left_out: int = 0, seed: int = 0) -> Calibration:
     """Chooses the threshold of highest F1 on known pairs.
 
     Args:
         pairs: Mined pairs by descending score.
         known: For source rows whose translation is known, the target row.
+        left_out: Known pairs that could not be mined, since a sentence was left out before.
         seed: Of the resamples.
 
     Returns:
@@ -87,9 +88,9 @@ def calibrate(pairs: ScoredPairs, known: dict[int, int], seed: int = 0) -> Calib
     if not correct.any():
         raise DataError(f"none of {len(known):,} known pairs was mined; expected some: are the languages right?")
     scores, owners = pairs.scores[judged], owner[judged]
-    chosen = best_threshold(scores, correct, len(known))
+    chosen = best_threshold(scores, correct, len(known) + left_out)
     values = _resampled(scores, correct, owners, np.array(sorted(known)), seed)
-    return Calibration(chosen, *percentile_interval(values), len(known))
+    return Calibration(chosen, *percentile_interval(values), len(known) + left_out)
 
 
 def _resampled(scores: Floats, correct: np.ndarray, owners: Ids, sources: Ids, seed: int) -> Floats:

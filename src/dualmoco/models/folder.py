@@ -18,9 +18,9 @@ from dualmoco.models.conversion import CARD, read_conversion
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
 """Endings of the files that a model is opened from: weights, settings, vocabularies."""
-RECORD = "dualmoco.json"
+RECORD, CALIBRATION = "dualmoco.json", "calibration.json"
 HEAD = "nli"
-"""A record and a folder that may lie in a model folder without changing its vectors."""
+"""Two files and a folder that may lie in a model folder without changing its vectors."""
 LEGAL = ("LICENSE", "NOTICE")
 """What the names of other files begin with that a copy of a model must keep, besides its card."""
 UNWANTED = ("onnx/*", "openvino/*")
@@ -201,7 +201,9 @@ def files_sha256(files: Iterable[tuple[str, Path]]) -> str:
 
 def _decides(name: Path) -> bool:
     """Whether a file, by its name within a model folder, can change the vectors."""
-    if any(part.startswith(".") for part in name.parts) or name.parts[0] == HEAD or name.as_posix() == RECORD:
+    if any(part.startswith(".") for part in name.parts) or name.parts[0] == HEAD:
+        return False
+    if name.as_posix() in (RECORD, CALIBRATION):
         return False
     return name.suffix in DECISIVE
 

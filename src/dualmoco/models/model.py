@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -81,6 +82,7 @@ class Model:
         conversion: TextConversion = NO_CONVERSION, reopen: Callable[..., Model] | None = None,
     ) -> None:  # fmt: skip
         self.identity, self.conversion, self.reopen = identity, conversion, reopen
+        self.folder: Path | None = None  # that it was opened from
         self.languages = None if languages is None else list(languages)
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}

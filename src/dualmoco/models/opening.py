@@ -91,6 +91,7 @@ def open_model(
     folder = find_folder(name)
     model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
     place = str(Path(name).resolve()) if Path(name).exists() else name
+    model.folder = folder
     model.reopen = partial(open_model, place, backend, pooling=pooling, prompt=prompt, compute=compute)
     return model
 

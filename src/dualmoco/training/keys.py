@@ -27,8 +27,6 @@ from dualmoco.training.starting import INITIAL
 
 STORE, SENTENCES = "keys", "keys.txt"
 CHUNK_SENTENCES = 65_536
-ROWS_HELD = 4096
-"""Random rows read before their pages are let go; with each the system maps up to 64 KiB around it."""
 logger = logging.getLogger(__name__)
 
 
@@ -45,7 +43,6 @@ class FrozenKeys:
         self.vectors, self.lines = store.vectors(), store.lines
         sides = (pairs.src_ids, pairs.tgt_ids)
         self.ids, self.translation_ids = sides if side == "src" else sides[::-1]
-        self.rows_read = 0
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -53,12 +50,7 @@ class FrozenKeys:
     def take(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
         """Unit vectors (n, D) of some pairs' sentences, and the ids (n, 2) of the sentences and their translations."""
         ids = np.stack([self.ids[rows], self.translation_ids[rows]], axis=1)
-        vectors = torch.from_numpy(self.vectors[self.lines[rows]])
-        self.rows_read += len(rows)
-        if self.rows_read >= ROWS_HELD:
-            self.vectors.release()
-            self.rows_read = 0
-        return vectors, torch.from_numpy(ids)
+        return torch.from_numpy(self.vectors.read(self.lines[rows])), torch.from_numpy(ids)
 
 
 def encode_keys(config: TrainConfig, pairs: Pairs, out: Path, fixed: FixedModel | None = None) -> None:

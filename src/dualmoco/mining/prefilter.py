@@ -1,0 +1,95 @@
+"""A fast model before a good one: sentences without a plausible partner are dropped before the good one encodes them.
+
+Takes the two texts, gives copies in which hopeless lines are empty, so that all others keep their numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.storage import new_file
+from dualmoco.data.text import read_lines
+from dualmoco.embeddings.encode import encode_file
+from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.lines import EMPTY, TextFile
+from dualmoco.mining.calibration import read_calibration
+from dualmoco.mining.margins import best_candidates
+from dualmoco.mining.mine import MineSettings, find_neighbors
+from dualmoco.models.model import Model
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prefilter:
+    """A fast model, and the lowest best score of a sentence that the good one is to see."""
+
+    model: Model
+    floor: float
+
+    def apply(self, texts: Sequence[TextFile], settings: MineSettings, work: Path, engine: Engine) -> list[TextFile]:
+        """Empties the lines of sentences without a plausible partner; says how many are left.
+
+        Args:
+            texts: Of both sides.
+            settings: How the fast model looks for neighbours.
+            work: Folder for its vectors and neighbours, and for the copies.
+            engine: Where it runs.
+
+        Returns:
+            Copies of the texts, line by line.
+
+        Raises:
+            DataError: No sentence is left on a side.
+        """
+        stores = [
+            encode_file(text, work / name, self.model, settings.form, engine)
+            for name, text in zip(("src", "tgt"), texts, strict=True)
+        ]
+        forward, backward, _ = find_neighbors(stores, settings, work, engine)
+        copies = []
+        for place, (near, other) in enumerate(((forward, backward), (backward, forward))):
+            plausible = best_candidates(near, other.mean, settings.margin)[1] >= self.floor  # (n,) by row
+            if not plausible.any():
+                raise DataError(
+                    f"{texts[place].path}: the prefilter finds no sentence with a plausible partner; expected some: "
+                    "are the languages right? Leave the prefilter out to be sure"
+                )
+            copy = work / f"plausible.{place}.txt"
+            rows = stores[place].lines.tolist()
+            with new_file(copy) as stream:
+                for row, line in zip(rows, read_lines(texts[place].path), strict=True):
+                    stream.write((f"{line}\n" if row != EMPTY and plausible[row] else "\n").encode("utf-8"))
+            logger.info("prefilter: %s of %s sentences are left of %s", f"{int(plausible.sum()):,}",
+                        f"{len(plausible):,}", texts[place].path)  # fmt: skip
+            copies.append(TextFile(copy, texts[place].lang))
+        return copies
+
+
+def make_prefilter(model: Model, langs: tuple[str, str], settings: MineSettings) -> Prefilter:
+    """A prefilter of a calibrated model.
+
+    Args:
+        model: The fast model.
+        langs: Of both sides.
+        settings: How pairs are scored.
+
+    Returns:
+        The prefilter.
+
+    Raises:
+        ModelError: A model without one of the languages, or without a calibration for them.
+    """
+    for lang in langs:
+        model.backend(lang)
+    found = read_calibration(model, langs, settings)
+    if found is None:
+        raise ModelError(
+            f"{model.identity.name}: not calibrated for {' and '.join(langs)}, margin {settings.margin.value} and "
+            f"{settings.k} neighbors; expected that of a prefilter: run dualmoco calibrate on it"
+        )
+    return Prefilter(model, found.floor)

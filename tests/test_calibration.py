@@ -1,0 +1,177 @@
+"""The threshold that a model carries, and a fast model before a good one."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import dualmoco
+from dualmoco.cli.main import main
+from dualmoco.core.errors import DataError, ModelError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.mining.calibration import read_calibration
+from dualmoco.mining.margins import Margin
+from dualmoco.mining.mine import MineSettings
+from dualmoco.models.opening import open_model
+from dualmoco.training.run import train
+
+RECIPE = Path(__file__).parents[1] / "recipes" / "tiny.yaml"
+PAIRS = generate_pairs(3000, seed=11)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A static model that knows the grammar's words, not calibrated; not to be changed."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    fast = ["optimizer.batch_size=128", "data.heldout=200", "schedule.evaluate_every=100", "schedule.steps=100"]
+    train(RECIPE, f"out={out}", "data.train=[grammar:6000]", *fast)
+    return out / "model"
+
+
+@pytest.fixture
+def model(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(trained, tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> tuple[Path, Path]:
+    """150 pairs whose lines are hidden in order among 300 others a side, of which no two are translations."""
+    others = generate_pairs(9000, seed=23)[-600:]
+    src, tgt = tmp_path / "en.txt", tmp_path / "zh.txt"
+    src.write_text("".join(f"{a}\n" for a, _ in [*PAIRS[-150:], *others[:300]]), encoding="utf-8")
+    tgt.write_text("".join(f"{b}\n" for _, b in [*PAIRS[-150:], *others[300:]]), encoding="utf-8")
+    return src, tgt
+
+
+def test_a_calibrated_model_brings_its_threshold(model: Path, texts: tuple[Path, Path]) -> None:
+    """Mining takes it when none is given, says what it stands for, and finds most pairs and little else."""
+    before = dualmoco.mine(*texts, model=model)
+    assert before.threshold is None and before.model_calibration is None
+    sha256 = open_model(model).identity.sha256
+    made = dualmoco.calibrate(model, PAIRS[:2400])
+    assert open_model(model).identity.sha256 == sha256
+    assert made.pairs == made.unrelated == 800 and made.floor < made.threshold
+    assert 0 < made.passing < 1 and min(made.precision, made.recall) > 0.5
+    found = dualmoco.mine(*texts, model=model)
+    assert found.threshold == made.threshold and found.model_calibration == made
+    assert made.describe().startswith(f"threshold {made.threshold:.4f} is the model's own: precision ")
+    lines = {(pair.src_line, pair.tgt_line) for pair in found}
+    right = len(lines & {(line, line) for line in range(1, 151)})
+    assert right > 0.7 * 150 and right > 0.6 * len(lines)
+    gold = dualmoco.mine(*texts, model=model, gold=[(line, line) for line in range(1, 151)])
+    assert gold.calibration is not None and gold.model_calibration is None
+    given = dualmoco.mine(*texts, model=model, threshold=-1.0)
+    assert len(given) == len(before) > len(found) and given.model_calibration is None
+
+
+def test_scoring_takes_the_threshold_too(model: Path) -> None:
+    """A bitext is filtered by it."""
+    pairs = [*PAIRS[-100:], *((src, PAIRS[row][1]) for row, (src, _) in enumerate(PAIRS[-200:-100]))]
+    made = dualmoco.calibrate(model, PAIRS[:2400])
+    found = dualmoco.score(pairs, model=model)
+    assert found.threshold == made.threshold and found.model_calibration == made
+    kept = {pair.src_line for pair in found}
+    assert len([line for line in kept if line <= 100]) > 3 * len([line for line in kept if line > 100])
+
+
+def test_calibration_is_for_its_languages_margin_and_model(
+    model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In either order; another margin has other scores; a model that changed since has none any more."""
+    made = dualmoco.calibrate(model, PAIRS[:600])
+    opened = open_model(model)
+    assert read_calibration(opened, ("zh", "en"), MineSettings()) == made
+    assert read_calibration(opened, ("en", "de"), MineSettings()) is None
+    assert read_calibration(opened, ("en", "zh"), MineSettings(margin=Margin.ratio)) is None
+    assert read_calibration(opened, ("en", "zh"), MineSettings(k=4)) is None
+    assert caplog.messages == []
+    content = json.loads((model / "calibration.json").read_text(encoding="utf-8"))
+    for changed in (json.dumps(content | {"model_sha256": 64 * "0"}), "{}", "no JSON"):
+        (model / "calibration.json").write_text(changed, encoding="utf-8")
+        assert read_calibration(opened, ("en", "zh"), MineSettings()) is None
+    assert len(caplog.messages) == 3 and all("not used" in message for message in caplog.messages)
+
+
+def test_a_prefilter_keeps_lines_and_pairs(
+    model: Path, trained: Path, texts: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Fewer sentences reach the good model; nearly all pairs are found, with the line numbers of the whole texts."""
+    dualmoco.calibrate(model, PAIRS[:2400])
+    gold = [(line, line) for line in range(1, 151)]
+    alone = dualmoco.mine(*texts, model=trained, gold=gold)
+    both = dualmoco.mine(*texts, model=trained, prefilter=model, gold=gold, work=tmp_path / "work")
+    assert alone.calibration is not None and both.calibration is not None
+    assert both.calibration.known == alone.calibration.known
+    assert both.calibration.threshold.recall > alone.calibration.threshold.recall - 0.05
+    left = (tmp_path / "work" / "prefilter" / "plausible.0.txt").read_text(encoding="utf-8").split("\n")
+    lines = texts[0].read_text(encoding="utf-8").split("\n")
+    assert len(left) == len(lines) and all(line in ("", whole) for line, whole in zip(left, lines, strict=True))
+    assert 100 < sum(map(bool, left)) < sum(map(bool, lines))
+    right = {(pair.src_line, pair.tgt_line) for pair in both} & set(gold)
+    assert len(right) > 100
+
+
+def test_known_pairs_that_the_prefilter_drops_count_as_missed(model: Path, texts: tuple[Path, Path]) -> None:
+    """A floor that drops nearly everything lowers recall, it does not hide in it."""
+    dualmoco.calibrate(model, PAIRS[:2400])
+    path = model / "calibration.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    content["calibration"]["floor"] = content["calibration"]["threshold"] + 0.15
+    path.write_text(json.dumps(content), encoding="utf-8")
+    gold = [(line, line) for line in range(1, 151)]
+    strict = dualmoco.mine(*texts, model=model, prefilter=model, gold=gold)
+    whole = dualmoco.mine(*texts, model=model, gold=gold)
+    assert strict.calibration is not None and whole.calibration is not None
+    assert strict.calibration.known == whole.calibration.known
+    assert strict.calibration.threshold.recall < whole.calibration.threshold.recall
+    content["calibration"]["floor"] = 2.0
+    path.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(DataError, match=r"^[^\n]*en.txt: the prefilter finds no sentence with a plausible partner"):
+        dualmoco.mine(*texts, model=model, prefilter=model)
+
+
+def test_the_commands(
+    model: Path, texts: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`calibrate`, then `mine` and `score` that say whose threshold they take."""
+    pairs = tmp_path / "held-out.tsv"
+    pairs.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS[:900]), encoding="utf-8")
+    assert main(["calibrate", str(model), "--pairs", str(pairs), "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert main(["calibrate", str(model), "--pairs", str(pairs), "--quiet"]) == 0
+    assert "as a prefilter it passes" in capsys.readouterr().out
+    words = [*map(str, texts), "--model", str(model), "--prefilter", str(model), "--out", str(tmp_path / "pairs.tsv")]
+    assert main(["mine", *words, "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert f"threshold {made['threshold']:.4f} is the model's own" in said and "300 held-out pairs" in said
+    assert main(["score", str(pairs), "--model", str(model), "--out", str(tmp_path / "kept.tsv"), "--quiet"]) == 0
+    assert "is the model's own" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "error", "expected"),
+    [
+        ("model", 299, DataError, r"^299 different pairs; expected at least 300 to calibrate on$"),
+        ("words:x", 300, Exception, r"words:x|x: "),
+    ],
+)
+def test_what_cannot_be_calibrated(
+    model: Path, name: str, count: int, error: type[Exception], expected: str, tmp_path: Path
+) -> None:
+    """In one line, and nothing is written."""
+    with pytest.raises(error, match=expected):
+        dualmoco.calibrate(tmp_path / name if name == "model" else name, PAIRS[:count])
+    assert not (model / "calibration.json").exists()
+
+
+def test_a_prefilter_must_be_calibrated_for_the_languages(model: Path, texts: tuple[Path, Path]) -> None:
+    """Before the good model encodes anything."""
+    with pytest.raises(ModelError, match=r"^[^\n]*model: not calibrated for en and zh, margin distance and 3"):
+        dualmoco.mine(*texts, model=model, prefilter=model)
+    with pytest.raises(ModelError, match="has no language 'de'"):
+        dualmoco.mine(*texts, model=model, prefilter=model, tgt_lang="de")
