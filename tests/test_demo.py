@@ -87,7 +87,9 @@ def test_unknown_recipes_are_refused_with_those_there_are(
 ) -> None:
     """One line that lists the recipes of the package."""
     monkeypatch.chdir(tmp_path)
-    listed = "join-language, paper, paper-nli, prepare-en-zh, prepare-paper, small-cpu, static-cpu, tiny"
+    names = sorted(path.stem for path in (Path(__file__).parents[1] / "recipes").glob("*.yaml"))
+    assert {"tiny", "paper", "join-german"} < set(names)
+    listed = ", ".join(names)
     with pytest.raises(ConfigError, match=rf"^{re.escape(name)}: no such recipe; expected .*: {listed}$"):
         find_recipe(name)
 
