@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from dualmoco.data.curriculum import WeightedRows, sample_curriculum, stage_rows
 from dualmoco.data.prepare import prepare
 from dualmoco.data.recipe import CorpusConfig, PrepareConfig, StageConfig
 from dualmoco.data.temporary import Fate
+from dualmoco.training import loop
 from dualmoco.training.batching import PairLoader
 from dualmoco.training.config import load_config
 from dualmoco.training.log import read_log
@@ -202,6 +205,8 @@ def test_a_resumed_run_by_the_clock_keeps_its_stages(
 ) -> None:
     """The step at which a stage began is remembered, not computed again from minutes."""
     seen = watch_batches(monkeypatch)
+    ticks = itertools.count()  # a tenth of a second a step, however fast the machine
+    monkeypatch.setattr(loop, "time", SimpleNamespace(monotonic=lambda: 0.1 * next(ticks)))
     minutes = [*two_files, STAGES, "schedule.steps=0", "schedule.minutes=0.05", "schedule.checkpoint_every=1"]
     train(recipe, *minutes)
     before = dict(seen)

@@ -26,7 +26,7 @@ from dualmoco.embeddings.engines.engine import Engine
 from dualmoco.mining.calibration import ModelCalibration, read_calibration
 from dualmoco.mining.inputs import Bitext, Problems, Texts, as_text_file, read_bitext, read_known
 from dualmoco.mining.margins import Margin, Retrieval
-from dualmoco.mining.mine import PROBES, MineSettings, Narrow, mine_files
+from dualmoco.mining.mine import PROBES, MineSettings, Narrowing, mine_files
 from dualmoco.mining.output import check_pairs_path
 from dualmoco.mining.paraphrases import mine_paraphrases
 from dualmoco.mining.prefilter import make_prefilter
@@ -186,10 +186,12 @@ def _own_threshold(model: Model, langs: tuple[str, str], settings: MineSettings)
 
 def _narrow(
     model: Model | str | Path, langs: tuple[str, str], settings: MineSettings, work: Path, engine: Engine
-) -> Narrow:
+) -> Narrowing:
     """What leaves out sentences without a plausible partner."""
     prefilter = make_prefilter(model if isinstance(model, Model) else open_model(model), langs, settings)
-    return lambda texts: prefilter.apply(texts, settings, work, engine)
+    identity = prefilter.model.identity
+    origin = {"model": identity.name, "model_sha256": identity.sha256, "floor": prefilter.floor}
+    return Narrowing(lambda texts: prefilter.apply(texts, settings, work, engine), origin)
 
 
 def mine_settings(retrieval: str, options: MiningOptions) -> MineSettings:

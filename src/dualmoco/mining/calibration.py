@@ -89,7 +89,7 @@ def calibrate_model(
     """
     with showing(progress):
         model = open_model(name)
-        if model.folder is None:
+        if model.folder is None or not Path(name).is_dir():
             raise ModelError(f"{name}: not a model folder; expected one, which the threshold is written into")
         rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", Problems(pairs, skip=False))
         texts = list(dict.fromkeys((row.src.strip(), row.tgt.strip()) for row in rows))

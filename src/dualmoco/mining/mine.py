@@ -29,8 +29,6 @@ from dualmoco.search.neighbors import Neighbors
 logger = logging.getLogger(__name__)
 
 PROBES = 14
-Narrow = Callable[[Sequence[TextFile]], Sequence[TextFile]]
-"""Both texts to copies in which some lines are empty."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +61,16 @@ class Known:
 
 
 @dataclass(frozen=True)
+class Narrowing:
+    """What leaves sentences out before they are encoded."""
+
+    apply: Callable[[Sequence[TextFile]], Sequence[TextFile]]
+    """Both texts to copies in which some lines are empty."""
+    origin: Mapping[str, object]
+    """What it is, for the manifest."""
+
+
+@dataclass(frozen=True)
 class Mined:
     """What was found."""
 
@@ -77,7 +85,7 @@ class Mined:
 
 def mine_files(
     src: TextFile, tgt: TextFile, model: Model, settings: MineSettings, out: Path, work: Path,
-    engine: Engine | None = None, known: Known | None = None, narrow: Narrow | None = None,
+    engine: Engine | None = None, known: Known | None = None, narrow: Narrowing | None = None,
 ) -> Mined:  # fmt: skip
     """Mines two files and writes the pairs.
 
@@ -102,7 +110,7 @@ def mine_files(
     known, engine = known or Known(), engine or LocalEngine()
     texts: Sequence[TextFile] = _plant(src, tgt, known, work)
     if narrow:
-        texts = narrow(texts)
+        texts = narrow.apply(texts)
     stores = [
         encode_file(text, work / name, model, settings.form, engine)
         for name, text in zip(("src", "tgt"), texts, strict=True)
@@ -119,7 +127,7 @@ def mine_files(
         kept.scores, forward.mean[kept.src].round(6), backward.mean[kept.tgt].round(6),
         stores[0].first_lines()[kept.src] + 1, stores[1].first_lines()[kept.tgt] + 1,
     )  # fmt: skip
-    origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept))
+    origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept), narrow)
     sides = sentences_at(texts[0].path, table.src_lines), sentences_at(texts[1].path, table.tgt_lines)
     write_pairs(out, table, sides, (src.lang, tgt.lang), origin)
     return Mined(kept, len(pairs), threshold, calibration, recall)
@@ -188,7 +196,7 @@ def _without_planted(pairs: ScoredPairs, stores: Sequence[Store], count: int) ->
 
 def _origin(
     stores: Sequence[Store], model: Model, settings: MineSettings, threshold: float | None,
-    calibration: Calibration | None, recall: float | None, pairs: int,
+    calibration: Calibration | None, recall: float | None, pairs: int, narrow: Narrowing | None,
 ) -> Mapping[str, object]:  # fmt: skip
     src, tgt = stores
     return {
@@ -198,5 +206,5 @@ def _origin(
         "tgt_text_sha256": tgt.key.text_sha256, "src_sentences": src.count, "tgt_sentences": tgt.count,
         "margin": settings.margin.value, "k": settings.k, "retrieval": settings.retrieval.value,
         "threshold": threshold, "calibration": calibration.to_json() if calibration else None,
-        "approximate_recall": recall,
+        "approximate_recall": recall, "prefilter": dict(narrow.origin) if narrow else None,
     }  # fmt: skip
