@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,10 @@ from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.projection import ridge_regression, start_projection
 from dualmoco.models.recipe import EncoderConfig, Kind
 from dualmoco.models.trainable import set_trainable
+from dualmoco.training.config import load_config
+from dualmoco.training.objectives import DualMoco
 from dualmoco.training.run import train
+from dualmoco.training.starting import weight_groups
 
 TEXTS = [src for src, _ in generate_pairs(200, seed=2)]
 BERT = EncoderConfig(lang="en", kind=Kind.bert, width=16, layers=3, heads=2, vocab_size=300, projection=8)
@@ -193,3 +197,44 @@ def test_an_encoder_without_weights_that_learn_is_frozen() -> None:
     assert encoder.is_frozen
     next(encoder.parameters()).requires_grad_(True)
     assert not encoder.is_frozen
+
+
+def test_a_scaled_rate_moves_a_side_that_much_less(recipe: Path, tmp_path: Path) -> None:
+    """After one step of Adam, whose size is the rate, English has moved a tenth as far; and a resumed run agrees."""
+    settings = ["schedule.evaluate_every=1", "optimizer.warmup_steps=0", "optimizer.weight_decay=0"]
+    moved = {}
+    for scale in (1.0, 0.1):
+        out = tmp_path / f"run-{scale}"
+        train(recipe, f"out={out}", f"src.lr_scale={scale}", "schedule.steps=1", *settings)
+        before, after = open_routes(out / "initial"), open_routes(out / "model")
+        for lang in before:
+            both = zip(before[lang].parameters(), after[lang].parameters(), strict=True)
+            moved[lang, scale] = max((a - b).detach().abs().max().item() for a, b in both)
+    assert moved["en", 0.1] == pytest.approx(0.1 * moved["en", 1.0], rel=0.01)
+    assert moved["zh", 0.1] == pytest.approx(moved["zh", 1.0], rel=0.01)
+
+
+def test_scaled_rates_resume_bit_for_bit(recipe: Path, tmp_path: Path) -> None:
+    """The optimiser's state finds its weights again although they are in two groups."""
+    scaled = ["src.lr_scale=0.1", "schedule.evaluate_every=8", "schedule.steps=8"]
+    train(recipe, f"out={tmp_path / 'whole'}", *scaled)
+    train(recipe, f"out={tmp_path / 'parts'}", *scaled)
+    shutil.rmtree(tmp_path / "parts" / "checkpoints" / "step-00000008")
+    train(recipe, f"out={tmp_path / 'parts'}", *scaled, resume=True)
+    whole, parts = (open_routes(tmp_path / name / "model") for name in ("whole", "parts"))
+    for lang in whole:
+        for a, b in zip(whole[lang].parameters(), parts[lang].parameters(), strict=True):
+            assert torch.equal(a, b)
+
+
+def test_groups_hold_every_weight_once(recipe: Path) -> None:
+    """Those of the objective itself, such as a temperature that is learnt, at the full rate."""
+    config = load_config(recipe, ["src.lr_scale=0.5", "contrast.learn_temperature=true"])
+    encoders = build_encoders(config.src, config.tgt, {"en": TEXTS, "zh": TEXTS})
+    objective = DualMoco(encoders["en"], encoders["zh"], config.contrast)
+    groups = {group["lr_scale"]: group["params"] for group in weight_groups(config, encoders, objective)}
+    assert {id(weight) for weight in groups[0.5]} == {id(weight) for weight in encoders["en"].parameters()}
+    others = {id(weight) for weight in encoders["zh"].parameters()} | {id(objective.contrast.log_temperature)}
+    assert {id(weight) for weight in groups[1.0]} == others and sum(map(len, groups.values())) == len(
+        [weight for weight in objective.parameters() if weight.requires_grad]
+    )

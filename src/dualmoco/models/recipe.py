@@ -52,6 +52,7 @@ class EncoderConfig:
     ridge_pairs: int = 8000  # training pairs that `projection_init: ridge` is computed from
     frozen: bool = False  # dual-moco: this side stays as it is, the other learns to meet it
     trainable: str = ALL  # what learns: all; head, the layers after pooling; last:N, also the last N transformer layers
+    lr_scale: float = 1.0  # of optimizer.lr for this side: below 1 keeps a good encoder close to what it was
     dropout: float = 0.1  # of every dropout layer; static: of the averaged vector
     max_tokens: int = 128  # longer sentences are cut
     width: int = 256  # bert, static: dimension of a token vector

@@ -45,7 +45,7 @@ from dualmoco.training.onesided import OneSidedBatch, OneSidedLoader
 from dualmoco.training.order import BatchOrder, Curriculum
 from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
-from dualmoco.training.starting import INITIAL
+from dualmoco.training.starting import INITIAL, weight_groups
 
 Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
@@ -109,9 +109,9 @@ class Trainer:
             if alone:
                 self.pairs, epoch_steps = None, nli_order.batches_per_epoch
         self.schedule = Schedule(config, epoch_steps)
-        trained = [weight for weight in self.objective.parameters() if weight.requires_grad]
-        settings = config.optimizer
-        optimizer = torch.optim.AdamW(trained, lr=settings.lr, weight_decay=settings.weight_decay, fused=True)
+        optimizer = torch.optim.AdamW(
+            weight_groups(config, encoders, self.objective), weight_decay=config.optimizer.weight_decay, fused=True
+        )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
@@ -167,7 +167,7 @@ class Trainer:
         """One optimiser step over all micro-batches; gives its metrics, averaged over micro-batches and processes."""
         lr, momentum = self.schedule.lr(progress), self.schedule.momentum(progress)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["lr_scale"]
         self.model.train()
         with self.accelerator.autocast():
             prepared = self.objective.begin_step(micro_batches)

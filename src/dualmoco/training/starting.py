@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from torch import nn
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import new_folder, restore_folder, write_json
@@ -84,6 +86,29 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         if config.optimizer.compile:
             encoder.compile(dynamic=True)
     return encoders
+
+
+def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: nn.Module) -> list[dict[str, Any]]:
+    """The weights that learn, as the optimiser takes them: those of one learning rate together.
+
+    Args:
+        config: The settings, with `lr_scale` of each side.
+        encoders: By language.
+        objective: What holds them, with weights of its own such as a head for NLI, which learn at the full rate.
+
+    Returns:
+        A group for each scale in use, with `params` and `lr_scale`.
+    """
+    scales = {
+        weight: side.lr_scale
+        for side in (config.tgt, config.src)  # of a shared encoder src decides
+        for weight in encoders[side.lang].parameters()
+    }
+    groups: dict[float, list[nn.Parameter]] = {}
+    for weight in objective.parameters():
+        if weight.requires_grad:
+            groups.setdefault(scales.get(weight, 1.0), []).append(weight)
+    return [{"params": weights, "lr_scale": scale} for scale, weights in groups.items()]
 
 
 def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encoder]) -> None:
