@@ -16,6 +16,7 @@ from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.options import VectorPrecision
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.languages import common_language
 from dualmoco.embeddings.arrays import ShardedVectors, pack, unpack
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.lines import TextFile, lines_at, survey
@@ -216,11 +217,38 @@ def test_killed_encoding_is_resumed(tiny_model: Path, text: Path, tmp_path: Path
 def test_command_says_what_it_made(
     tiny_model: Path, text: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """JSON for machines; without a model, how to get one."""
+    """JSON for machines; another model for the same vectors is refused."""
     words = ["encode", str(text), "--lang", "en", "--out", str(tmp_path / "v"), "--precision", "fp16"]
     assert main([*words, "--model", str(tiny_model), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["lines"] == 200 and result["precision"] == "fp16" and result["shards"] == 1
     assert np.load(tmp_path / "v" / "00000.npy").dtype == np.float16
-    assert main(words) == 2
-    assert "dualmoco train recipes/static-cpu.yaml" in capsys.readouterr().err
+    assert main([*words, "--model", "en-zh-static"]) == 2
+    assert "holds vectors with model_sha256" in capsys.readouterr().err
+
+
+MORE = {
+    "en": ["The harbour was quiet.", "She asked for the bill.", "We leave on Monday."] * 20,
+    "zh": ["港口很安静。", "她要了账单。", "我们星期一出发。"] * 20,
+}
+
+
+@pytest.mark.parametrize(("written", "named"), [("en", "zh"), ("zh", "en"), ("en", "en"), ("zh", "zh")])
+def test_a_text_in_another_language_is_warned_of(
+    written: str, named: str, opened: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As its lines are identified; it is encoded all the same."""
+    path = tmp_path / "text.txt"
+    path.write_text("".join(f"{line}\n" for line in MORE[written]), encoding="utf-8")
+    assert encode_file(TextFile(path, named), tmp_path / "store", opened).count == 3
+    said = [record.message for record in caplog.records if "looks like" in record.message]
+    expected = f"{path}: looks like language {written}, is encoded as {named}; "
+    assert len(said) == (written != named) and all(line.startswith(expected) for line in said)
+
+
+def test_few_or_mixed_lines_have_no_common_language() -> None:
+    """A guess is worse than nothing."""
+    assert common_language(MORE["en"][:20]) == "" and common_language(["12", "3.4"] * 100) == ""
+    assert common_language(MORE["en"]) == "en" and common_language(MORE["zh"]) == "zh"
+    blocks = [*MORE["en"][:50], *MORE["zh"][:50]]
+    assert common_language(blocks) == ""

@@ -37,7 +37,7 @@ def test_a_package_that_is_there_but_broken_is_not_called_missing(
         require("broken_package", "data", "Parquet")
 
 
-OPTIONAL = ("polib", "py3langid", "pyarrow", "omegaconf", "datasets")
+OPTIONAL = ("polib", "pyarrow", "omegaconf", "datasets")
 WITHOUT_EXTRAS = f"""
 import sys
 
@@ -129,7 +129,7 @@ def test_a_command_names_the_extra_it_needs(tmp_path: Path, package: str, words:
 
 EXTRAS = (
     "accelerate", "datasets", "faiss", "jinja2", "matplotlib", "omegaconf", "onnx", "onnxruntime", "polib", "pyarrow",
-    "py3langid", "ray", "tensorboard", "zhplot",
+    "ray", "tensorboard", "zhplot",
 )  # fmt: skip
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from functools import cache
+from itertools import islice
 from typing import Any
 
-from dualmoco.core.errors import DataError, require
+from dualmoco.core.errors import DataError
 
+SAMPLE_CHUNKS, CHUNK_LINES, FEWEST_CHUNKS = 20, 10, 3
 SCRIPTS: dict[str, frozenset[str]] = {  # first words of the Unicode names of their letters
     code: frozenset(scripts.split())
     for scripts, codes in {
@@ -98,6 +102,25 @@ def identify(text: str) -> str:
     return str(_identifier().classify(text)[0])
 
 
+def common_language(lines: Iterable[str]) -> str:
+    """The language that most of a text is in.
+
+    Args:
+        lines: Of the text; the first 200 with letters count, identified ten at a time, for a short one is a guess.
+
+    Returns:
+        A two-letter code; empty if there are too few lines, or no language has more than half of them.
+    """
+    sample = list(islice((line.strip() for line in lines if any(map(str.isalpha, line))), SAMPLE_CHUNKS * CHUNK_LINES))
+    chunks = [" ".join(sample[at : at + CHUNK_LINES]) for at in range(0, len(sample) - CHUNK_LINES + 1, CHUNK_LINES)]
+    if len(chunks) < FEWEST_CHUNKS:
+        return ""
+    lang, votes = Counter(map(identify, chunks)).most_common(1)[0]
+    return lang if votes > len(chunks) / 2 else ""
+
+
 @cache
 def _identifier() -> Any:
-    return require("py3langid", "data", "Identifying languages")
+    import py3langid
+
+    return py3langid

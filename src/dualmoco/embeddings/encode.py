@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,15 @@ import numpy as np
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.options import VectorPrecision
 from dualmoco.core.progress import Progress, counting
+from dualmoco.data.languages import base_language, common_language
+from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import pack
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile, survey
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pending
 from dualmoco.models.model import BAR_SENTENCES, TORCH, Model
 
+logger = logging.getLogger(__name__)
 REMOTE_THREADS = 1  # of a worker of a cluster, which takes one CPU
 
 
@@ -57,6 +61,8 @@ def encode_file(
         model.identity.pooling,
     )  # fmt: skip
     store = open_or_start(folder, key, backend.dimension, lines)
+    if not text.is_known:
+        warn_of_language(text)
     work = Encoding(model, text.lang, form.precision)
     left = sum(min(key.shard_rows, store.count - number * key.shard_rows) for number in store.missing())
     with counting(f"encoding {text.lang}", left) as progress:
@@ -65,6 +71,20 @@ def encode_file(
             if done:
                 done(number)
     return store
+
+
+def warn_of_language(text: TextFile) -> None:
+    """Warns of a text that is in another language than it is said to be.
+
+    Args:
+        text: One sentence a line.
+    """
+    found = common_language(read_lines(text.path))
+    if found and found != base_language(text.lang):
+        logger.warning(
+            "%s: looks like language %s, is encoded as %s; if that is wrong, name the files or languages the other way "
+            "round", text.path, found, text.lang,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ class TextFile:
 
     path: Path
     lang: str
+    is_known: bool = False
+    """Whether its language was looked at before."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Prefilter:
                     stream.write((f"{line}\n" if row != EMPTY and plausible[row] else "\n").encode("utf-8"))
             logger.info("prefilter: %s of %s sentences are left of %s", f"{int(plausible.sum()):,}",
                         f"{len(plausible):,}", texts[place].path)  # fmt: skip
-            copies.append(TextFile(copy, texts[place].lang))
+            copies.append(TextFile(copy, texts[place].lang, is_known=True))
         return copies
 
 
