@@ -453,10 +453,10 @@ def test_empty_folder_is_no_model(tmp_path: Path) -> None:
 def test_folders_of_others_are_not_ours(tmp_path: Path, sentence_folder: Path) -> None:
     """A missing folder and a model of one language are told apart."""
     with pytest.raises(
-        ModelError, match=r"^/no/such/folder: no such folder; expected a model folder such as runs/demo"
+        ModelError, match=r"^/no/such/folder: no such folder; expected a model folder such as runs/tiny"
     ):
         build_encoder(EncoderConfig(lang="en", name="/no/such/folder"), [])
-    with pytest.raises(ModelError, match=r"nothing: no such folder; expected a model folder such as runs/demo/model$"):
+    with pytest.raises(ModelError, match=r"nothing: no such folder; expected a model folder such as runs/tiny/model$"):
         open_routes(tmp_path / "nothing")
     with pytest.raises(ModelError, match=r"a model of one route; expected one route a language, as dualmoco train"):
         open_routes(sentence_folder)

@@ -119,7 +119,7 @@ def test_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ModelError) as caught:
         dualmoco.load(tmp_path / "nothing")
     assert str(caught.value) == (
-        f"{tmp_path / 'nothing'}: no such folder; expected a model folder such as runs/demo/model, or a hub name"
+        f"{tmp_path / 'nothing'}: no such folder; expected a model folder such as runs/tiny/model, or a hub name"
     )
 
 

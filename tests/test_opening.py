@@ -174,7 +174,7 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
         ),
         ("{plain}", "median", ConfigError, r"^pooling 'median'; expected one of auto, mean, max, cls, first-last$"),
         ("/no/such/folder", "auto", ModelError, r"^/no/such/folder: no such folder; expected a model folder such as"),
-        ("./runs/x", "auto", ModelError, r"no such folder; expected a model folder such as runs/demo/model, or a hub"),
+        ("./runs/x", "auto", ModelError, r"no such folder; expected a model folder such as runs/tiny/model, or a hub"),
         ("{plain}/config.json", "auto", ModelError, r"config\.json: a file; expected a model folder such as [^\n]*$"),
         ("sql:x", "auto", ModelError, r"sql: is no prefix; expected one of package:, words:, embeddings: or a hub"),
         ("words:x", "cls", ConfigError, r"^words:x: takes neither pooling nor prompt nor compute; expected pooling"),

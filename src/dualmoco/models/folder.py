@@ -14,6 +14,7 @@ from urllib.request import getproxies
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import file_sha256
 from dualmoco.models.conversion import CARD, read_conversion
+from dualmoco.models.embedded import EMBEDDED, embedded_folder
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
@@ -29,17 +30,19 @@ PATIENCE = 3.0
 
 
 def model_folder(name: str) -> Path:
-    """The folder that a name stands for: itself, the model of a run, or what the hub gives.
+    """The folder that a name stands for: one of the package, itself, the model of a run, or what the hub gives.
 
     Args:
-        name: A model folder, a run folder or a hub name.
+        name: An embedded model, a model folder, a run folder or a hub name.
 
     Returns:
         A folder on this machine.
 
     Raises:
-        ModelError: A file, a folder that is not there, a run without a model yet, or a hub name that cannot be had.
+        ModelError: A file, a folder that is not there, a run without a model yet, or a name that cannot be had.
     """
+    if name in EMBEDDED:
+        return embedded_folder(name)
     path = Path(name)
     if path.is_dir():
         is_run = (path / "config.yaml").is_file() and not (path / "modules.json").is_file()
@@ -47,9 +50,9 @@ def model_folder(name: str) -> Path:
             raise ModelError(f"{name}: a run without a model yet; expected one that has been evaluated once")
         return path / "model" if is_run else path
     if path.is_file():
-        raise ModelError(f"{name}: a file; expected a model folder such as runs/demo/model, or words:{name}")
+        raise ModelError(f"{name}: a file; expected a model folder such as runs/tiny/model, or words:{name}")
     if path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2:
-        raise ModelError(f"{name}: no such folder; expected a model folder such as runs/demo/model, or a hub name")
+        raise ModelError(f"{name}: no such folder; expected a model folder such as runs/tiny/model, or a hub name")
     return fetch_model(name)
 
 
@@ -110,7 +113,7 @@ def check_folder(folder: Path) -> None:
             weights that exist only in pickled form.
     """
     if not folder.is_dir():
-        raise ModelError(f"{folder}: no such folder; expected a model folder such as runs/demo/model")
+        raise ModelError(f"{folder}: no such folder; expected a model folder such as runs/tiny/model")
     for code in folder.rglob("*.py"):
         raise ModelError(f"{code}: code in a model folder is never run; expected weights and JSON only")
     for config in folder.rglob("*.json"):

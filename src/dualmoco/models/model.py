@@ -18,8 +18,8 @@ from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 from dualmoco.models.conversion import NO_CONVERSION, TextConversion
 
-AUTO, TORCH, STATIC, ONNX, ONNX_INT8 = "auto", "torch", "static", "onnx", "onnx-int8"
-BACKENDS = (AUTO, TORCH, STATIC, ONNX, ONNX_INT8)
+AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8 = "auto", "torch", "static", "int8", "onnx", "onnx-int8"
+BACKENDS = (AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8)
 FP32, FP16, BF16 = "fp32", "fp16", "bf16"
 PRECISIONS = (FP32, FP16, BF16)
 """What a network can compute in; a CPU does so in fp32 alone."""
@@ -52,7 +52,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """How: torch, static, onnx or onnx-int8; words, embeddings or package for encoders of other kinds."""
+        """How: torch, static, int8, onnx or onnx-int8; words, embeddings or package for encoders of other kinds."""
 
     @property
     def dimension(self) -> int:

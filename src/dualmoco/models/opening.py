@@ -1,5 +1,6 @@
 """The one opener: any model by its name.
 
+    en-zh, en-zh-static           the models that come with dualmoco
     runs/x, runs/x/model          a run, or a model folder of dualmoco, sentence-transformers or transformers
     hybrid/x                      models side by side, a folder of `dualmoco combine`
     exported/x                    a folder of `dualmoco export`, to ONNX or to sentence-transformers
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.models.conversion import read_conversion
+from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, check_embedded
 from dualmoco.models.folder import RECORD, check_folder, folder_sha256, model_folder
 from dualmoco.models.hybrid import HybridPart, assemble_hybrid, check_part, is_hybrid, read_hybrid
 from dualmoco.models.model import (
@@ -28,6 +30,7 @@ from dualmoco.models.model import (
     AUTO,
     BACKENDS,
     FP32,
+    INT8,
     PRECISIONS,
     STATIC,
     Backend,
@@ -35,6 +38,7 @@ from dualmoco.models.model import (
     Model,
     assemble_model,
 )
+from dualmoco.models.packing import is_packed
 from dualmoco.models.recipe import FIRST_LAST, PoolingMode
 
 if TYPE_CHECKING:
@@ -58,17 +62,18 @@ class _Settings:
 
 
 def open_model(
-    name: str | Path, backend: str = AUTO, *, pooling: str = AUTO, prompt: str = "", compute: str = FP32,
-    threads: int | None = None,
+    name: str | Path = DEFAULT_MODEL, backend: str = AUTO, *, pooling: str = AUTO, prompt: str = "",
+    compute: str = FP32, threads: int | None = None,
 ) -> Model:  # fmt: skip
     """Opens a model; nothing in its folder is ever run.
 
     Args:
-        name: A model folder, a run folder, a hub name or a folder of `dualmoco export`; `package:NAME`, an installed
-            package; `words:FILE` or `words:en=FILE,zh=FILE`, averaged word vectors; `embeddings:FOLDER`, vectors made
-            elsewhere.
-        backend: What runs it: torch, static, onnx, onnx-int8, or auto: static for an average of token vectors, torch
-            for other networks, and what the folder holds for an export; in a hybrid for the parts that are networks.
+        name: `en-zh` or `en-zh-static`, which come with dualmoco; a model folder, a run folder, a hub name or a folder
+            of `dualmoco export`; `package:NAME`, an installed package; `words:FILE` or `words:en=FILE,zh=FILE`,
+            averaged word vectors; `embeddings:FOLDER`, vectors made elsewhere.
+        backend: What runs it: torch, static, int8, onnx, onnx-int8, or auto: static for an average of token vectors,
+            int8 for a packed BERT, torch for other networks, and what the folder holds for an export; in a hybrid for
+            the parts that are networks.
         pooling: `auto` for the model's own, or mean where it has none; mean, max, cls or first-last to overrule it.
         prompt: Put before every sentence, for example "query: "; empty for the one that the model names, if any.
         compute: What a network computes in, whatever its weights are stored in: fp32, or on a GPU fp16 or bf16.
@@ -89,8 +94,10 @@ def open_model(
     _check("compute", compute, PRECISIONS)
     settings = _Settings(backend, pooling, prompt, compute, threads)
     folder = find_folder(name)
+    if folder and name in EMBEDDED:
+        check_embedded(name, folder_sha256(folder))
     model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
-    place = str(Path(name).resolve()) if Path(name).exists() else name
+    place = str(Path(name).resolve()) if Path(name).exists() and name not in EMBEDDED else name
     model.folder = folder
     model.reopen = partial(open_model, place, backend, pooling=pooling, prompt=prompt, compute=compute)
     return model
@@ -175,7 +182,7 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
         found = read_static_folder(folder)
         if found:
             return _open_tables(folder, found, identity, settings)
-    return _open_network(folder, identity, settings)
+    return _open_int8(folder, identity, settings) or _open_network(folder, identity, settings)
 
 
 def _open_hybrid(folder: Path, title: str, settings: _Settings) -> Model:
@@ -196,10 +203,31 @@ def _open_tables(folder: Path, found: StaticFolder, identity: Identity, settings
     )  # fmt: skip
 
 
+def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model | None:
+    """A packed network as it is stored, if it is one and nothing else was asked for."""
+    if settings.backend not in (AUTO, INT8) or (settings.pooling, settings.compute) != (AUTO, FP32):
+        return None
+    if is_packed(folder):
+        from dualmoco.models.backends.int8_folder import read_int8_folder
+        from dualmoco.models.backends.threads import set_threads
+
+        found = read_int8_folder(folder, settings.prompt)
+        if found:
+            set_threads(settings.threads)
+            prompt = next(iter(found.values())).source.prompt
+            return assemble_model(
+                identity.pooled("own", prompt), found, lambda encoder: encoder.run(), read_conversion(folder / RECORD)
+            )
+    if settings.backend == INT8:
+        raise ModelError(f"{identity.name}: back-end int8 is for packed BERT models; expected one, or back-end auto")
+    return None
+
+
 def _open_network(folder: Path, identity: Identity, settings: _Settings) -> Model:
+    from dualmoco.models.backends.threads import set_threads
     from dualmoco.models.encoder import Encoder, is_static
     from dualmoco.models.network import open_network
-    from dualmoco.models.running import run_network, set_threads
+    from dualmoco.models.running import run_network
 
     opened = open_network(folder, None if settings.pooling == AUTO else settings.pooling)
     prompt = settings.prompt or opened.prompt

@@ -10,6 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,8 @@ from safetensors.numpy import save_file
 
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import new_folder
-from dualmoco.models.folder import copy_model
+from dualmoco.models.folder import copy_model, folder_sha256
+from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
 
 WHOLE, PACKED = "model.safetensors", "model.int8.safetensors"
 SCALE = ".scale"
@@ -57,10 +59,10 @@ def unpack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def pack_model(folder: Path, out: Path) -> None:
-    """Writes a model small.
+    """Writes a model small; of a hybrid every part.
 
     Args:
-        folder: Of the model, whose weights are in floating point.
+        folder: Of the model or hybrid, whose weights are in floating point.
         out: The folder to write, in place of one that is there.
 
     Raises:
@@ -73,6 +75,9 @@ def pack_model(folder: Path, out: Path) -> None:
         for weights in new.rglob(WHOLE):
             save_file(pack_tensors(_read(weights)), weights.with_name(PACKED))
             weights.unlink()
+        if is_hybrid(new):
+            parts = read_hybrid(new)
+            write_hybrid(new, [replace(part, sha256=folder_sha256(new / part.folder)) for part in parts], {})
 
 
 @contextmanager

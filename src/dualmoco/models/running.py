@@ -14,7 +14,7 @@ from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.agreement import SENTENCES, check_agreement
 from dualmoco.models.backends.pytorch import TorchBackend, encode_by_itself, token_source
 from dualmoco.models.encoder import Encoder, static_table
-from dualmoco.models.model import AUTO, BACKENDS, BF16, FP16, FP32, ONNX, ONNX_INT8, STATIC, TORCH, Backend
+from dualmoco.models.model import AUTO, BACKENDS, BF16, FP16, FP32, INT8, ONNX, ONNX_INT8, STATIC, TORCH, Backend
 
 CHECK_BATCH = 8
 TORCH_TYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
@@ -39,6 +39,8 @@ def run_network(
         ConfigError: An unknown way, or a precision that it does not compute in.
         ModelError: A way that does not fit the network, or whose vectors are not the network's.
     """
+    if name == INT8:
+        raise ModelError("back-end int8 is for packed BERT models; expected one, or back-end auto")
     if name not in BACKENDS:
         raise ConfigError(f"back-end {name!r}; expected one of {', '.join(BACKENDS)}")
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -60,12 +62,6 @@ def _other_than_torch(encoder: Encoder, name: str, prompt: str, threads: int | N
 def reference_vectors(encoder: Encoder, prompt: str = "", sentences: Sequence[str] = SENTENCES) -> Vectors:
     """The vectors of the sentences that back-ends are checked with, as the network itself makes them."""
     return encode_by_itself(encoder, [prompt + text for text in sentences], CHECK_BATCH)
-
-
-def set_threads(threads: int | None) -> None:
-    """Sets the CPU threads of PyTorch in this process, if a number is given."""
-    if threads:
-        torch.set_num_threads(threads)
 
 
 def _static(encoder: Encoder, name: str, prompt: str) -> Backend | None:

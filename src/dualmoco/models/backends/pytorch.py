@@ -1,25 +1,22 @@
 """The PyTorch back-end: any network, on a GPU if there is one, fed with batches of like length.
 
-On CPUs every core takes a batch of its own: batches that fit its cache are too small to share. Shapes: n sentences, D
-dimension.
+Shapes: n sentences, D dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Vectors
+from dualmoco.models.backends.threads import CPU_BUDGET, one_thread_workers
 from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES, Arrays, Padding, TokenSource
 from dualmoco.models.encoder import Encoder, text_tokenizer
 from dualmoco.models.model import TORCH
 
-CPU_BUDGET = 1024
-"""Tokens in a batch: more fall out of a core's cache, fewer leave the matrix products too small."""
 GPU_BUDGET = 16_384
 OWN_BATCH = 32
 """Sentences in a batch that the network tokenizes itself."""
@@ -41,10 +38,7 @@ class TorchBackend:
         self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.dimension
         self.source = token_source(encoder, prompt)  # None if the network takes its input in a way of its own
         self.device = next(encoder.parameters()).device
-        threads = torch.get_num_threads() if self.device.type == "cpu" else 1
-        self.workers = (
-            ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if threads > 1 else None
-        )
+        self.workers = one_thread_workers() if self.device.type == "cpu" else None
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (n, D) of sentences in their order, as the network makes them."""
