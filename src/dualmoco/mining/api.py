@@ -32,6 +32,7 @@ from dualmoco.mining.paraphrases import mine_paraphrases
 from dualmoco.mining.prefilter import make_prefilter
 from dualmoco.mining.results import MinedPair, MiningResult, read_mined
 from dualmoco.mining.score import score_pairs
+from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.model import AUTO, Model
 from dualmoco.models.opening import open_model
 
@@ -53,12 +54,12 @@ class MiningOptions(TypedDict, total=False):
     keep: bool  # keep the work folder even so
     engine: str | Engine  # local (default), ray, or an engine that is open
     address: str | None  # of a running Ray cluster; a new local one if None
-    backend: str  # of a model given by its name: auto (default), torch, static, onnx or onnx-int8
+    backend: str  # of a model given by its name: auto (default), torch, static, int8, onnx or onnx-int8
     progress: bool  # whether to show progress bars; True
 
 
 def mine(
-    src: Texts, tgt: Texts, *, model: Model | str | Path, src_lang: str = "en", tgt_lang: str = "zh",
+    src: Texts, tgt: Texts, *, model: Model | str | Path = DEFAULT_MODEL, src_lang: str = "en", tgt_lang: str = "zh",
     out: str | Path | None = None, retrieval: str = "max", gold: str | Path | Sequence[tuple[int, int]] | None = None,
     planted: str | Path | Sequence[tuple[str, str]] | None = None, prefilter: Model | str | Path | None = None,
     **options: Unpack[MiningOptions],
@@ -105,7 +106,7 @@ def mine(
 
 
 def score(
-    pairs: Bitext, *, model: Model | str | Path, src_lang: str = "en", tgt_lang: str = "zh",
+    pairs: Bitext, *, model: Model | str | Path = DEFAULT_MODEL, src_lang: str = "en", tgt_lang: str = "zh",
     out: str | Path | None = None, tgt_file: str | Path | None = None, form: str = "auto",
     on_error: str = "stop", **options: Unpack[MiningOptions],
 ) -> MiningResult:  # fmt: skip
@@ -150,7 +151,7 @@ def score(
 
 
 def paraphrases(
-    text: Texts, *, model: Model | str | Path, lang: str = "en", out: str | Path | None = None,
+    text: Texts, *, model: Model | str | Path = DEFAULT_MODEL, lang: str = "en", out: str | Path | None = None,
     **options: Unpack[MiningOptions],
 ) -> MiningResult:  # fmt: skip
     """Finds the sentences of one text that say the same.

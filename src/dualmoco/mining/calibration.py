@@ -25,6 +25,7 @@ from dualmoco.mining.inputs import Bitext, Problems, read_bitext
 from dualmoco.mining.margins import best_candidates, select_pairs
 from dualmoco.mining.mine import MineSettings, find_neighbors
 from dualmoco.mining.thresholds import best_threshold
+from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import CALIBRATION
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
@@ -89,7 +90,7 @@ def calibrate_model(
     """
     with showing(progress):
         model = open_model(name)
-        if model.folder is None or not Path(name).is_dir():
+        if model.folder is None or str(name) in EMBEDDED or not Path(name).is_dir():
             raise ModelError(f"{name}: not a model folder; expected one, which the threshold is written into")
         rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", Problems(pairs, skip=False))
         texts = list(dict.fromkeys((row.src.strip(), row.tgt.strip()) for row in rows))

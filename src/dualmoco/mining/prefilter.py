@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 
 from dualmoco.core.errors import DataError, ModelError
@@ -22,6 +23,9 @@ from dualmoco.mining.mine import MineSettings, find_neighbors
 from dualmoco.models.model import Model
 
 logger = logging.getLogger(__name__)
+APPROXIMATE_FROM = 50_000
+"""Sentences a side from which the fast model looks for partners by inverted lists, if FAISS is installed: with exact
+search it would be no longer fast, and the few partners that it misses are in the order of those below the floor."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +54,8 @@ class Prefilter:
             encode_file(text, work / name, self.model, settings.form, engine)
             for name, text in zip(("src", "tgt"), texts, strict=True)
         ]
+        if not settings.approximate and min(store.count for store in stores) >= APPROXIMATE_FROM:
+            settings = replace(settings, approximate=find_spec("faiss") is not None)
         forward, backward, _ = find_neighbors(stores, settings, work, engine)
         copies = []
         for place, (near, other) in enumerate(((forward, backward), (backward, forward))):
