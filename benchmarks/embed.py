@@ -1,0 +1,75 @@
+"""Puts a model into the package: packed, calibrated, with its card and checksum; measures what storing it small costs.
+
+    python -m benchmarks.embed en-zh hybrid --pairs prepared/en-zh/heldout-00000.parquet --card cards/en-zh.md
+    python -m benchmarks.embed en-zh-static runs/static --pairs prepared/en-zh/heldout-00000.parquet
+
+Prints the retrieval of the held-out pairs, both ways, before and after.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.core.storage import write_json
+from dualmoco.data.readers.formats import read_pairs
+from dualmoco.data.readers.source import Source
+from dualmoco.mining.calibration import calibrate_model
+from dualmoco.models.conversion import TEXT_KEY, read_conversion
+from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME
+from dualmoco.models.folder import RECORD, folder_sha256, model_folder
+from dualmoco.models.opening import open_model
+from dualmoco.models.packing import pack_model
+from dualmoco.search.neighbors import nearest
+
+LANGS = ("en", "zh")
+
+
+def main() -> None:
+    """Packs, measures, calibrates and signs a model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=EMBEDDED)
+    parser.add_argument("model", help="run, model folder or hybrid")
+    parser.add_argument("--pairs", required=True, help="held-out pairs that nothing in the model was trained on")
+    parser.add_argument("--card", help="to stand beside it as README.md")
+    parsed = parser.parse_args()
+
+    def refuse(line: int, what: str) -> None:
+        raise SystemExit(f"{parsed.pairs}:{line}: {what}")
+
+    rows = [(row.src, row.tgt) for row in read_pairs(Source(Path(parsed.pairs), *LANGS), report=refuse)]
+    folder = HOME / parsed.name
+    card = folder / "README.md"
+    kept = card.read_text(encoding="utf-8") if card.is_file() else ""
+    pack_model(model_folder(parsed.model), folder)
+    for record in folder.rglob(RECORD):
+        write_json(record, {TEXT_KEY: read_conversion(record).to_json()})
+    if parsed.card:
+        shutil.copy(parsed.card, card)
+    elif kept:
+        card.write_text(kept, encoding="utf-8")
+    checksums = json.loads((HOME / CHECKSUMS).read_text()) if (HOME / CHECKSUMS).is_file() else {}
+    write_json(HOME / CHECKSUMS, checksums | {parsed.name: folder_sha256(folder)})
+    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+    for title, place in (("whole", parsed.model), ("packed", str(folder))):
+        print(f"{title:7}", " / ".join(f"{share:.2f}" for share in retrieval(place, rows)), flush=True)
+    print(calibrate_model(folder, rows))
+    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(f"{parsed.name}: {size / 1e6:.1f} MB, {len(rows):,} held-out pairs, {memory:,.0f} MiB at most")
+
+
+def retrieval(name: str, rows: list[tuple[str, str]]) -> tuple[float, float]:
+    """The percentage of sentences whose nearest is their translation, each way."""
+    model = open_model(name)
+    src, tgt = (model.encode([row[side] for row in rows], lang=lang) for side, lang in enumerate(LANGS))
+    own = np.arange(len(rows))
+    return tuple(100 * float((nearest(a, b, 1).ids[:, 0] == own).mean()) for a, b in ((src, tgt), (tgt, src)))  # type: ignore[return-value]
+
+
+if __name__ == "__main__":
+    main()
