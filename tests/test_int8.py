@@ -130,3 +130,10 @@ def test_an_unpacked_model_has_no_int8_back_end(packed: Path) -> None:
     """Said in one line."""
     with pytest.raises(ModelError, match="back-end int8 is for packed BERT models; expected one, or back-end auto"):
         open_model(packed.parent / "whole", "int8")
+
+
+def test_a_gpu_runs_the_network_itself(packed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where int8 is not the fastest, `auto` is torch; `int8` is still to be had."""
+    monkeypatch.setattr("dualmoco.models.backends.int8.suits_machine", lambda: False)
+    assert open_model(packed).backend("en").name == "torch"
+    assert open_model(packed, "int8").backend("en").name == "int8"

@@ -208,10 +208,12 @@ def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model |
     if settings.backend not in (AUTO, INT8) or (settings.pooling, settings.compute) != (AUTO, FP32):
         return None
     if is_packed(folder):
+        from dualmoco.models.backends.int8 import suits_machine
         from dualmoco.models.backends.int8_folder import read_int8_folder
         from dualmoco.models.backends.threads import set_threads
 
-        found = read_int8_folder(folder, settings.prompt)
+        wanted = settings.backend == INT8 or suits_machine()
+        found = read_int8_folder(folder, settings.prompt) if wanted else None
         if found:
             set_threads(settings.threads)
             prompt = next(iter(found.values())).source.prompt

@@ -26,6 +26,11 @@ TINY = 1e-12
 """Below it a row counts as zero."""
 
 
+def suits_machine() -> bool:
+    """Whether int8 is the fastest here: no GPU, and oneDNN to multiply; elsewhere PyTorch in fp32 is."""
+    return not torch.accelerator.is_available() and torch.backends.mkldnn.is_available()
+
+
 @dataclass(frozen=True)
 class BertShape:
     """What a BERT's settings say beyond the shapes of its tensors."""
