@@ -1,10 +1,11 @@
 """Averages of weights: of the last checkpoints of a run, and of a run with what it started from.
 
     python -m benchmarks.average runs/en-zh --checkpoints 4 --out averaged
-    python -m benchmarks.average runs/en-zh --start 0.3 --out closer
+    python -m benchmarks.average runs/en-zh --start 0.6 --lang en --out closer
 
-Writes a model folder to be evaluated beside the run's own. With `--start` every weight is moved back by that share to
-where the run began, which keeps more of what an encoder could do before. `--momentum` takes the momentum encoders.
+Writes a model folder to be evaluated beside the run's own. With `--start` the weights, all or those of one language, are
+moved back by that share to where the run began, which keeps more of what an encoder could do before. `--momentum` takes
+the momentum encoders.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def main() -> None:
     parser.add_argument("--checkpoints", type=int, default=1, help="how many of the last to average")
     parser.add_argument("--momentum", action="store_true", help="of the momentum encoders")
     parser.add_argument("--start", type=float, default=0.0, help="share of the weights that the run started from")
+    parser.add_argument("--lang", help="move only this language back; all if not given")
     parser.add_argument("--out", type=Path, required=True, help="model folder to write")
     parsed = parser.parse_args()
     taken = list_checkpoints(parsed.run / "checkpoints")[-parsed.checkpoints :]
@@ -42,7 +44,7 @@ def main() -> None:
         starts = dict(initial[lang].named_parameters())
         for name, weight in encoders[lang].named_parameters():
             found = torch.stack([one[f"contrast.{side}_{kind}.{name}"] for one in tensors]).mean(dim=0)
-            weight.copy_(found.lerp(starts[name], parsed.start))
+            weight.copy_(found.lerp(starts[name], parsed.start if parsed.lang in (None, lang) else 0.0))
     with new_folder(parsed.out) as folder:
         save_encoders(encoders, folder)
         (folder / RECORD).write_bytes((parsed.run / "model" / RECORD).read_bytes())
