@@ -15,7 +15,7 @@ install: .venv/installed ## set up .venv with the tested versions
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch .venv/installed
 
-demo: install ## train a tiny pair of encoders and try them, about two minutes
+demo: install ## try the embedded model, train a tiny one, about two minutes
 	$(BIN)/dualmoco demo
 
 test: check ## set up, lint, types, tests

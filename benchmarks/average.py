@@ -3,7 +3,7 @@
     python -m benchmarks.average runs/en-zh --checkpoints 4 --out averaged
     python -m benchmarks.average runs/en-zh --start 0.6 --lang en --out closer
 
-Writes a model folder to be evaluated beside the run's own. With `--start` the weights, all or those of one language, are
+Writes a model folder to be evaluated beside the run's own. With `--start` the weights, of all or one language, are
 moved back by that share to where the run began, which keeps more of what an encoder could do before. `--momentum` takes
 the momentum encoders.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from dualmoco.cli.demo import hide_pairs
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.recipes import find_recipe
+from dualmoco.data.demo.sentences import read_demo_pairs
 
 ROOT = Path(__file__).resolve().parents[1]
 SHORT_DEMO = ["schedule.steps=60", "schedule.evaluate_every=60", "data.train=[grammar:3000]", "data.heldout=200"]
@@ -35,11 +38,11 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_installed_demo_learns_and_finds_translations(installed: Path, tmp_path: Path) -> None:
+def test_installed_demo_finds_translations_and_learns(installed: Path, tmp_path: Path) -> None:
     """On the installed package alone, in a folder with nothing but an older demo, which is replaced.
 
-    The shortened demo retrieves far better after training, shows translations, mines, and writes a report that sets its
-    toy model beside nobody else's.
+    The embedded model compares, searches and mines back what was hidden; the tiny one retrieves far better after
+    training; the report sets figures of the demo's sentences beside nobody else's.
     """
     environment = {**os.environ, "PYTHONPATH": str(installed)}
     where = [sys.executable, "-c", "import dualmoco; print(dualmoco.__file__)"]
@@ -47,26 +50,37 @@ def test_installed_demo_learns_and_finds_translations(installed: Path, tmp_path:
     assert found.strip() == str(installed / "dualmoco" / "__init__.py")
     out = tmp_path / "runs" / "demo"
     out.mkdir(parents=True)
-    (out / "config.yaml").write_text("out: an older demo\n", encoding="utf-8")
+    (out / "demo.json").write_text("{}", encoding="utf-8")
     (out / "rubbish").write_text("of the older demo", encoding="utf-8")
     words = [sys.executable, "-m", "dualmoco", "demo", *SHORT_DEMO]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     shown = done.stdout
-    scores = re.search(r"held-out retrieval, .*: (\d+\.\d) % before, (\d+\.\d) % after 60 steps", shown)
-    assert scores
-    before, after = map(float, scores.groups())
-    assert after > before + 30
-    assert shown.count("<- its translation") >= 1
-    assert "nearest of 200 held-out zh sentences for some en ones" in shown
-    assert "Mining 66 pairs hidden in" in shown and "report.html" in shown
-    assert "SentenceTransformer('runs/demo/model').encode(texts, task='zh')" in shown
-    assert (out / "pairs.tsv").is_file() and (out / "model" / "modules.json").is_file()
+    cosines = [float(line.split()[0]) for line in shown.splitlines() if "The ferry was cancelled" in line]
+    assert cosines[0] == cosines[1] > cosines[2] > cosines[3]  # both scripts, the same topic, another
+    assert "640 English and Chinese sentences" in shown and "threshold" in shown
+    record = json.loads((out / "demo.json").read_text(encoding="utf-8"))
+    assert record["mined"]["precision"] > 0.9 and record["mined"]["recall"] > 0.9
+    assert record["tiny"]["after"] > record["tiny"]["before"] + 0.3
+    assert "SentenceTransformer('runs/demo/tiny/model').encode(texts, task='zh')" in shown
+    assert shown.rstrip().endswith("dualmoco score bitext.tsv --out clean.tsv")
+    assert (out / "pairs.tsv").is_file() and (out / "tiny" / "model" / "modules.json").is_file()
     assert not (out / "rubbish").exists() and [path.name for path in tmp_path.iterdir()] == ["runs"]
     page = (out / "report.html").read_text(encoding="utf-8")
-    assert page.count("held-out sentences of the demo&#39;s grammar") == 4  # its line, two tables, a caption
+    assert page.count("sentences written for the demo") == 4  # its line, two tables, a caption
     for foreign in ("Tatoeba", "BUCC", "MoCo-BERT", "LASER", "EMNLP"):
         assert foreign not in page.partition('id="signatures"')[0]
+
+
+def test_hidden_pairs_are_where_they_are_said_to_be() -> None:
+    """Of every other sentence the translation is missing; nothing stands in order."""
+    pairs = read_demo_pairs()
+    (src, tgt), gold = hide_pairs(pairs)
+    translations = {pair.src: pair.tgt for pair in pairs}
+    assert len(pairs) == len(translations) == 320 and len(gold) == 100 and len(src) == len(tgt) == 210
+    assert all(translations[src[a - 1]] == tgt[b - 1] for a, b in gold)
+    assert sum(translations[text] in tgt for text in src) == 100
+    assert sum(a == b for a, b in gold) < 5
 
 
 @pytest.mark.parametrize("name", ["tiny", "tiny.yaml", "recipes/tiny.yaml"])
@@ -95,8 +109,8 @@ def test_unknown_recipes_are_refused_with_those_there_are(
 
 
 @pytest.mark.parametrize("content", ["thesis.txt", None], ids=["folder", "file"])
-def test_demo_deletes_nothing_but_runs(content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A folder without a run, or a file, is refused and left as it is."""
+def test_demo_deletes_only_demos(content: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A folder without a demo, or a file, is refused and left as it is."""
     out = tmp_path / "precious"
     if content:
         out.mkdir()
@@ -105,6 +119,6 @@ def test_demo_deletes_nothing_but_runs(content: str | None, tmp_path: Path, caps
     assert main(["demo", "--out", str(out), *SHORT_DEMO]) == 2
     captured = capsys.readouterr()
     assert captured.err == (
-        f"dualmoco: {out}: holds no run; the demo replaces only runs: choose another folder with --out\n"
+        f"dualmoco: {out}: holds no demo; only an older demo is replaced: choose another folder with --out\n"
     )
     assert captured.out == "" and file.read_text(encoding="utf-8") == "years of work"

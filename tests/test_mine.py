@@ -244,7 +244,6 @@ def test_tiny_files(tiny_model: Path, tmp_path: Path, lines: int) -> None:
 
 
 FAULTS: dict[str, tuple[list[str], str]] = {
-    "no model": ([], "train recipes/static-cpu.yaml"),
     "ending": (["--model", "MODEL", "--out", "x.doc"], "x.doc: ends with .doc; expected one of .tsv, .parquet, .tmx"),
     "language": (["--model", "MODEL", "--tgt", "fr"], "'fr'"),
     "memory": (["--model", "MODEL", "--memory", "lots"], "memory lots; expected a size"),

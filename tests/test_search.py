@@ -295,7 +295,6 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
         (["build", "new", "en=broken", "--model", "MODEL"], "broken:1: not UTF-8"),
         (["build", "new", "fr=good", "--model", "MODEL"], "'fr'"),
         (["build", "new", "good", "--model", "MODEL"], "expected LANG=FILE"),
-        (["build", "new", "en=good"], "make demo"),
         (
             ["build", "new", "en=good", "--model", "MODEL", "--precision", "fp8"],
             "--precision fp8; expected one of fp32",

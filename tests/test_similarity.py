@@ -119,14 +119,6 @@ def test_tabs_in_sentences_do_not_make_columns(
     assert capsys.readouterr().out == "1.0000\tone two\tone two\n"
 
 
-def test_no_model_says_how_to_get_one(capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a model the error names the commands that make one."""
-    assert main(["similarity", "a", "b"]) == 2
-    error = capsys.readouterr().err
-    assert "dualmoco train recipes/static-cpu.yaml --data DATA" in error and "make demo" in error
-    assert error.count("\n") == 1
-
-
 @pytest.mark.parametrize(
     ("contents", "words", "message"),
     [

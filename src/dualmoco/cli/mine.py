@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, named_model, print_json
+from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, print_json
 
 if TYPE_CHECKING:
     from dualmoco.mining.results import MiningResult
@@ -44,12 +44,10 @@ def run(parsed: argparse.Namespace) -> int:
     """Mines, and says what was found."""
     from dataclasses import asdict
 
-    model = named_model(parsed)
-
     from dualmoco.mining.api import mine
 
     found = mine(
-        parsed.src_file, parsed.tgt_file, model=model, src_lang=parsed.src, tgt_lang=parsed.tgt,
+        parsed.src_file, parsed.tgt_file, model=parsed.model, src_lang=parsed.src, tgt_lang=parsed.tgt,
         out=parsed.out, retrieval=parsed.retrieval, gold=parsed.gold, planted=parsed.planted,
         prefilter=parsed.prefilter, **mining_options(parsed),
     )  # fmt: skip

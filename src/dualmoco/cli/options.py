@@ -7,14 +7,14 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
+from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
+
 if TYPE_CHECKING:
     from dualmoco.mining.api import MiningOptions
     from dualmoco.models.model import Model
 
-NO_MODEL = (
-    "no model named; expected --model FOLDER: train one in minutes with "
-    "dualmoco train recipes/static-cpu.yaml --data DATA, or a tiny one with make demo (runs/demo)"
-)
+
+MODELS = f"{DEFAULT_MODEL} or {FAST_MODEL}, which come with dualmoco; run or model folder, hub name, or package:NAME"
 
 
 class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
@@ -52,8 +52,8 @@ def counted(number: int, noun: str) -> str:
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Options of a verb that opens a model."""
-    parser.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
-    parser.add_argument("--backend", default="auto", help="auto, torch, static, onnx or onnx-int8")
+    parser.add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODELS)
+    parser.add_argument("--backend", default="auto", help="auto, torch, static, int8, onnx or onnx-int8")
 
 
 def add_encoding(parser: argparse.ArgumentParser) -> None:
@@ -95,25 +95,6 @@ def mining_options(parsed: argparse.Namespace) -> MiningOptions:
     return cast("MiningOptions", {name: getattr(parsed, name) for name in names})
 
 
-def named_model(parsed: argparse.Namespace) -> str:
-    """The model that was named.
-
-    Args:
-        parsed: The command line.
-
-    Returns:
-        Its name.
-
-    Raises:
-        ConfigError: None was named.
-    """
-    from dualmoco.core.errors import ConfigError
-
-    if not parsed.model:
-        raise ConfigError(NO_MODEL)
-    return str(parsed.model)
-
-
 def open_named_model(parsed: argparse.Namespace) -> Model:
     """Opens the model that was named, with the back-end that was named.
 
@@ -124,11 +105,9 @@ def open_named_model(parsed: argparse.Namespace) -> Model:
         The model.
 
     Raises:
-        ConfigError: None was named, or an unknown back-end.
+        ConfigError: An unknown back-end.
         ModelError: A model that cannot be opened.
     """
-    name = named_model(parsed)
-
     from dualmoco.models.opening import open_model
 
-    return open_model(name, parsed.backend)
+    return open_model(parsed.model, parsed.backend)

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, named_model, print_json
+from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, print_json
 
 
 def add(verbs: Any) -> None:
@@ -24,11 +24,9 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Mines one text against itself, and says what was found."""
-    model = named_model(parsed)
-
     from dualmoco.mining.api import paraphrases
 
-    found = paraphrases(parsed.file, model=model, lang=parsed.lang, out=parsed.out, **mining_options(parsed))
+    found = paraphrases(parsed.file, model=parsed.model, lang=parsed.lang, out=parsed.out, **mining_options(parsed))
     if parsed.json:
         print_json({"out": parsed.out, "pairs": len(found)})
     else:

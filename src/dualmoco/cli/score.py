@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, named_model, print_json
+from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, print_json
 
 
 def add(verbs: Any) -> None:
@@ -30,12 +30,10 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Scores, and says how the scores are spread."""
-    model = named_model(parsed)
-
     from dualmoco.mining.api import score
 
     found = score(
-        parsed.bitext, model=model, src_lang=parsed.src, tgt_lang=parsed.tgt, out=parsed.out,
+        parsed.bitext, model=parsed.model, src_lang=parsed.src, tgt_lang=parsed.tgt, out=parsed.out,
         tgt_file=parsed.tgt_file, form=parsed.format, on_error=parsed.on_error, **mining_options(parsed),
     )  # fmt: skip
     if parsed.json:

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import Formatter, add_verb, named_model, open_named_model, print_json
+from dualmoco.cli.options import Formatter, add_model, add_verb, open_named_model, print_json
 
 if TYPE_CHECKING:
     from dualmoco.embeddings.lines import TextFile
@@ -37,12 +37,11 @@ def add_build(actions: Any) -> None:
     )  # fmt: skip
     build.add_argument("folder", metavar="INDEX", help="a new folder; an interrupted build is resumed")
     build.add_argument("files", nargs="+", metavar="LANG=FILE", help="text, one sentence a line, plain or compressed")
-    build.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
+    add_model(build)
     build.add_argument("--precision", default="fp32", help="of stored vectors: fp32, fp16 or int8")
     build.add_argument(
         "--index", default="exact", metavar="KIND", help="exact, or ivf or ivfpq: inverted lists, which need faiss"
     )
-    build.add_argument("--backend", default="auto", help="auto, torch, static, onnx or onnx-int8")
     build.add_argument("--json", action="store_true", help="print the result as JSON")
     build.set_defaults(run=run_build)
 
@@ -85,7 +84,6 @@ def add_query(actions: Any) -> None:
 
 def run_build(parsed: argparse.Namespace) -> int:
     """Builds, and says what is there now."""
-    named_model(parsed)
     files = parse_files(parsed.files)
 
     from dualmoco.core.options import VectorPrecision, parse_choice

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_verb, named_model, open_named_model, print_json
+from dualmoco.cli.options import add_model, add_verb, open_named_model, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,8 +39,7 @@ def add(verbs: Any) -> None:
     similarity.add_argument("sentences", nargs="*", metavar="SENTENCE", help="two of them")
     similarity.add_argument("--files", nargs=2, metavar="FILE", help="two text files, compared line by line")
     similarity.add_argument("--all", action="store_true", help="compare every line with every line of the other file")
-    similarity.add_argument("--model", metavar="MODEL", help="run or model folder, hub name, or package:NAME")
-    similarity.add_argument("--backend", default="auto", help="auto, torch, static, onnx or onnx-int8")
+    add_model(similarity)
     similarity.add_argument("--src", default="en", metavar="LANG", help="language of the first sentence or file")
     similarity.add_argument("--tgt", default="zh", metavar="LANG", help="language of the second")
     similarity.add_argument("--heatmap", metavar="FILE", help="draw all against all, as .png, .svg or .html")
@@ -55,7 +54,6 @@ def run(parsed: argparse.Namespace) -> int:
 
     from dualmoco.core.errors import ConfigError
 
-    named_model(parsed)
     if bool(parsed.files) == bool(parsed.sentences) or len(parsed.sentences) not in (0, 2):
         raise ConfigError(f"{len(parsed.sentences)} sentences; expected two, or --files FILE FILE and none")
     if not parsed.files and (parsed.all or parsed.out):

@@ -7,7 +7,8 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import MODELS, add_verb, print_json
+from dualmoco.models.embedded import DEFAULT_MODEL
 
 if TYPE_CHECKING:
     from dualmoco.data.bitext import SentencePair
@@ -22,10 +23,10 @@ def add(verbs: Any) -> None:
     visualize = add_verb(
         verbs, "visualize", "draw how near sentences are to their translations",
         "examples:\n"
-        "  dualmoco visualize runs/demo/model pairs.tsv --out parallel.png\n"
-        "  dualmoco visualize runs/demo/model dev.en --tgt-file dev.zh --count 25 --out parallel.html",
+        "  dualmoco visualize pairs.tsv --out parallel.png\n"
+        "  dualmoco visualize runs/tiny dev.en --tgt-file dev.zh --count 25 --out parallel.html",
     )  # fmt: skip
-    visualize.add_argument("model", metavar="MODEL", help="model folder such as RUN/model, run folder or hub name")
+    visualize.add_argument("model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help=MODELS)
     visualize.add_argument("pairs", metavar="PAIRS", help="bitext in any format of prepare, or its result")
     visualize.add_argument("--tgt-file", metavar="FILE", help="the translations, if PAIRS holds only the source lines")
     visualize.add_argument("--src", default="en", metavar="LANG", help="source language")

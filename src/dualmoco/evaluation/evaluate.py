@@ -23,6 +23,7 @@ from dualmoco.evaluation.report.tables import Table, evaluation_tables, markdown
 from dualmoco.evaluation.sentences import Sentences, Texts, distinct_sentences, encode_distinct
 from dualmoco.evaluation.task import Findings, Task
 from dualmoco.evaluation.tasks import read_tasks
+from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import model_folder
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
@@ -74,7 +75,7 @@ def require_page_packages() -> None:
 
 
 def evaluate(
-    model: Model | str | Path,
+    model: Model | str | Path = DEFAULT_MODEL,
     tasks: str | Sequence[str] | Sequence[Task] = "paper",
     postprocessing: Postprocessing | str | None = None,
     fitting: TextFile | None = None,

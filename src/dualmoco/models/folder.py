@@ -56,6 +56,11 @@ def model_folder(name: str) -> Path:
     return fetch_model(name)
 
 
+def lasting_name(name: str) -> str:
+    """The name of a model that stands for it in whatever folder a program runs: of a folder its whole path."""
+    return str(Path(name).resolve()) if Path(name).exists() and name not in EMBEDDED else name
+
+
 def fetch_model(name: str) -> Path:
     """The folder of a model on the hub, downloaded without code and pickles if the cache does not have it.
 

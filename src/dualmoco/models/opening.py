@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.models.conversion import read_conversion
 from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, check_embedded
-from dualmoco.models.folder import RECORD, check_folder, folder_sha256, model_folder
+from dualmoco.models.folder import RECORD, check_folder, folder_sha256, lasting_name, model_folder
 from dualmoco.models.hybrid import HybridPart, assemble_hybrid, check_part, is_hybrid, read_hybrid
 from dualmoco.models.model import (
     ANY_LANGUAGE,
@@ -97,9 +97,8 @@ def open_model(
     if folder and name in EMBEDDED:
         check_embedded(name, folder_sha256(folder))
     model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
-    place = str(Path(name).resolve()) if Path(name).exists() and name not in EMBEDDED else name
     model.folder = folder
-    model.reopen = partial(open_model, place, backend, pooling=pooling, prompt=prompt, compute=compute)
+    model.reopen = partial(open_model, lasting_name(name), backend, pooling=pooling, prompt=prompt, compute=compute)
     return model
 
 

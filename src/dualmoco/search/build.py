@@ -13,6 +13,8 @@ from dualmoco.core.options import VectorPrecision, parse_choice
 from dualmoco.core.storage import locked
 from dualmoco.embeddings.encode import StoreForm
 from dualmoco.embeddings.lines import TextFile
+from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.folder import lasting_name
 from dualmoco.models.model import AUTO, BACKENDS, Model
 from dualmoco.models.opening import open_model
 from dualmoco.search.approximate import require_faiss
@@ -37,7 +39,7 @@ Files = Mapping[str, str | Path | Sequence[str | Path]] | Sequence[TextFile]
 
 
 def build_index(
-    folder: str | Path, files: Files, model: Model | str | Path, *, kind: str = IndexKind.exact,
+    folder: str | Path, files: Files, model: Model | str | Path = DEFAULT_MODEL, *, kind: str = IndexKind.exact,
     precision: str = VectorPrecision.fp32,
 ) -> IndexManifest:  # fmt: skip
     """Makes an index of some files.
@@ -71,8 +73,7 @@ def build_index(
         logger.info("%s: resuming an interrupted build", folder)
     model = model if isinstance(model, Model) else open_model(model)
     backend = _check_languages(model, texts)
-    name = model.identity.name
-    name = str(Path(name).resolve()) if Path(name).is_dir() else name
+    name = lasting_name(model.identity.name)
     manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=model.identity.pooling)
     with locked(building):
         manifest = _with_files(building, manifest, texts, model)

@@ -47,9 +47,8 @@ class Rows:
     """A matrix of int8 rows (O, I) with a scale (O,) each, and a bias (O,) or none."""
 
     def __init__(self, tensors: Tensors, *names: str) -> None:
-        self.weight = torch.cat([tensors[f"{name}.weight"] for name in names])
-        self.scales = torch.cat([tensors[f"{name}.weight{SCALE}"] for name in names])
-        self.bias = torch.cat([tensors[f"{name}.bias"] for name in names]) if f"{names[0]}.bias" in tensors else None
+        self.weight, self.scales = (_joined(tensors, names, part) for part in ("weight", f"weight{SCALE}"))
+        self.bias = _joined(tensors, names, "bias") if f"{names[0]}.bias" in tensors else None
 
     def multiply(self, inputs: Tensor) -> Tensor:
         """Inputs (M, I) times the transposed matrix, plus the bias, shape (M, O)."""
@@ -61,6 +60,12 @@ class Rows:
     def take(self, ids: Tensor) -> Tensor:
         """The rows of some ids, of shape (*ids, I), in fp32."""
         return self.weight[ids].float() * self.scales[ids].unsqueeze(-1)
+
+
+def _joined(tensors: Tensors, names: Sequence[str], part: str) -> Tensor:
+    """One tensor as it lies in its file, several copied one after the other."""
+    found = [tensors[f"{name}.{part}"] for name in names]
+    return found[0] if len(found) == 1 else torch.cat(found)
 
 
 class Int8Bert:

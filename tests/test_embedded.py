@@ -1,0 +1,142 @@
+"""Models that come with dualmoco: opened by name, the default everywhere; missing or damaged, one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from opencc import OpenCC
+from sentence_transformers import SentenceTransformer
+
+import dualmoco
+from dualmoco.cli.main import main
+from dualmoco.core.errors import ModelError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models import embedded
+from dualmoco.models.embedded import CHECKSUMS, DEFAULT_MODEL, EMBEDDED, FAST_MODEL, embedded_folder
+from dualmoco.models.export import export_model
+from dualmoco.models.folder import folder_sha256
+from dualmoco.models.packing import pack_model
+from testsets import write_lines
+
+EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=4), strict=True))
+
+
+@pytest.fixture
+def home(tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An installation with small models of the same names."""
+    place = tmp_path / "installed"
+    for name in EMBEDDED:
+        pack_model(tiny_model, place / name)
+    checksums = {name: folder_sha256(place / name) for name in EMBEDDED}
+    (place / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
+    monkeypatch.setattr(embedded, "HOME", place)
+    monkeypatch.chdir(tmp_path)
+    return place
+
+
+def test_every_verb_works_without_naming_a_model(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By command and in Python, and says which model it was."""
+    for name, lines in (("en.txt", EN), ("zh.txt", ZH)):
+        write_lines(Path(name), lines)
+    write_lines(Path("pairs.tsv"), [f"{src}\t{tgt}" for src, tgt in zip(EN, ZH, strict=True)])
+    for words in (
+        "encode en.txt --lang en --out vectors", "mine en.txt zh.txt --out mined.tsv",
+        "score pairs.tsv --out scored.tsv", "paraphrases en.txt --lang en --out same.tsv",
+        "search build index en=en.txt zh=zh.txt", "similarity yes 是", "visualize pairs.tsv --out parallel.svg",
+        f"mine en.txt zh.txt --out fast.tsv --model {FAST_MODEL}",
+        "export en-zh-static --lang en --to sentence-transformers --out exported",
+    ):  # fmt: skip
+        assert main(words.split()) == 0, words
+    assert json.loads(Path("fast.tsv.json").read_text(encoding="utf-8"))["model"] == FAST_MODEL
+    assert dualmoco.load().identity.name == DEFAULT_MODEL
+    assert len(dualmoco.mine(EN[:9], ZH[:9])) > 3
+
+
+def test_a_folder_of_the_same_name_does_not_hide_it(home: Path) -> None:
+    """Such as prepared pairs; a path means the folder."""
+    Path(DEFAULT_MODEL).mkdir()
+    assert dualmoco.load(DEFAULT_MODEL).folder == home / DEFAULT_MODEL
+    with pytest.raises(ModelError):
+        dualmoco.load(f"./{DEFAULT_MODEL}")
+    with pytest.raises(ModelError, match="not a model folder"):
+        dualmoco.calibrate(DEFAULT_MODEL, [("a", "b")])
+    write_lines(Path("en.txt"), EN)
+    dualmoco.build_index("my.index", {"en": "en.txt"})
+    assert dualmoco.open_index("my.index").search(EN[0], lang="en")[0][0].text == EN[0]
+
+
+def test_a_damaged_one_is_refused(home: Path) -> None:
+    """Before any of it is opened, by its checksum."""
+    weights = next((home / DEFAULT_MODEL).rglob("*.safetensors"))
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    with pytest.raises(ModelError, match=r"^en-zh: damaged, its checksum is \w{12}; expected \w{12}: install dualmoco"):
+        dualmoco.load()
+    (home / CHECKSUMS).unlink()
+    with pytest.raises(ModelError, match=r"checksums.json: cannot be read \(.*\); install dualmoco again"):
+        dualmoco.load()
+
+
+def test_an_installation_without_weights_says_how_to_get_them(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, exit code 2."""
+    shutil.rmtree(home / DEFAULT_MODEL)
+    assert main(["similarity", "yes", "是"]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "en-zh: its weights are not in this installation of dualmoco" in said
+    assert "--model FOLDER" in said
+
+
+def test_a_language_it_lacks_is_named(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One line, exit code 2."""
+    assert main(["similarity", "yes", "ja", "--tgt", "de"]) == 2
+    assert "en-zh: has no language 'de'; expected one of en, zh" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", EMBEDDED)
+class TestShipped:
+    """The real ones."""
+
+    def test_translations_are_nearest(self, name: str) -> None:
+        """In both scripts of Chinese, among sentences about something else."""
+        model = dualmoco.load(name)
+        src = ["The train to Milan leaves at seven.", "My grandmother keeps bees.", "The court rejected the appeal."]
+        tgt = ["开往米兰的火车七点出发。", "我奶奶养蜜蜂。", "法院驳回了上诉。"]
+        english, chinese = model.encode(src, lang="en"), model.encode(tgt, lang="zh")
+        scores = model.similarity(english, chinese)
+        assert (scores.argmax(axis=1) == np.arange(3)).all() and (scores.argmax(axis=0) == np.arange(3)).all()
+        traditional = model.encode([OpenCC("s2t").convert(text) for text in tgt], lang="zh")
+        np.testing.assert_allclose(traditional, chinese, atol=1e-6)
+
+    def test_size_and_threshold(self, name: str) -> None:
+        """As promised; the threshold came from held-out pairs."""
+        folder = embedded_folder(name)
+        size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+        assert size < {DEFAULT_MODEL: 70e6, FAST_MODEL: 20e6}[name]
+        found = dualmoco.mine(["It rains hard.", "He sells old maps."], ["他卖旧地图。", "雨下得很大。"], model=name)
+        assert found.model_calibration is not None and found.threshold == found.model_calibration.threshold
+        assert found.model_calibration.precision > 0.8 and found.model_calibration.pairs > 5000
+        card = (folder / "README.md").read_text(encoding="utf-8")
+        assert "CC BY-NC 4.0" in card and "Tatoeba" in card
+
+    @pytest.mark.parametrize("lang", ["en", "zh"])
+    def test_an_export_opens_in_sentence_transformers(self, name: str, lang: str, tmp_path: Path) -> None:
+        """Whose vectors, of a hybrid those of its parts joined by their weights, are those of the model."""
+        texts = {"en": ["The harbour freezes in January.", "Why?"], "zh": ["港口在一月结冰。", "为什么？"]}[lang]
+        export_model(name, lang, "sentence-transformers", tmp_path / "out")
+        hybrid = tmp_path / "out" / "hybrid.json"
+        parts = json.loads(hybrid.read_text(encoding="utf-8"))["parts"] if hybrid.is_file() else []
+        weights = {tmp_path / "out" / part["folder"]: part["weight"] for part in parts} or {tmp_path / "out": 1.0}
+        joined = np.concatenate(
+            [
+                np.sqrt(weight / sum(weights.values())) * SentenceTransformer(str(part), device="cpu").encode(texts)
+                for part, weight in weights.items()
+            ],
+            axis=1,
+        )
+        found = dualmoco.load(name).encode(texts, lang=lang)
+        assert (joined * found).sum(axis=1).min() > 0.99
