@@ -79,7 +79,11 @@ def warn_of_language(text: TextFile) -> None:
     Args:
         text: One sentence a line.
     """
-    found = common_language(read_lines(text.path))
+    try:
+        found = common_language(read_lines(text.path))
+    except OSError as error:  # py3langid unpacks itself into a temporary file
+        logger.info("%s: its language is not looked at: %s", text.path, error)
+        return
     if found and found != base_language(text.lang):
         logger.warning(
             "%s: looks like language %s, is encoded as %s; if that is wrong, name the files or languages the other way "

@@ -93,7 +93,7 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
     folder = find_folder(model)
     if folder is None:
         raise ModelError(f"{model}: no network; expected a model folder, a hub name or package:NAME of one")
-    hybrid = open_model(model) if is_hybrid(folder) else None
+    hybrid = open_model(model, TORCH) if is_hybrid(folder) else None  # of a packed one the weights, not int8 products
     inside = [part.folder for part in read_hybrid(folder)] if hybrid else []
     places = {f"{model}/{name}": folder / name for name in inside} or {model: folder}
     parts = [_open_part(name, place, lang) for name, place in places.items()]
