@@ -73,6 +73,8 @@ def run(parsed: argparse.Namespace) -> int:
     mined = _mine(model, out, pairs)
     _report(model, out, pairs)
     trained = _train(config)
+    if trained is None:
+        return 1
     write_json(
         out / RECORD, {"model": model.identity.name, "sha256": model.identity.sha256, "mined": mined, "tiny": trained}
     )
@@ -165,8 +167,8 @@ def _report(model: Model, out: Path, pairs: Sequence[DemoPair]) -> None:
     _say(f"\n4. A report with plots, on {len(pairs)} {ABOUT}: {out}/report.html")
 
 
-def _train(config: TrainConfig) -> dict[str, float]:
-    """Trains a tiny pair of encoders on generated text."""
+def _train(config: TrainConfig) -> dict[str, float] | None:
+    """Trains a tiny pair of encoders on generated text; None if that was interrupted."""
     from dualmoco.training.run import train
 
     _say(
@@ -174,14 +176,17 @@ def _train(config: TrainConfig) -> dict[str, float]:
         f"({', '.join(config.data.train)})"
     )
     result = train(config)
-    best = result.best or 0.0
+    if result.best is None or result.stop.startswith("SIG"):
+        _say(f"   {result.stop} at step {result.step}: the demo ends here")
+        return None
     _say(
-        f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, {100 * best:.1f} % "
-        f"after {result.step} steps ({result.seconds:.0f} s); it knows the words of its grammar and no others\n"
+        f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
+        f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s); it knows the words of its "
+        "grammar and no others\n"
         f"   it opens in sentence-transformers too: SentenceTransformer('{config.out}/model').encode(texts, "
         f"task='{config.tgt.lang}')"
     )
-    return {"before": result.before.score, "after": best, "steps": result.step}
+    return {"before": result.before.score, "after": result.best, "steps": result.step}
 
 
 def _clear(out: Path) -> None:

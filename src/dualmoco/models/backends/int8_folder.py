@@ -12,11 +12,11 @@ from pathlib import Path
 from dualmoco.models.backends.int8 import BertShape, Int8Backend, Int8Bert, Tensors
 from dualmoco.models.backends.layout import (
     DENSE,
-    IDENTITY,
     LAYOUT_ERRORS,
     UNIT,
     Layer,
     UnknownLayoutError,
+    check_projection,
     keeps_names,
     read_layout,
     read_prompt,
@@ -89,9 +89,7 @@ def _read_shape(folder: Path, pooling: Path) -> BertShape:
 
 
 def _read_projection(folder: Path) -> Tensors:
-    config = read_settings(folder)
-    if config["activation_function"] != IDENTITY or config.get("use_residual") or not keeps_names(config):
-        raise UnknownLayoutError
+    check_projection(folder)
     return _read_packed(folder)
 
 

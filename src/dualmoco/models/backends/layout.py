@@ -79,10 +79,16 @@ def read_prompt(folder: Path) -> str:
 
 def read_projection(folder: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """The matrix (D, E) and bias (D,), or None, of a dense layer that does no more than multiply."""
-    config, tensors = read_settings(folder), read_tensors(folder)
+    check_projection(folder)
+    tensors = read_tensors(folder)
+    return tensors["linear.weight"], tensors.get("linear.bias")
+
+
+def check_projection(folder: Path) -> None:
+    """Refuses a dense layer that does more than multiply: UnknownLayoutError."""
+    config = read_settings(folder)
     if config["activation_function"] != IDENTITY or config.get("use_residual") or not keeps_names(config):
         raise UnknownLayoutError
-    return tensors["linear.weight"], tensors["linear.bias"] if config["bias"] else None
 
 
 def keeps_names(config: dict[str, Any]) -> bool:
