@@ -30,7 +30,6 @@ from dualmoco.models.folder import check_folder
 from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
-from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(300, seed=1)
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*PAIRS, strict=True))
@@ -40,7 +39,6 @@ BERT = EncoderConfig(
     lang="zh", kind=Kind.bert, width=24, layers=2, heads=2, vocab_size=400, max_piece_length=4, max_tokens=32
 )
 POOLINGS = [mode for mode in PoolingMode if mode != PoolingMode.auto]
-SPECIAL = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
 
 
 def encode_texts(encoder: Encoder, texts: list[str], batch_size: int) -> Tensor:
@@ -87,39 +85,6 @@ def _plain_vectors(plain: Path, texts: list[str], pooling: PoolingMode) -> Tenso
             ]
             rows.append(pooled / pooled.norm())
     return torch.stack(rows)
-
-
-@pytest.mark.parametrize(("lang", "length"), [("en", 3), ("en", 16), ("zh", 2), ("zh", 4)])
-def test_tokenizer_pieces_are_short_enough(lang: str, length: int) -> None:
-    """No entry is longer than allowed, sentences are cut into entries, and nothing of them is lost."""
-    tokenizer = train_tokenizer(TEXTS[lang], 1500, length, special_tokens=False)
-    entries = tokenizer.get_vocab().keys() - SPECIAL
-    assert SPECIAL < tokenizer.get_vocab().keys()
-    assert 1 < max(map(len, entries)) <= length
-    pieces = [tokenizer.encode(text).tokens for text in TEXTS[lang]]
-    assert {piece for row in pieces for piece in row} <= entries
-    assert ["".join(row) for row in pieces] == ["".join(text.lower().split()) for text in _folded(TEXTS[lang])]
-
-
-@pytest.mark.parametrize("length", [2, 3, 4])
-def test_tokenizer_pieces_are_as_long_as_allowed(length: int) -> None:
-    """The longest entry has exactly the length that the settings name."""
-    tokenizer = train_tokenizer(TGT_TEXTS, 1500, length, special_tokens=False)
-    assert max(map(len, tokenizer.get_vocab().keys() - SPECIAL)) == length
-
-
-def _folded(texts: list[str]) -> list[str]:
-    """Full-width marks as the tokenizer writes them."""
-    return [text.replace("，", ",").replace("？", "?").replace("！", "!") for text in texts]
-
-
-def test_tokenizer_surrounds_sentences_if_asked() -> None:
-    """[CLS] and [SEP] are there with special tokens and not without; case and unknown characters are handled."""
-    with_marks, without = (train_tokenizer(SRC_TEXTS, 300, 16, special_tokens=special) for special in (True, False))
-    tokens = with_marks.encode("Tom").tokens
-    assert (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]") and tokens[1:-1] == without.encode("tOM").tokens
-    assert without.encode("龘").tokens == ["[UNK]"]
-    assert with_marks.get_vocab_size() == 300 and without.get_vocab_size() == 300
 
 
 @pytest.mark.parametrize("config", [STATIC, BERT, replace(BERT, kind=Kind.bert, width=32, projection=10)])

@@ -17,7 +17,7 @@ from dualmoco.models.encoder import Encoder
 from dualmoco.models.network import open_modules, route_of
 from dualmoco.models.opening import find_folder
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
-from dualmoco.models.tokenizer import PAD, train_tokenizer
+from dualmoco.models.tokenizer import PAD, train_pair_tokenizer, train_tokenizer
 
 STATIC_INIT_STD = 0.1
 
@@ -177,7 +177,10 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
 
 def _static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     """A table of random token vectors."""
-    tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
+    if config.word_pairs:
+        tokenizer = train_pair_tokenizer(texts, config.vocab_size, config.max_piece_length, config.word_pairs)
+    else:
+        tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
     tokenizer.enable_truncation(config.max_tokens)
     first = StaticEmbedding(tokenizer, embedding_dim=config.width)
     nn.init.normal_(first.embedding.weight, std=STATIC_INIT_STD)

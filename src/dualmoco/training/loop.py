@@ -36,6 +36,7 @@ from dualmoco.training.batching import (
 from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
 from dualmoco.training.complement import FixedModel
 from dualmoco.training.folder import save_model
+from dualmoco.training.hard import HardNegatives
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
 from dualmoco.training.keys import FrozenKeys
 from dualmoco.training.log import RunLog, read_log
@@ -73,6 +74,7 @@ class TrainData:
     nli: list[NliExample]
     nli_heldout: list[NliExample]
     keys: FrozenKeys | None = None  # of the frozen side, if there is one
+    hard: HardNegatives | None = None  # among those keys, if asked for
     fixed: FixedModel | None = None  # beside the encoders, if there is one
 
 
@@ -96,7 +98,9 @@ class Trainer:
         self.pairs: PairLoader | OneSidedLoader | None
         if data.keys is not None:
             learning = tgt if config.frozen == "src" else src
-            self.pairs = OneSidedLoader(config, data.split.train, self.order, data.keys, learning.tokenize, share)
+            self.pairs = OneSidedLoader(
+                config, data.split.train, self.order, data.keys, learning.tokenize, share, data.hard
+            )
         else:
             self.pairs = PairLoader(data.split.train, self.order, src.tokenize, tgt.tokenize, share)
         self.nli: NliLoader | None = None

@@ -20,6 +20,7 @@ from dualmoco.data.bitext import Pairs
 from dualmoco.models.encoder import Encoder, Features
 from dualmoco.training.batching import Share, Tokenize, move_features
 from dualmoco.training.contrast import info_nce
+from dualmoco.training.hard import HardNegatives
 from dualmoco.training.keys import FrozenKeys
 from dualmoco.training.objectives import Metrics, Objective, block_rows
 from dualmoco.training.order import Curriculum
@@ -53,14 +54,16 @@ class OneSidedLoader:
         keys: Of the frozen side.
         tokenize: Of the other side.
         share: Of this process.
+        hard: Negatives close to each pair's key, if they are to be beside the random ones.
     """
 
     def __init__(
-        self, config: TrainConfig, pairs: Pairs, order: Curriculum, keys: FrozenKeys, tokenize: Tokenize, share: Share
-    ) -> None:
+        self, config: TrainConfig, pairs: Pairs, order: Curriculum, keys: FrozenKeys, tokenize: Tokenize, share: Share,
+        hard: HardNegatives | None = None,
+    ) -> None:  # fmt: skip
         self.sentences = pairs.tgt if config.frozen == "src" else pairs.src
         self.contrast, self.seed = config.contrast, config.seed
-        self.order, self.keys, self.tokenize, self.share = order, keys, tokenize, share
+        self.order, self.keys, self.tokenize, self.share, self.hard = order, keys, tokenize, share, hard
 
     def step(self, step: int) -> list[OneSidedBatch]:
         """This process's micro-batches of a step."""
@@ -71,18 +74,23 @@ class OneSidedLoader:
     def negative_rows(self, step: int, rows: np.ndarray) -> np.ndarray:
         """Pairs (K,) whose keys are the negatives of a step: random, by seed and step; with `batch_keys` its own first.
 
+        Hard negatives come with them, if there are any.
+
         Args:
             step: From 0.
             rows: Of the step's batch.
 
         Returns:
-            Rows of the pairs: `queue_size` of them, or all there are.
+            Rows of the pairs: `queue_size` of them, or all there are; hard ones besides.
         """
         own = rows[: self.contrast.queue_size if self.contrast.batch_keys else 0]
         count = min(self.contrast.queue_size - len(own), len(self.keys))
         generator = np.random.default_rng([self.seed, step, 0, 1])  # `BatchOrder` seeds with three numbers at most
         drawn = generator.choice(len(self.keys), count, replace=False, shuffle=False)
-        return np.concatenate([own, np.sort(drawn)])  # in the order of the disk
+        parts = [own, np.sort(drawn)]  # in the order of the disk
+        if self.hard is not None:
+            parts.append(np.setdiff1d(self.hard.of(rows), np.concatenate(parts)))  # each key counts once
+        return np.concatenate(parts)
 
     def _batch(self, rows: np.ndarray, negatives: Tensor, negative_ids: Tensor) -> OneSidedBatch:
         keys, ids = self.keys.take(rows)

@@ -26,6 +26,7 @@ from dualmoco.models.recipe import Kind
 from dualmoco.training.complement import FixedModel, beside, open_complement
 from dualmoco.training.config import check_config, load_config
 from dualmoco.training.folder import check_run_folder, write_inputs
+from dualmoco.training.hard import HardNegatives, find_hard_negatives, open_hard_negatives
 from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
 from dualmoco.training.loop import TrainData, Trainer, TrainResult
 from dualmoco.training.nli import NliHead, WithNli
@@ -98,7 +99,7 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
         objective = build_objective(config, compared, encoders)
         if accelerator.is_main_process:
             write_inputs(config, split, out)  # from here on the folder holds this run, to be resumed
-        data = TrainData(split, order, *nli, _load_keys(config, split, fixed, out, accelerator), fixed)
+        data = TrainData(split, order, *nli, *_load_keys(config, split, fixed, out, accelerator), fixed)
         return Trainer(config, accelerator, encoders, compared, objective, data).run(resume=resume)
 
 
@@ -130,14 +131,18 @@ def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
 
 def _load_keys(
     config: TrainConfig, split: Split, fixed: FixedModel | None, out: Path, accelerator: Accelerator
-) -> FrozenKeys | None:
-    """The keys of the frozen side, if there is one: encoded by the first process, mapped by all."""
+) -> tuple[FrozenKeys | None, HardNegatives | None]:
+    """The keys of the frozen side, if there is one, and the hard negatives: made by the first process, read by all."""
     if not config.frozen:
-        return None
+        return None, None
+    hard = config.contrast.hard_negatives
     if accelerator.is_main_process:
         encode_keys(config, split.train, out, fixed)
+        if hard:
+            find_hard_negatives(open_keys(config, split.train, out), hard, out)
     accelerator.wait_for_everyone()
-    return open_keys(config, split.train, out)
+    keys = open_keys(config, split.train, out)
+    return keys, open_hard_negatives(keys, out) if hard else None
 
 
 def check_division(config: TrainConfig, processes: int) -> None:

@@ -1,0 +1,91 @@
+"""Chooses between models without a test set: held-out translations of every corpus, and English inference.
+
+    python -m benchmarks.heldout en-zh en-zh-static --pairs prepared/en-zh/heldout-00000.parquet --data DATA
+    python -m benchmarks.heldout runs/a/model runs/b/model --pairs prepared/en-zh/heldout-00000.parquet --limit 4000
+
+Retrieval: the percentage of sentences whose nearest by cosine is their translation, mean of both directions, among all
+held-out pairs; of each corpus, the mean of the corpora, and all pairs. Inference, with `--data`: how well the cosine of
+premise and hypothesis tells entailment from contradiction and from neutral, area under the curve in percent, on the
+examples that training holds out too. It says how much English has kept while it learnt to meet another language.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+from sklearn.metrics import roc_auc_score
+
+from dualmoco.data.nli import LABELS, NliExample, load_nli
+from dualmoco.models.model import Model
+from dualmoco.models.opening import open_model
+from dualmoco.search.neighbors import nearest
+
+NLI_FILE, NLI_HELDOUT = "nli/train.en.tsv", 2000  # those of a recipe's `nli.heldout` and `seed: 0`
+SIDES = {"en": "src", "zh": "tgt"}
+ENTAILMENT = LABELS.index("entailment")
+
+
+def main() -> None:
+    """Prints one row a model."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", help="models, run folders or names of embedded ones")
+    parser.add_argument("--pairs", required=True, type=Path, help="held-out pairs of `dualmoco prepare`, Parquet")
+    parser.add_argument("--limit", type=int, default=0, help="so many random pairs (default: all)")
+    parser.add_argument("--data", help="folder of the NLI examples; no inference without it")
+    parser.add_argument("--backend", default="auto", help="(default: %(default)s)")
+    parser.add_argument("--json", type=Path, help="write the figures there")
+    parsed = parser.parse_args()
+    table = pq.read_table(parsed.pairs)
+    rows = np.random.default_rng(0).permutation(len(table))[: parsed.limit or None]
+    columns = table.take(np.sort(rows)).to_pydict()
+    examples = inference_examples(parsed.data) if parsed.data else []
+    found = []
+    for name in parsed.models:
+        model = open_model(name, backend=parsed.backend)
+        figures = retrieval(model, columns) | (inference(model, examples) if examples else {})
+        found.append({"model": name, "sha256": model.identity.sha256, "pairs": len(rows)} | figures)
+        line = "  ".join(f"{key} {value:.2f}" for key, value in figures.items())
+        print(f"{name} [{model.identity.sha256[:12]}]  {line}", flush=True)
+    if parsed.json:
+        parsed.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+    print(f"{len(rows):,} pairs; {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB at most")
+
+
+def retrieval(model: Model, columns: dict[str, list[str]]) -> dict[str, float]:
+    """Shares of sentences that find their translation: by corpus, the mean of the corpora, each way, both."""
+    en, zh = (model.encode(columns[side], lang=lang) for lang, side in SIDES.items())  # (n, D) each
+    own = np.arange(len(en))
+    ways = {"en-zh": nearest(en, zh, 1).ids[:, 0] == own, "zh-en": nearest(zh, en, 1).ids[:, 0] == own}
+    hits = np.mean(list(ways.values()), axis=0)  # (n,)
+    corpora = np.array(columns["corpus"])
+    of_corpus = {str(name): 100 * float(hits[corpora == name].mean()) for name in np.unique(corpora)}
+    shares = {way: 100 * float(found.mean()) for way, found in ways.items()}
+    means = {"mean of corpora": float(np.mean(list(of_corpus.values()))), "all": 100 * float(hits.mean())}
+    return of_corpus | shares | means
+
+
+def inference_examples(data: str) -> list[NliExample]:
+    """The examples that a training run with the same file and seed 0 holds out."""
+    return load_nli([NLI_FILE], root=data, heldout=NLI_HELDOUT, batch_size=1, seed=0)[1]
+
+
+def inference(model: Model, examples: list[NliExample]) -> dict[str, float]:
+    """Area under the curve of cosines, entailment over each other label."""
+    premises = model.encode([example.premise for example in examples], lang="en")
+    hypotheses = model.encode([example.hypothesis for example in examples], lang="en")
+    cosines, labels = (premises * hypotheses).sum(axis=1), np.array([example.label for example in examples])
+    areas = {}
+    for other, title in enumerate(LABELS):
+        if other != ENTAILMENT:
+            asked = (labels == ENTAILMENT) | (labels == other)
+            areas[f"over {title}"] = 100 * float(roc_auc_score(labels[asked] == ENTAILMENT, cosines[asked]))
+    return areas
+
+
+if __name__ == "__main__":
+    main()

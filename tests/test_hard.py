@@ -1,0 +1,110 @@
+"""Hard negatives: which keys they are, where they go, and runs that use them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualmoco.core.errors import ConfigError
+from dualmoco.core.options import VectorPrecision
+from dualmoco.data.bitext import Pairs
+from dualmoco.data.demo.sentences import read_demo_pairs
+from dualmoco.embeddings.encode import StoreForm, encode_file
+from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.store import open_store
+from dualmoco.models.opening import open_model
+from dualmoco.training import hard
+from dualmoco.training.batching import Share
+from dualmoco.training.config import load_config
+from dualmoco.training.hard import FILE, NONE, HardNegatives, find_hard_negatives, open_hard_negatives
+from dualmoco.training.keys import FrozenKeys
+from dualmoco.training.onesided import OneSidedLoader
+from dualmoco.training.order import order_pairs
+from dualmoco.training.recipe import TrainConfig
+from dualmoco.training.run import train
+
+HARD = 3
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> FrozenKeys:
+    """English keys of sentences of the demo, one of which has two translations and one nearly a double."""
+    pairs = [(pair.src, pair.tgt) for pair in read_demo_pairs()[:80]]
+    rows = [*pairs, (pairs[0][0], "又一句。"), (pairs[1][0].rstrip(".!?") + "!!", "再一句。")]
+    text = tmp_path / "keys.txt"
+    text.write_text("".join(f"{src}\n" for src, _ in rows), encoding="utf-8")
+    form = StoreForm(VectorPrecision.fp32)
+    store = encode_file(TextFile(text, "en"), tmp_path / "keys", open_model("en-zh-static"), form)
+    return FrozenKeys(store, Pairs.from_texts(rows), "src")
+
+
+@pytest.fixture
+def found(keys: FrozenKeys, tmp_path: Path) -> HardNegatives:
+    """The three of each key."""
+    find_hard_negatives(keys, HARD, tmp_path)
+    return open_hard_negatives(keys, tmp_path)
+
+
+def test_they_are_the_nearest_keys_that_mean_something_else(keys: FrozenKeys, found: HardNegatives) -> None:
+    """By a loop over all cosines: never the key itself, never one nearly the same, the nearest of all others."""
+    vectors = keys.vectors[np.arange(len(keys.vectors))].astype(np.float64)
+    cosines = vectors @ vectors.T
+    left_out = 0
+    for row, near in enumerate(found.near.tolist()):
+        fitting = [other for other in np.argsort(-cosines[row]) if other != row and cosines[row, other] < 0.9]
+        left_out += int((cosines[row] >= 0.9).sum()) - 1
+        assert np.allclose(cosines[row, near], cosines[row, fitting[:HARD]], atol=1e-5)
+        assert len(set(near)) == HARD and row not in near
+    assert left_out >= 2  # the sentence that differs by a mark, both ways
+
+
+def test_they_are_added_to_the_random_negatives(keys: FrozenKeys, found: HardNegatives) -> None:
+    """A step has the pairs of all hard negatives of its batch, none of them twice; pairs of one text share a key."""
+    pairs = Pairs.from_texts([(f"{row}", f"{row}") for row in range(len(keys))])
+    config = replace(TrainConfig(), contrast=replace(TrainConfig().contrast, queue_size=10))
+    order = order_pairs(pairs, 12, seed=0, bucket=1, frozen="src")
+    steps = OneSidedLoader(config, pairs, order, keys, lambda texts: {}, Share(), found)
+    for step in range(5):
+        rows = order.rows(step)
+        negatives = steps.negative_rows(step, rows)
+        wanted = {store_row for pair in rows for store_row in found.near[keys.lines[pair]].tolist()}
+        assert wanted <= set(keys.lines[negatives].tolist())
+        assert len(set(negatives.tolist())) == len(negatives) <= 10 + len(wanted)
+
+
+def test_keys_without_neighbours_have_none(keys: FrozenKeys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all others are too close nothing is added."""
+    monkeypatch.setattr(hard, "SAME_MEANING", -1.0)
+    find_hard_negatives(keys, HARD, tmp_path)
+    none = open_hard_negatives(keys, tmp_path)
+    assert (none.near == NONE).all() and len(none.of(np.arange(12))) == 0
+
+
+def test_a_run_takes_them_and_keeps_them_for_its_resumption(recipe: Path, plain: Path) -> None:
+    """They are searched once; settings and losses are those of a run that was not interrupted."""
+    settings = [
+        "src.kind=pretrained",
+        f"src.name={plain}",
+        "src.frozen=true",
+        "tgt.projection=16",
+        "contrast.hard_negatives=2",
+    ]
+    train(recipe, *settings, "schedule.steps=2")
+    run = recipe.parent / "run"
+    near = np.load(run / FILE, allow_pickle=False)
+    assert near.shape == (open_store(run / "keys").count, 2)
+    written = (run / FILE).stat().st_mtime_ns
+    train(recipe, *settings, "schedule.steps=2", resume=True)
+    assert (run / FILE).stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("given", [2, -1])
+def test_they_need_a_frozen_side(recipe: Path, given: int) -> None:
+    """One line says so before any work."""
+    with pytest.raises(
+        ConfigError, match=f"hard_negatives is {given}; expected 0, or more where src.frozen or tgt.frozen"
+    ):
+        load_config(recipe, [f"contrast.hard_negatives={given}"])

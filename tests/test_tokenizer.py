@@ -1,0 +1,95 @@
+"""Tokenizers that are trained on a corpus: their entries, marks, and pairs of words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dualmoco.core.errors import ConfigError
+from dualmoco.core.vectors import unit_vectors
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.backends.pytorch import encode_by_itself
+from dualmoco.models.building import build_encoder
+from dualmoco.models.network import save_encoders
+from dualmoco.models.opening import open_model
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.tokenizer import train_pair_tokenizer, train_tokenizer
+from dualmoco.training.config import load_config
+
+SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(300, seed=1), strict=True))
+TEXTS = {"en": SRC_TEXTS, "zh": TGT_TEXTS}
+SPECIAL = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"}
+
+
+@pytest.mark.parametrize(("lang", "length"), [("en", 3), ("en", 16), ("zh", 2), ("zh", 4)])
+def test_tokenizer_pieces_are_short_enough(lang: str, length: int) -> None:
+    """No entry is longer than allowed, sentences are cut into entries, and nothing of them is lost."""
+    tokenizer = train_tokenizer(TEXTS[lang], 1500, length, special_tokens=False)
+    entries = tokenizer.get_vocab().keys() - SPECIAL
+    assert SPECIAL < tokenizer.get_vocab().keys()
+    assert 1 < max(map(len, entries)) <= length
+    pieces = [tokenizer.encode(text).tokens for text in TEXTS[lang]]
+    assert {piece for row in pieces for piece in row} <= entries
+    assert ["".join(row) for row in pieces] == ["".join(text.lower().split()) for text in _folded(TEXTS[lang])]
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_tokenizer_pieces_are_as_long_as_allowed(length: int) -> None:
+    """The longest entry has exactly the length that the settings name."""
+    tokenizer = train_tokenizer(TGT_TEXTS, 1500, length, special_tokens=False)
+    assert max(map(len, tokenizer.get_vocab().keys() - SPECIAL)) == length
+
+
+def _folded(texts: list[str]) -> list[str]:
+    """Full-width marks as the tokenizer writes them."""
+    return [text.replace("，", ",").replace("？", "?").replace("！", "!") for text in texts]
+
+
+def test_tokenizer_of_word_pairs_joins_words_that_belong_together() -> None:
+    """Pairs are entries, words after marks are whole, and the text is there again without its marks of words."""
+    texts = [
+        f"{first} as well as {second}" for first in ("red", "tall", "(new", "old") for second in ("green!", "don't")
+    ] * 5
+    tokenizer = train_pair_tokenizer(texts, 90, 16, 3)
+    pairs = {entry for entry in tokenizer.get_vocab() if entry.count("▁") > 1}
+    assert "▁as▁well" in pairs and 1 <= len(pairs) <= 3 and tokenizer.get_vocab_size() <= 90
+    assert tokenizer.encode("(New as  Well as").tokens == ["▁(", "▁new", "▁as▁well", "▁as"]
+    assert tokenizer.encode("Don’t").tokens == tokenizer.encode("don't").tokens == ["▁don't"]
+    for text in texts:
+        assert "".join(tokenizer.encode(text).tokens).replace("▁", "") == text.replace(" ", "")
+
+
+def test_static_encoder_of_word_pairs(tmp_path: Path) -> None:
+    """It tells orders of words apart that an average of words cannot, and opens again as a model."""
+    config = EncoderConfig(lang="en", kind=Kind.static, width=24, vocab_size=300, word_pairs=60)
+    encoder = build_encoder(config, SRC_TEXTS).eval()
+    vocabulary = train_pair_tokenizer(SRC_TEXTS, 300, 16, 60).get_vocab()
+    pair = next(entry for entry in vocabulary if entry.count("▁") == 2)
+    first, second = pair.split("▁")[1:]
+    vectors = encode_by_itself(encoder, [f"{first} {second}", f"{second} {first}"], 2)
+    assert not np.allclose(vectors[0], vectors[1])
+    save_encoders({"en": encoder, "de": build_encoder(replace(config, lang="de"), SRC_TEXTS)}, tmp_path / "model")
+    again = open_model(tmp_path / "model").encode(SRC_TEXTS[:20], lang="en", progress=False)
+    assert np.allclose(again, unit_vectors(encode_by_itself(encoder, SRC_TEXTS[:20], 20)), atol=1e-6)
+
+
+@pytest.mark.parametrize("settings", [{"word_pairs": -1}, {"word_pairs": 151}, {"word_pairs": 10, "kind": Kind.bert}])
+def test_word_pairs_that_cannot_be(recipe: Path, settings: dict[str, object]) -> None:
+    """Too many, or of an encoder that reads the order of words anyway: one line."""
+    overrides = [f"src.{key}={value}" for key, value in {"kind": "static", "vocab_size": 300, **settings}.items()]
+    with pytest.raises(
+        ConfigError, match=r"src\.word_pairs is .*; expected 0, or when src.kind is static at most half"
+    ):
+        load_config(recipe, overrides)
+
+
+def test_tokenizer_surrounds_sentences_if_asked() -> None:
+    """[CLS] and [SEP] are there with special tokens and not without; case and unknown characters are handled."""
+    with_marks, without = (train_tokenizer(SRC_TEXTS, 300, 16, special_tokens=special) for special in (True, False))
+    tokens = with_marks.encode("Tom").tokens
+    assert (tokens[0], tokens[-1]) == ("[CLS]", "[SEP]") and tokens[1:-1] == without.encode("tOM").tokens
+    assert without.encode("龘").tokens == ["[UNK]"]
+    assert with_marks.get_vocab_size() == 300 and without.get_vocab_size() == 300
