@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualmoco.core.errors import ConfigError
+from dualmoco.core.errors import ConfigError, DualmocoError
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import encode_by_itself
@@ -16,7 +16,7 @@ from dualmoco.models.building import build_encoder
 from dualmoco.models.network import save_encoders
 from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.tokenizer import train_pair_tokenizer, train_tokenizer
+from dualmoco.models.tokenizer import entry_texts, train_pair_tokenizer, train_tokenizer
 from dualmoco.training.config import load_config
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(300, seed=1), strict=True))
@@ -74,6 +74,35 @@ def test_static_encoder_of_word_pairs(tmp_path: Path) -> None:
     save_encoders({"en": encoder, "de": build_encoder(replace(config, lang="de"), SRC_TEXTS)}, tmp_path / "model")
     again = open_model(tmp_path / "model").encode(SRC_TEXTS[:20], lang="en", progress=False)
     assert np.allclose(again, unit_vectors(encode_by_itself(encoder, SRC_TEXTS[:20], 20)), atol=1e-6)
+
+
+@pytest.mark.parametrize(("lang", "pairs"), [("en", 0), ("en", 60), ("zh", 0)])
+def test_a_table_starts_from_a_models_vectors_of_its_entries(lang: str, pairs: int) -> None:
+    """Each entry, alone in a sentence, has the direction that the model gives its text; special tokens are random."""
+    config = EncoderConfig(
+        lang=lang, kind=Kind.static, width=384, vocab_size=300, max_piece_length=4, word_pairs=pairs,
+        entry_vectors="en-zh-static",
+    )  # fmt: skip
+    table = build_encoder(config, TEXTS[lang]).eval()
+    train = train_pair_tokenizer if pairs else train_tokenizer
+    more = {"word_pairs": pairs} if pairs else {"special_tokens": False}
+    texts = entry_texts(train(TEXTS[lang], 300, 4, **more))
+    assert len(texts) >= 294 and not any("▁" in text or "[" in text for text in texts.values())
+    weights = next(table.parameters()).detach().numpy()  # (300, 384)
+    wanted = open_model("en-zh-static").encode(list(texts.values()), lang=lang, progress=False)
+    assert np.allclose(unit_vectors(weights[list(texts)]), wanted, atol=1e-5)
+    assert not np.allclose(np.linalg.norm(weights[:2], axis=1), 6.0, atol=0.5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [({"width": 24}, "vectors of dimension 384; expected 24, the width of the en encoder"), ({"lang": "xx"}, "xx")],
+)
+def test_a_model_that_a_table_cannot_start_from(settings: dict[str, object], expected: str) -> None:
+    """Another dimension, or a language that it does not have: one line."""
+    config = EncoderConfig(lang="en", kind=Kind.static, width=384, vocab_size=300, entry_vectors="en-zh-static")
+    with pytest.raises(DualmocoError, match=expected):
+        build_encoder(replace(config, **settings), SRC_TEXTS)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("settings", [{"word_pairs": -1}, {"word_pairs": 151}, {"word_pairs": 10, "kind": Kind.bert}])

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import torch
 from sentence_transformers.base.modules import Dense, Normalize, Router, Transformer
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling, StaticEmbedding
 from torch import nn
@@ -14,12 +15,14 @@ from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import ModelError
 from dualmoco.models.encoder import Encoder
+from dualmoco.models.model import Model
 from dualmoco.models.network import open_modules, route_of
-from dualmoco.models.opening import find_folder
+from dualmoco.models.opening import find_folder, open_model
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
-from dualmoco.models.tokenizer import PAD, train_pair_tokenizer, train_tokenizer
+from dualmoco.models.tokenizer import PAD, entry_texts, train_pair_tokenizer, train_tokenizer
 
 STATIC_INIT_STD = 0.1
+ENTRY_LENGTH = 6.0  # of token vectors that come from a model: between those of random ones, 2, and of trained ones, 22
 
 
 def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, Iterable[str]]) -> dict[str, Encoder]:
@@ -176,12 +179,30 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
 
 
 def _static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
-    """A table of random token vectors."""
+    """A table of token vectors: random ones, or those that a model gives to the entries as texts."""
+    start = _entry_model(config) if config.entry_vectors else None
     if config.word_pairs:
         tokenizer = train_pair_tokenizer(texts, config.vocab_size, config.max_piece_length, config.word_pairs)
     else:
         tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
     tokenizer.enable_truncation(config.max_tokens)
     first = StaticEmbedding(tokenizer, embedding_dim=config.width)
-    nn.init.normal_(first.embedding.weight, std=STATIC_INIT_STD)
+    weight = first.embedding.weight
+    nn.init.normal_(weight, std=STATIC_INIT_STD)
+    if start:
+        entries = entry_texts(tokenizer)
+        vectors = start.encode(list(entries.values()), lang=config.lang)  # (entries, D)
+        weight.data[list(entries)] = ENTRY_LENGTH * torch.from_numpy(vectors)
     return [first]
+
+
+def _entry_model(config: EncoderConfig) -> Model:
+    """Opens the model that a table of token vectors starts from; ModelError if of another dimension or language."""
+    model = open_model(config.entry_vectors)
+    dimension = model.backend(config.lang).dimension
+    if dimension != config.width:
+        raise ModelError(
+            f"{config.entry_vectors}: vectors of dimension {dimension}; expected {config.width}, the width of the "
+            f"{config.lang} encoder that starts from them"
+        )
+    return model

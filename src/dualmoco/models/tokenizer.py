@@ -15,6 +15,7 @@ from itertools import pairwise
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
 PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+SPECIAL = [PAD, UNKNOWN, CLS, SEP, MASK]
 ALPHABET = 8000  # characters kept; the rest become [UNK]
 MERGE_SENTENCES = 200_000  # enough to learn which characters go together; rare characters need more
 CHUNK_SENTENCES = 10_000
@@ -52,6 +53,13 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
     return tokenizer
 
 
+def entry_texts(tokenizer: Tokenizer) -> dict[int, str]:
+    """The entries of a tokenizer trained here, by number, as one would write them; special tokens are left out."""
+    entries = {number: entry for entry, number in tokenizer.get_vocab().items()}
+    texts = {number: entries[number].replace(WORD_START, " ").strip() for number in sorted(entries)}
+    return {number: text for number, text in texts.items() if text and entries[number] not in SPECIAL}
+
+
 def _normalizers() -> list[normalizers.Normalizer]:
     """Compatible forms of characters are one, and so are cases."""
     return [
@@ -67,7 +75,7 @@ def _trainer(
     alphabet = [*_frequent_characters(sentences, min(ALPHABET, vocab_size // 2)), *more]
     return trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[PAD, UNKNOWN, CLS, SEP, MASK],
+        special_tokens=SPECIAL,
         max_token_length=max_piece_length + 1,  # the trainer stops one short of it
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),

@@ -101,6 +101,8 @@ def check_config(config: TrainConfig) -> None:
             (f"{side}.heads", encoder.heads, not bert or (encoder.heads > 0 and encoder.width % encoder.heads == 0),
              f"a divisor of {side}.width={encoder.width}"),
             (f"{side}.max_piece_length", encoder.max_piece_length, encoder.max_piece_length > 1, "at least 2"),
+            (f"{side}.entry_vectors", encoder.entry_vectors, not encoder.entry_vectors or encoder.kind == Kind.static,
+             f"nothing unless {side}.kind is static"),
             (f"{side}.word_pairs", encoder.word_pairs,
              0 <= encoder.word_pairs <= (encoder.vocab_size // 2 if encoder.kind == Kind.static else 0),
              f"0, or when {side}.kind is static at most half of {side}.vocab_size={encoder.vocab_size}"),
