@@ -15,6 +15,7 @@ from dualmoco.core.errors import missing_package
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from dualmoco.analysis.ablate import ablate
     from dualmoco.evaluation.combine import combine
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.mining.api import mine, paraphrases, score
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Model",
     "__version__",
+    "ablate",
     "build_index",
     "calibrate",
     "combine",
@@ -45,6 +47,7 @@ HOMES = {
     "load": ("models.opening", "open_model"),
     "train": ("training.run", "train"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
+    "ablate": ("analysis.ablate", "ablate"),
     "combine": ("evaluation.combine", "combine"),
     "mine": ("mining.api", "mine"),
     "calibrate": ("mining.calibration", "calibrate_model"),
@@ -54,7 +57,7 @@ HOMES = {
     "open_index": ("search.index", "open_index"),
 }
 """For each public name the module that has it, and its name there."""
-EXTRAS = {"train": "train", "evaluate": "eval"}
+EXTRAS = {"ablate": "all", "train": "train", "evaluate": "eval"}
 """What must be installed besides the base for some of them."""
 
 

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dualmoco.cli import (
+    ablate,
     calibrate,
     combine,
     compare,
@@ -39,7 +40,7 @@ from dualmoco.core.version import VERSION
 EXIT_ERROR = 2
 EXTRAS = {
     "data": "data", "prepare": "data", "inspect": "data", "train": "train", "evaluate": "eval", "compare": "eval",
-    "visualize": "eval", "demo": "all",
+    "visualize": "eval", "ablate": "all", "demo": "all",
 }  # fmt: skip
 """What must be installed besides the base for some verbs."""
 VERBS = (
@@ -49,6 +50,7 @@ VERBS = (
     train,
     evaluate,
     compare,
+    ablate,
     visualize,
     encode,
     similarity,

@@ -1,0 +1,1 @@
+"""Studies: the same recipe under several settings and seeds, scored and set side by side."""

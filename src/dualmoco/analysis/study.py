@@ -1,0 +1,141 @@
+"""A study: a recipe, the settings to vary, seeds, and what to score.
+
+Takes a YAML file, gives `ablate.py` the runs of it, all checked before the first begins.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from dualmoco.core.errors import ConfigError
+from dualmoco.core.recipes import read_recipe
+from dualmoco.training.config import load_config
+
+RUNS = "runs"
+
+
+class Axis(StrEnum):
+    """How a figure places the rows."""
+
+    names = "names"  # side by side, each with its name
+    linear = "linear"  # by the value of the one key that is varied
+    log = "log"
+
+
+@dataclass(frozen=True)
+class StudyConfig:
+    """Everything `dualmoco ablate` needs to know."""
+
+    title: str = ""  # above tables and figures
+    paper: str = ""  # what the paper found, to stand beside what was seen
+    recipe: str = ""  # of the runs, as `dualmoco train` takes it
+    out: str = ""  # the study folder
+    set: list[str] = field(default_factory=list)  # settings of all runs, such as schedule.minutes=5
+    vary: dict[str, list[Any]] = field(default_factory=dict)  # values of keys: a row for each combination
+    rows: dict[str, list[str]] = field(default_factory=dict)  # or: rows by name, each with its settings
+    seeds: list[int] = field(default_factory=lambda: [0])
+    tasks: str = ""  # of `dualmoco evaluate`, by commas; held-out pairs are scored always
+    axis: Axis = Axis.names
+    curves: list[str] = field(default_factory=list)  # metrics of the log to draw over the steps, such as loss, spread
+
+
+@dataclass(frozen=True)
+class StudyRow:
+    """One set of settings."""
+
+    name: str
+    settings: list[str]
+    value: float | None  # of the key that is varied, where it is one and a number
+
+
+@dataclass(frozen=True)
+class Run:
+    """A row with a seed: one ordinary run folder."""
+
+    row: StudyRow
+    seed: int
+    name: str  # of its folder
+    settings: list[str]  # all of them, stronger than the recipe
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class Study:
+    """Rows and runs of a checked study."""
+
+    config: StudyConfig
+    rows: list[StudyRow]
+    runs: list[Run]
+
+
+def read_study(path: str | Path, overrides: list[str] | None = None, data: str | None = None) -> Study:
+    """Reads a study and checks the settings of every run.
+
+    Args:
+        path: A YAML file.
+        overrides: Of the study itself, such as `seeds=[0]`, stronger than the file.
+        data: Folder that data files of the recipe are relative to.
+
+    Returns:
+        The study.
+
+    Raises:
+        ConfigError: An unreadable file, an unknown key of the study or of the recipe, a value that cannot be.
+    """
+    if not Path(path).is_file():
+        raise ConfigError(f"{path}: no such study; expected a YAML file such as studies/temperature.yaml")
+    config = read_recipe(StudyConfig, path, overrides, extra="train")
+    named = config.axis == Axis.names
+    rules = [
+        ("title", config.title, bool(config.title), "a few words"),
+        ("out", config.out, bool(config.out), "a folder for the study"),
+        ("recipe", config.recipe, bool(config.recipe), "a recipe such as recipes/small-cpu.yaml"),
+        ("seeds", config.seeds, 0 < len({*config.seeds}) == len(config.seeds), "one or more, each once"),
+        ("rows", list(config.rows), bool(config.rows) != bool(config.vary), "rows or vary, and only one of them"),
+        ("vary", config.vary, all(config.vary.values()), "at least one value for each key"),
+        ("axis", config.axis.value, named or len(config.vary) == 1, "names unless one key is varied"),
+    ]  # fmt: skip
+    for key, value, holds, expected in rules:
+        if not holds:
+            raise ConfigError(f"{path}: {key} is {value!r}; expected {expected}")
+    rows = list(_named_rows(config))
+    for row in rows:
+        if not named and row.value is None:
+            raise ConfigError(f"{path}: axis is {config.axis.value} but {row.name} is no number; expected axis: names")
+
+    runs = [_run(config, row, seed, data) for row in rows for seed in config.seeds]
+    twice = [name for name in {run.name for run in runs} if sum(run.name == name for run in runs) > 1]
+    if twice:
+        raise ConfigError(f"{path}: two rows would share the folder {twice[0]}; expected names that differ in letters")
+    return Study(config, rows, runs)
+
+
+def _named_rows(config: StudyConfig) -> Iterator[StudyRow]:
+    """Rows as they are named, or one for each combination of the values to vary."""
+    for name, settings in config.rows.items():
+        yield StudyRow(name, settings, None)
+    if not config.vary:
+        return
+    for values in itertools.product(*config.vary.values()):
+        chosen = dict(zip(config.vary, values, strict=True))
+        value = float(values[0]) if len(values) == 1 and type(values[0]) in (int, float) else None
+        name = ", ".join(f"{key.rpartition('.')[2]} {given}" for key, given in chosen.items())
+        yield StudyRow(name, [f"{key}={given}" for key, given in chosen.items()], value)
+
+
+def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run:
+    """A run with all its settings, which are checked here."""
+    name = f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.name).strip('-')}-seed{seed}"
+    root = [f"data.root={data}"] if data else []
+    settings = [*root, *config.set, *row.settings, f"seed={seed}", f"out={Path(config.out) / RUNS / name}"]
+    try:
+        fingerprint = load_config(config.recipe, settings).fingerprint()
+    except ConfigError as error:
+        raise ConfigError(f"row {row.name}: {error}") from None
+    return Run(row, seed, name, settings, fingerprint)

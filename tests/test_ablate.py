@@ -1,0 +1,225 @@
+"""Studies: which runs they are, what is refused, what came of them, and that they go on after an interruption."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from scipy.stats import ttest_ind
+
+from commands import Moment, run_command
+from dualmoco.analysis.ablate import ablate
+from dualmoco.analysis.results import StudyResult, gather
+from dualmoco.analysis.study import Study, read_study
+from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.training.log import read_log
+
+FAST = [
+    "data.train=[grammar:300]", "data.heldout=20", "schedule.steps=3", "schedule.evaluate_every=3",
+    "schedule.log_every=1", "optimizer.batch_size=16", "contrast.queue_size=64", "src.width=8", "tgt.width=8",
+]  # fmt: skip
+
+
+def write_study(folder: Path, name: str = "study", **keys: object) -> Path:
+    """A study of two temperatures of a static pair, three steps each, with some keys changed."""
+    content = {
+        "title": "Temperature", "recipe": "tiny", "out": str(folder / name), "set": FAST, "axis": "log",
+        "vary": {"contrast.temperature": [0.05, 0.5]}, "curves": ["loss"],
+    } | keys  # fmt: skip
+    path = folder / f"{name}.yaml"
+    path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, StudyResult]:
+    """A study of two rows and two seeds, two runs at a time."""
+    path = write_study(tmp_path_factory.mktemp("studies"), seeds=[0, 1])
+    return path, ablate(path, parallel=2, progress=False)
+
+
+def test_a_study_leaves_run_folders_and_a_report(done: tuple[Path, StudyResult]) -> None:
+    """Every run is an ordinary one; the table has a mean and spread of its held-out scores."""
+    path, result = done
+    out = path.with_suffix("")
+    assert result.is_whole and [row.name for row in result.rows] == ["temperature 0.05", "temperature 0.5"]
+    for row, value in zip(result.rows, ("0.05", "0.5"), strict=True):
+        logs = [read_log(out / "runs" / f"temperature-{value}-seed{seed}" / "log.jsonl") for seed in (0, 1)]
+        scores = [[line["heldout"]["score"] for line in log if "heldout" in line and line["step"]] for log in logs]
+        assert row.metrics["held-out"].values == pytest.approx([100 * max(found) for found in scores])
+        assert [line["temperature"] for log in logs for line in log if "loss" in line] == pytest.approx([row.value] * 6)
+    assert (out / "figure.png").stat().st_size > 5000 and (out / "curves.png").stat().st_size > 5000
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "temperature 0.05" in page and page.count("<svg") == 2 and "Runs that failed" not in page
+    assert json.loads((out / "results.json").read_text("utf-8"))["rows"][0]["metrics"]["held-out"]["spread"] is not None
+    assert "| temperature 0.5 |" in (out / "table.md").read_text("utf-8")
+
+
+def test_what_is_done_is_not_done_again_and_seeds_can_be_added(done: tuple[Path, StudyResult]) -> None:
+    """The same command trains nothing; another seed trains its own runs alone."""
+    path, first = done
+    runs = path.with_suffix("") / "runs"
+    before = {folder.name: (folder / "log.jsonl").stat().st_mtime_ns for folder in runs.iterdir()}
+    assert ablate(path, progress=False).rows == first.rows
+    assert {folder.name: (folder / "log.jsonl").stat().st_mtime_ns for folder in runs.iterdir()} == before
+    more = ablate(path, "seeds=[0,1,2]", parallel=2, progress=False)
+    assert {folder.name for folder in runs.iterdir()} - before.keys() == {
+        "temperature-0.05-seed2", "temperature-0.5-seed2"
+    }  # fmt: skip
+    assert [len(row.metrics["held-out"].values) for row in more.rows] == [3, 3]
+
+
+def test_another_study_or_recipe_is_refused_in_its_folder(done: tuple[Path, StudyResult], tmp_path: Path) -> None:
+    """One line, and nothing is touched."""
+    path, _ = done
+    out = str(path.with_suffix(""))
+    with pytest.raises(RunError, match=r"holds the study 'Temperature' .*; expected 'Queue'.*--fresh"):
+        ablate(write_study(tmp_path, title="Queue", out=out), progress=False)
+    changed = write_study(tmp_path, out=out, set=[*FAST, "optimizer.lr=1e-4"])
+    with pytest.raises(RunError, match=r"settings of temperature-0.05-seed0 changed since .*put tiny .* back.*--fresh"):
+        ablate(changed, progress=False)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("mine")
+    with pytest.raises(RunError, match="holds files but no study"):
+        ablate(write_study(tmp_path, out=str(tmp_path / "other")), progress=False)
+
+
+def test_failed_and_diverged_runs_are_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+    """The exit code tells; the table counts them; --retry tries them again."""
+    rows = {
+        "no data": ["data.train=[missing.tsv]"], "too fast": ["optimizer.lr=1e30", "optimizer.clip=1e30"], "good": []
+    }  # fmt: skip
+    path = write_study(tmp_path, vary=None, rows=rows, axis="names")
+    finished = run_command(["ablate", str(path), "--parallel", "2", "--json"], tmp_path / "out.json")
+    assert finished.code == 1
+    found = {row["name"]: row for row in json.loads((tmp_path / "out.json").read_text("utf-8"))}
+    assert found["good"]["metrics"] and not found["good"]["troubles"]
+    assert "missing.tsv" in found["no data"]["troubles"]["no-data-seed0"]
+    assert found["too fast"]["troubles"]["too-fast-seed0"].startswith("diverged: step")
+    assert "Runs that failed" in (tmp_path / "study" / "report.html").read_text("utf-8")
+    task = tmp_path / "study" / "results" / "no-data-seed0.json"
+    task.write_text(json.dumps({"status": "failed", "reason": "before"}), encoding="utf-8")
+    again = ablate(path, retry=True, parallel=2, progress=False)
+    assert "missing.tsv" in again.rows[0].troubles["no-data-seed0"]
+
+
+def test_a_study_goes_on_after_a_kill(tmp_path: Path, done: tuple[Path, StudyResult]) -> None:
+    """Killed between two runs and, while one is at work, interrupted; the results are those of a study that was not."""
+    path = write_study(tmp_path, seeds=[0])
+    moment = Moment(signal.SIGKILL, "dualmoco.analysis.ablate", "run_task", call=1)
+    assert run_command(["ablate", str(path)], tmp_path / "out.txt", moment=moment).code == -signal.SIGKILL
+    assert len(list((tmp_path / "study" / "results").iterdir())) == 1
+    moment = Moment(signal.SIGINT, "subprocess", "Popen", call=1)
+    assert run_command(["ablate", str(path)], tmp_path / "out.txt", moment=moment).code == 128 + signal.SIGINT
+    result = ablate(path, progress=False)
+    assert result.is_whole
+    wanted = [row.metrics["held-out"].values[0] for row in done[1].rows]
+    assert [row.metrics["held-out"].values[0] for row in result.rows] == wanted
+
+
+def _study(tmp_path: Path, seeds: int = 3) -> Study:
+    return read_study(write_study(tmp_path, seeds=list(range(seeds))))
+
+
+def test_means_spreads_and_p_values(tmp_path: Path) -> None:
+    """Against scipy; a row of which a seed failed counts the others; one seed has no spread."""
+    study = _study(tmp_path)
+    values: list[float | None] = [0.80, 0.81, 0.82, 0.70, 0.74, None]
+    results = {
+        run.name: {"status": "done", "heldout": value, "seconds": 60.0, "scores": []}
+        if value is not None
+        else {"status": "failed", "reason": "full disk"}
+        for run, value in zip(study.runs, values, strict=True)
+    }
+    first, second = (row.metrics["held-out"] for row in gather(study, results).rows)
+    assert first.mean == pytest.approx(81.0) and first.spread == pytest.approx(1.0) and first.p is None
+    assert second.mean == pytest.approx(72.0) and second.values == pytest.approx([70.0, 74.0])
+    assert second.p == pytest.approx(ttest_ind([80, 81, 82], [70, 74], equal_var=False).pvalue)
+    text = str(gather(study, results))
+    assert "81.0 ± 1.0" in text and "1 of 3" in text and "p 0." in text
+    alone = replace(study, config=replace(study.config, seeds=[0]), runs=study.runs[::3])
+    assert "one seed tells no noise" in str(gather(alone, {run.name: results[run.name] for run in alone.runs}))
+
+
+def test_scores_of_tasks_are_columns(tmp_path: Path) -> None:
+    """Tatoeba both ways, F1 of mining, and of STS the averages of seven."""
+    study = _study(tmp_path, seeds=1)
+    names = [
+        ("tatoeba", "cmn-eng", "zh-en", "accuracy"), ("bucc", "zh-en dev", "threshold cross-fitted", "f1"),
+        ("sts", "STS12", "wmean", "spearman"), ("sts", "average of 7", "wmean", "spearman"),
+    ]  # fmt: skip
+    scores = [
+        {"task": task, "subset": subset, "protocol": protocol, "metric": metric, "value": 10.0 * (place + 1)}
+        for place, (task, subset, protocol, metric) in enumerate(names)
+    ]
+    found = {"status": "done", "heldout": 0.5, "seconds": 1.0, "scores": scores}
+    result = gather(study, {run.name: found for run in study.runs})
+    shown = {name: measured.mean for name, measured in result.rows[0].metrics.items()}
+    assert shown == {"held-out": 50.0, "Tatoeba zh-en": 10.0, "BUCC F1": 20.0, "STS wmean": 40.0}
+
+
+def test_a_grid_has_a_row_for_each_combination(tmp_path: Path) -> None:
+    """In the order of the keys, named by their last words; settings of a run are checked ones."""
+    vary = {"contrast.momentum": [0.9, 0.99], "objective": ["dual-moco", "in-batch"]}
+    study = read_study(write_study(tmp_path, vary=vary, axis="names", seeds=[0, 5]))
+    assert [row.name for row in study.rows] == [
+        "momentum 0.9, objective dual-moco", "momentum 0.9, objective in-batch",
+        "momentum 0.99, objective dual-moco", "momentum 0.99, objective in-batch",
+    ]  # fmt: skip
+    assert len(study.runs) == 8 and len({run.fingerprint for run in study.runs}) == 8
+    assert "seed=5" in study.runs[1].settings and study.runs[1].name == "momentum-0.9-objective-dual-moco-seed5"
+
+
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"vary": {"contrast.heat": [1]}}, "row heat 1: .*heat"),
+        ({"vary": {"contrast.temperature": ["warm"]}, "axis": "names"}, "row temperature warm: .*warm"),
+        (
+            {"vary": {"contrast.temperature": [-1.0]}},
+            "contrast.temperature is -1.0; expected above 0",
+        ),
+        ({"recipe": "nowhere.yaml"}, "nowhere.yaml: no such recipe"),
+        ({"rows": {"a": []}}, "rows or vary, and only one of them"),
+        ({"vary": {"objective": ["in-batch"]}}, "axis is log but objective in-batch is no number"),
+        ({"vary": {"contrast.temperature": []}}, "at least one value for each key"),
+        ({"seeds": [1, 1]}, "one or more, each once"),
+        ({"vary": None, "rows": {"a b": [], "a-b": []}, "axis": "names"}, "two rows would share the folder a-b-seed0"),
+        ({"surprise": 1}, "surprise"),
+        ({"title": ""}, "title is ''; expected a few words"),
+    ],
+)
+def test_a_study_that_makes_no_sense_is_refused(tmp_path: Path, keys: dict[str, object], expected: str) -> None:
+    """One line before anything is trained."""
+    with pytest.raises(ConfigError, match=expected):
+        ablate(write_study(tmp_path, "study", **keys), progress=False)
+    assert not (tmp_path / "study").exists()
+
+
+def test_missing_test_data_are_found_before_training(tmp_path: Path) -> None:
+    """Tasks whose files are not there, an unknown task, no such study, no run at a time."""
+    path = write_study(tmp_path, tasks="tatoeba")
+    (tmp_path / "empty" / "eval").mkdir(parents=True)
+    with pytest.raises(Exception, match="tatoeba"):
+        ablate(path, data=str(tmp_path / "empty"), progress=False)
+    with pytest.raises(ConfigError, match="no such study"):
+        ablate(tmp_path / "nowhere.yaml")
+    with pytest.raises(ConfigError, match="0 runs at a time"):
+        ablate(path, parallel=0)
+    assert not (tmp_path / "study").exists()
+
+
+STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_studies_that_come_with_it_are_whole(path: Path, tmp_path: Path) -> None:
+    """Every run's settings pass; the head names the command; folders do not meet."""
+    study = read_study(path, data=str(tmp_path))
+    assert path.read_text("utf-8").startswith(f"# dualmoco ablate studies/{path.name} --data DATA")
+    assert study.config.out == f"studies-out/{path.stem}" and len(study.runs) == len(study.rows) * len(
+        study.config.seeds
+    )
