@@ -15,6 +15,7 @@ from dualmoco.analysis.ablate import ablate
 from dualmoco.analysis.results import StudyResult, gather
 from dualmoco.analysis.study import Study, read_study
 from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.training.log import read_log
 
 FAST = [
@@ -210,6 +211,23 @@ def test_missing_test_data_are_found_before_training(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="0 runs at a time"):
         ablate(path, parallel=0)
     assert not (tmp_path / "study").exists()
+
+
+def test_masking_of_repeats_can_be_varied(tmp_path: Path) -> None:
+    """Off, only the pair itself is masked among the keys of its batch; on, its repeats are too."""
+    corpus = tmp_path / "repeats.tsv"
+    pairs = generate_pairs(200, seed=3)
+    lines = [f"{src}\t{tgt}\n" for src, tgt in pairs] + [f"{src}\t第{row}句。\n" for row, (src, _) in enumerate(pairs)]
+    corpus.write_text("".join(lines), encoding="utf-8")
+    data = [
+        f"data.train=[{corpus}]",
+        "data.bucket=100",
+    ]  # pairs of one length come together
+    rows = {"masked": data, "not masked": [*data, "contrast.mask_repeats=false"]}
+    ablate(write_study(tmp_path, vary=None, rows=rows, axis="names", curves=["masked"]), parallel=2, progress=False)
+    logs = [read_log(tmp_path / "study" / "runs" / f"{name}-seed0" / "log.jsonl") for name in ("masked", "not-masked")]
+    on, off = ([line["masked"] for line in log if "masked" in line] for log in logs)
+    assert off == pytest.approx([1 / 16, 1 / 32, 1 / 48]) and sum(on) > sum(off)
 
 
 STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.yaml"))

@@ -162,6 +162,24 @@ def test_pair_loader_gives_matching_texts_ids_and_tokens() -> None:
             assert batch.tgt_ids.tolist() == sentence_ids(untokenize(batch.tgt)).tolist()
 
 
+def test_pair_loader_can_leave_repeats_unknown() -> None:
+    """A sentence that stands in two pairs has one id, or with `mask_repeats` off one in each pair."""
+    pairs = Pairs.from_texts([("Yes.", "是。"), ("Yes.", "对。"), ("No.", "不。"), ("Thanks.", "是。")])
+    order = order_pairs(pairs, 4, seed=0, bucket=1)
+
+    def tokenize(texts: list[str]) -> dict[str, torch.Tensor]:
+        return {"lengths": torch.tensor([len(text) for text in texts])}
+
+    known, unknown = (
+        PairLoader(pairs, order, tokenize, tokenize, Share(), mask_repeats=mask).step(0)[0] for mask in (True, False)
+    )
+    assert len({*known.src_ids.tolist()}) == len({*known.tgt_ids.tolist()}) == 3
+    assert len({*unknown.src_ids.tolist(), *unknown.tgt_ids.tolist()}) == 8 and unknown.src_ids.dtype == torch.long
+    again = PairLoader(pairs, order, tokenize, tokenize, Share(), mask_repeats=False).step(1)[0]
+    by_text = dict(zip(zip(unknown.src_texts, unknown.src_ids.tolist(), strict=True), range(4), strict=True))
+    assert all(pair in by_text for pair in zip(again.src_texts, again.src_ids.tolist(), strict=True))
+
+
 def test_nli_loader_gives_matching_labels() -> None:
     """Every piece holds premises, hypotheses and labels of the same examples."""
     examples = [NliExample(f"premise {i}", f"hypothesis {i}", i % 3) for i in range(17)]

@@ -68,10 +68,22 @@ class Share:
 
 
 class PairLoader:
-    """The micro-batches of each step's batch of pairs that this process computes."""
+    """The micro-batches of each step's batch of pairs that this process computes.
 
-    def __init__(self, pairs: Pairs, order: Curriculum, src: Tokenize, tgt: Tokenize, share: Share) -> None:
+    Args:
+        pairs: The training pairs.
+        order: Of their batches.
+        src: Makes tokens of source sentences.
+        tgt: Makes tokens of target sentences.
+        share: Of this process.
+        mask_repeats: Whether texts have one id wherever they stand; else one a pair, so only the pair itself is known.
+    """
+
+    def __init__(
+        self, pairs: Pairs, order: Curriculum, src: Tokenize, tgt: Tokenize, share: Share, *, mask_repeats: bool = True
+    ) -> None:
         self.pairs, self.order, self.src, self.tgt, self.share = pairs, order, src, tgt, share
+        self.mask_repeats = mask_repeats
 
     def step(self, step: int) -> list[PairBatch]:
         """This process's micro-batches of a step."""
@@ -79,7 +91,8 @@ class PairLoader:
 
     def _batch(self, rows: np.ndarray) -> PairBatch:
         src_texts, tgt_texts = self.pairs.texts(rows)
-        src_ids, tgt_ids = (torch.from_numpy(ids[rows]) for ids in (self.pairs.src_ids, self.pairs.tgt_ids))
+        ids = (self.pairs.src_ids[rows], self.pairs.tgt_ids[rows]) if self.mask_repeats else (2 * rows, 2 * rows + 1)
+        src_ids, tgt_ids = map(torch.from_numpy, ids)
         return PairBatch(self.src(src_texts), self.tgt(tgt_texts), src_ids, tgt_ids, src_texts)
 
 

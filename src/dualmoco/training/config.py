@@ -129,6 +129,8 @@ def _tower_rules(config: TrainConfig) -> list[Rule]:
         ("contrast.hard_negatives", config.contrast.hard_negatives,
          config.contrast.hard_negatives == 0 or (config.contrast.hard_negatives > 0 and bool(config.frozen)),
          "0, or more where src.frozen or tgt.frozen is true: they are keys that do not change"),
+        ("contrast.mask_repeats", False, config.contrast.mask_repeats or not config.frozen,
+         f"true when {config.frozen}.frozen is true"),
         ("contrast.key_dropout", True, not (config.frozen and config.contrast.key_dropout),
          f"false when {config.frozen}.frozen is true: it has no momentum encoder"),
         ("nli.side", config.nli.side, not config.nli.train or config.nli.side != config.frozen,

@@ -102,7 +102,10 @@ class Trainer:
                 config, data.split.train, self.order, data.keys, learning.tokenize, share, data.hard
             )
         else:
-            self.pairs = PairLoader(data.split.train, self.order, src.tokenize, tgt.tokenize, share)
+            self.pairs = PairLoader(
+                data.split.train, self.order, src.tokenize, tgt.tokenize, share,
+                mask_repeats=config.contrast.mask_repeats,
+            )  # fmt: skip
         self.nli: NliLoader | None = None
         epoch_steps = self.order.batches_per_epoch
         if isinstance(self.objective, WithNli):

@@ -54,6 +54,7 @@ class ContrastConfig:
     momentum_ramp: int = 0  # ... over this many steps; 0: no ramp
     batch_keys: bool = False  # score against the current batch's keys as well
     key_dropout: bool = False  # dropout in the momentum encoders
+    mask_repeats: bool = True  # a text of the pair that stands again among the negatives is none; false to measure that
     key_precision: VectorPrecision = VectorPrecision.fp16  # of a frozen side's keys on disk
     hard_negatives: int = 0  # of a frozen side: so many keys close to each pair's own, beside the random ones
     margin: float = 0.0  # in-batch only: LaBSE's additive margin
