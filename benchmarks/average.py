@@ -1,22 +1,27 @@
-"""Averages of weights: of the last checkpoints of a run, and of a run with what it started from.
+"""Averages of weights: of the last checkpoints of a run, of a run with what it started from, of two static runs.
 
     python -m benchmarks.average runs/en-zh --checkpoints 4 --out averaged
     python -m benchmarks.average runs/en-zh --start 0.6 --lang en --out closer
+    python -m benchmarks.average runs/en-zh-static --other runs/en-zh-static-2 --out averaged
 
 Writes a model folder to be evaluated beside the run's own. With `--start` the weights, of all or one language, are
 moved back by that share to where the run began, which keeps more of what an encoder could do before. `--momentum` takes
-the momentum encoders.
+the momentum encoders. `--other` is a second training of the same static pair, with the same tokens: its tables are
+turned into the space of the first by the rotation that brings them closest, and averaged with them, which is an
+ensemble of two in the size of one.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
 
 from dualmoco.core.storage import new_folder
+from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import RECORD
 from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.training.checkpoint import list_checkpoints
@@ -34,6 +39,7 @@ def main() -> None:
     parser.add_argument("--momentum", action="store_true", help="of the momentum encoders")
     parser.add_argument("--start", type=float, default=0.0, help="share of the weights that the run started from")
     parser.add_argument("--lang", help="move only this language back; all if not given")
+    parser.add_argument("--other", type=Path, help="a second run of the same static pair, to average with")
     parser.add_argument("--out", type=Path, required=True, help="model folder to write")
     parsed = parser.parse_args()
     taken = list_checkpoints(parsed.run / "checkpoints")[-parsed.checkpoints :]
@@ -45,10 +51,28 @@ def main() -> None:
         for name, weight in encoders[lang].named_parameters():
             found = torch.stack([one[f"contrast.{side}_{kind}.{name}"] for one in tensors]).mean(dim=0)
             weight.copy_(found.lerp(starts[name], parsed.start if parsed.lang in (None, lang) else 0.0))
+    if parsed.other:
+        add_turned(encoders, open_routes(parsed.other / "model"))
     with new_folder(parsed.out) as folder:
         save_encoders(encoders, folder)
         (folder / RECORD).write_bytes((parsed.run / "model" / RECORD).read_bytes())
     print(f"{parsed.out}: {', '.join(checkpoint.name for checkpoint in taken)}, {parsed.start:g} of the start")
+
+
+@torch.no_grad()
+def add_turned(encoders: dict[str, Encoder], others: dict[str, Encoder]) -> None:
+    """Averages the tables of static encoders with those of others, turned into their space and at their length."""
+    layers: list[dict[str, Any]] = [{lang: both[lang].layers[0] for lang in both} for both in (encoders, others)]
+    for lang in encoders:
+        if layers[0][lang].tokenizer.get_vocab() != layers[1][lang].tokenizer.get_vocab():
+            raise SystemExit(f"the two runs have other tokens of {lang}; expected the same tokenizer")
+    tables, more = ([layer.embedding.weight for layer in side.values()] for side in layers)
+    ours, theirs = torch.cat(tables), torch.cat(more)  # (V, D) of both languages
+    theirs *= ours.norm() / theirs.norm()
+    left, _, right = torch.linalg.svd(theirs.T @ ours)  # the rotation closest to it: Procrustes
+    averaged = (ours + theirs @ (left @ right)) / 2
+    for table, rows in zip(tables, averaged.split([len(table) for table in tables]), strict=True):
+        table.copy_(rows)
 
 
 if __name__ == "__main__":
