@@ -88,6 +88,21 @@ def test_another_study_or_recipe_is_refused_in_its_folder(done: tuple[Path, Stud
         ablate(write_study(tmp_path, out=str(tmp_path / "other")), progress=False)
 
 
+def test_fresh_starts_anew_and_takes_nothing_of_others(tmp_path: Path) -> None:
+    """A study is thrown away and done again; a folder that is no study keeps its files."""
+    path = write_study(tmp_path, vary={"contrast.temperature": [0.05]})
+    ablate(path, progress=False)
+    other = write_study(tmp_path, vary={"contrast.temperature": [0.5]}, title="Another")
+    assert [row.name for row in ablate(other, fresh=True, progress=False).rows] == ["temperature 0.5"]
+    assert [run.name for run in (tmp_path / "study" / "runs").iterdir()] == ["temperature-0.5-seed0"]
+    mine = tmp_path / "mine" / "runs" / "precious.txt"
+    mine.parent.mkdir(parents=True)
+    mine.write_text("precious")
+    with pytest.raises(RunError, match="holds files but no study"):
+        ablate(write_study(tmp_path, out=str(tmp_path / "mine")), fresh=True, progress=False)
+    assert mine.read_text() == "precious"
+
+
 def test_failed_and_diverged_runs_are_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     """The exit code tells; the table counts them; --retry tries them again."""
     rows = {

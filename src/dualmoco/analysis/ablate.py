@@ -28,7 +28,7 @@ from dualmoco.analysis.study import RUNS, Run, Study, read_study
 from dualmoco.analysis.worker import DONE, FAILED
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import Progress, counting, showing
-from dualmoco.core.storage import locked, write_json
+from dualmoco.core.storage import LOCK, locked, write_json
 from dualmoco.embeddings.engines.cluster import open_engine
 from dualmoco.embeddings.engines.engine import Work
 from dualmoco.evaluation.tasks import read_tasks
@@ -83,13 +83,15 @@ def ablate(
 def _claim(study: Study, out: Path, *, fresh: bool) -> None:
     """Makes the folder this study's, or finds that it is; runs may have been added since."""
     record = out / RECORD
-    if fresh:
-        for name in (RUNS, RESULTS, LOGS, TASKS):
-            shutil.rmtree(out / name, ignore_errors=True)
-        record.unlink(missing_ok=True)
     prints = {run.name: run.fingerprint for run in study.runs}
     known: dict[str, str] = {}
-    if record.is_file():
+    if not record.is_file():
+        if any(child.name != LOCK for child in out.iterdir()):
+            raise RunError(f"{out}: holds files but no study; choose another out=FOLDER")
+    elif fresh:  # only what a study has put there, and of a folder that is one
+        for name in (RUNS, RESULTS, LOGS, TASKS):
+            shutil.rmtree(out / name, ignore_errors=True)
+    else:
         kept = json.loads(record.read_text(encoding="utf-8"))
         if (kept["title"], kept["tasks"]) != (study.config.title, study.config.tasks):
             raise RunError(
@@ -103,8 +105,6 @@ def _claim(study: Study, out: Path, *, fresh: bool) -> None:
                 f"{out}: the settings of {changed[0]} changed since it was started; put {study.config.recipe} and the "
                 "study back as they were, or start anew with --fresh"
             )
-    elif any(child.name != ".lock" for child in out.iterdir()):
-        raise RunError(f"{out}: holds files but no study; choose another out=FOLDER")
     write_json(record, {"title": study.config.title, "tasks": study.config.tasks, "runs": known | prints})
 
 
