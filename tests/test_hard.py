@@ -108,3 +108,19 @@ def test_they_need_a_frozen_side(recipe: Path, given: int) -> None:
         ConfigError, match=f"hard_negatives is {given}; expected 0, or more where src.frozen or tgt.frozen"
     ):
         load_config(recipe, [f"contrast.hard_negatives={given}"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["src.frozen=true", "contrast.mask_repeats=false"], r"mask_repeats is False; expected true when src\.frozen"),
+        (
+            ["src.entry_vectors=en-zh-static"],
+            r"src\.entry_vectors is 'en-zh-static'; expected nothing unless src\.kind",
+        ),
+    ],
+)
+def test_settings_that_belong_elsewhere(recipe: Path, settings: list[str], expected: str) -> None:
+    """One line names the key and what it needs."""
+    with pytest.raises(ConfigError, match=expected):
+        load_config(recipe, settings)
