@@ -88,6 +88,12 @@ def check_config(config: TrainConfig) -> None:
          "src.dropout and tgt.dropout above 0 when objective is simcse"),
         ("teacher", config.teacher, config.objective != ObjectiveName.distill or bool(config.teacher),
          "a model folder or hub name when objective is distill"),
+        ("contrast.teacher_weight", contrast.teacher_weight, 0 <= contrast.teacher_weight <= 1, "from 0 to 1"),
+        ("contrast.teacher_weight", contrast.teacher_weight,
+         contrast.teacher_weight == 0 or (config.objective == ObjectiveName.in_batch and bool(config.teacher)),
+         "0 unless objective is in-batch and teacher names a model"),
+        ("contrast.teacher_temperature", contrast.teacher_temperature, 0 < contrast.teacher_temperature < math.inf,
+         "above 0, for example 0.05"),
     ]  # fmt: skip
     for side, encoder in (("src", config.src), ("tgt", config.tgt)):
         named = encoder.kind != Kind.pretrained or bool(encoder.name)

@@ -1,8 +1,8 @@
-"""The keys of a frozen side: the vectors of its training sentences, computed once into the run folder.
+"""Vectors of training sentences that do not change, computed once into the run folder.
 
-Takes pairs and the encoders a run starts from, gives `onesided.py` vectors and ids by row of the pairs, mapped from
-disk. The store is one of `dualmoco encode`: resumed where it was interrupted, refused if of another model or text.
-Shapes: n rows asked for, D dimension.
+They are the keys of a frozen side, for `onesided.py`, or what a teacher makes of both sides, for `teacher.py`: by row
+of the pairs, mapped from disk. A store is one of `dualmoco encode`: resumed where it was interrupted, refused if of
+another model or text. Shapes: n rows asked for, D dimension.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from dualmoco.data.bitext import Pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import Store, open_store
+from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
 from dualmoco.training.complement import FixedModel
 from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.starting import INITIAL
 
-STORE, SENTENCES = "keys", "keys.txt"
+STORE = "keys"
 CHUNK_SENTENCES = 65_536
 logger = logging.getLogger(__name__)
 
@@ -66,16 +67,37 @@ def encode_keys(config: TrainConfig, pairs: Pairs, out: Path, fixed: FixedModel 
         DataError: The folder holds keys of another model or of other sentences.
     """
     lang = (config.src if config.frozen == "src" else config.tgt).lang
-    _write_sentences(getattr(pairs, config.frozen), out / SENTENCES)
     model = open_model(out / INITIAL)
+    form = StoreForm(config.contrast.key_precision)
+    made = encode_sentences(
+        getattr(pairs, config.frozen), lang, fixed.beside(model) if fixed else model, out / STORE, form
+    )
+    logger.info("%s is frozen: %s", lang, made)
+
+
+def encode_sentences(sentences: pa.LargeStringArray, lang: str, model: Model, folder: Path, form: StoreForm) -> str:
+    """Encodes training sentences, or those of them that are still missing.
+
+    Args:
+        sentences: One side of the pairs.
+        lang: Their language.
+        model: What encodes.
+        folder: Of the store; the sentences are written beside it.
+        form: Of the store.
+
+    Returns:
+        How many vectors are where and how many are new, for the log.
+
+    Raises:
+        DataError: The folder holds vectors of another model or of other sentences.
+    """
+    written = folder.with_suffix(".txt")
+    _write_sentences(sentences, written)
     made: list[int] = []
-    store = encode_file(
-        TextFile(out / SENTENCES, lang), out / STORE, fixed.beside(model) if fixed else model,
-        StoreForm(config.contrast.key_precision), done=made.append,
-    )  # fmt: skip
+    store = encode_file(TextFile(written, lang), folder, model, form, done=made.append)
     assert store.lines.min() >= 0, "training pairs have text on both sides"
     encoded = sum(store.shards[number].rows for number in made)
-    logger.info("%s is frozen: %s keys in %s, %s encoded now", lang, f"{store.count:,}", out / STORE, f"{encoded:,}")
+    return f"{store.count:,} keys in {folder}, {encoded:,} encoded now"
 
 
 def open_keys(config: TrainConfig, pairs: Pairs, out: Path) -> FrozenKeys:

@@ -47,6 +47,7 @@ from dualmoco.training.order import BatchOrder, Curriculum
 from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
 from dualmoco.training.starting import INITIAL, weight_groups
+from dualmoco.training.teacher import Teacher
 
 Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class TrainData:
     keys: FrozenKeys | None = None  # of the frozen side, if there is one
     hard: HardNegatives | None = None  # among those keys, if asked for
     fixed: FixedModel | None = None  # beside the encoders, if there is one
+    teacher: Teacher | None = None  # beside the contrast, if there is one
 
 
 class Trainer:
@@ -104,7 +106,7 @@ class Trainer:
         else:
             self.pairs = PairLoader(
                 data.split.train, self.order, src.tokenize, tgt.tokenize, share,
-                mask_repeats=config.contrast.mask_repeats,
+                mask_repeats=config.contrast.mask_repeats, teach=data.teacher.vectors if data.teacher else None,
             )  # fmt: skip
         self.nli: NliLoader | None = None
         epoch_steps = self.order.batches_per_epoch

@@ -104,25 +104,49 @@ def block_rows(queries: int, device: torch.device) -> int:
 
 
 class InBatch(Objective):
-    """Translation ranking against the other pairs of the batch, both ways, with LaBSE's additive margin."""
+    """Translation ranking against the other pairs of the batch, both ways, with LaBSE's additive margin.
+
+    A teacher may soften the labels: a sentence that it finds similar is then not pushed away as far as others.
+    """
 
     def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
         super().__init__()
-        self.src_encoder, self.tgt_encoder = src, tgt
-        self.temperature, self.margin = config.temperature, config.margin
+        self.src_encoder, self.tgt_encoder, self.config = src, tgt, config
 
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
         """Cross-entropy over the pairs of one micro-batch, on all processes together."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
-        src_ids, tgt_ids = batch.src_ids, batch.tgt_ids
-        forward = rank_translations(src, tgt, src_ids, tgt_ids, temperature=self.temperature, margin=self.margin)
-        backward = rank_translations(tgt, src, tgt_ids, src_ids, temperature=self.temperature, margin=self.margin)
+        src_taught, tgt_taught = batch.taught or (None, None)
+        forward = self._rank((src, tgt), (batch.src_ids, batch.tgt_ids), (src_taught, tgt_taught))
+        backward = self._rank((tgt, src), (batch.tgt_ids, batch.src_ids), (tgt_taught, src_taught))
         return {"loss": forward[0] + backward[0], "accuracy": (forward[1] + backward[1]) / 2}
+
+    def _rank(
+        self, vectors: tuple[Tensor, Tensor], ids: tuple[Tensor, Tensor], taught: tuple[Tensor | None, Tensor | None]
+    ) -> tuple[Tensor, Tensor]:
+        """One direction, with what a teacher makes of the sentences if there is one."""
+        config, (query, key) = self.config, taught
+        soft = SoftLabels(query, key, config) if query is not None and key is not None else None
+        return rank_translations(*vectors, *ids, temperature=config.temperature, margin=config.margin, soft=soft)
+
+
+class SoftLabels:
+    """Labels that are in part a teacher's: how similar it finds each query, of vectors (N, T), and each key (N, T)."""
+
+    def __init__(self, query: Tensor, key: Tensor, config: ContrastConfig) -> None:
+        self.weight = config.teacher_weight
+        self.logits = query @ gather_rows(key).T / config.teacher_temperature  # (N, world * N)
+
+    def mix(self, right: Tensor, false: Tensor) -> Tensor:
+        """Probabilities (N, world * N) of the keys, of which `right` is the one of each query and `false` have none."""
+        taught = self.logits.masked_fill(false, float("-inf")).softmax(dim=1)
+        return (1 - self.weight) * right + self.weight * taught
 
 
 def rank_translations(
-    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, *, temperature: float, margin: float = 0.0
-) -> tuple[Tensor, Tensor]:
+    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, *, temperature: float, margin: float = 0.0,
+    soft: SoftLabels | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """In-batch InfoNCE with gradients on both sides; keys of all processes are candidates.
 
     Args:
@@ -132,6 +156,7 @@ def rank_translations(
         key_ids: Text ids of the keys, shape (N,).
         temperature: Positive.
         margin: Taken off the positives' scores.
+        soft: What a teacher adds to the labels, if there is one.
 
     Returns:
         The mean loss and the share of queries whose translation is nearest, scalars.
@@ -143,8 +168,9 @@ def rank_translations(
     positive = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, labels[:, None], True)
     scores = scores - margin * positive
     false = is_false_negative(ids, gather_rows(ids.flip(1))) & ~positive
-    logits = (scores / temperature).masked_fill(false, float("-inf"))
-    return cross_entropy(logits, labels), (logits.argmax(dim=1) == labels).float().mean()
+    logits = (scores / temperature).masked_fill(false, torch.finfo(scores.dtype).min)
+    goal = soft.mix(positive, false) if soft else labels
+    return cross_entropy(logits, goal), (logits.argmax(dim=1) == labels).float().mean()
 
 
 class Distill(Objective):

@@ -58,6 +58,8 @@ class ContrastConfig:
     key_precision: VectorPrecision = VectorPrecision.fp16  # of a frozen side's keys on disk
     hard_negatives: int = 0  # of a frozen side: so many keys close to each pair's own, beside the random ones
     margin: float = 0.0  # in-batch only: LaBSE's additive margin
+    teacher_weight: float = 0.0  # in-batch only: share of the labels that are a teacher's similarities in the batch ...
+    teacher_temperature: float = 0.05  # ... at this temperature
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ class TrainConfig:
     out: str = ""  # the run folder
     seed: int = 0
     objective: ObjectiveName = ObjectiveName.dual_moco
-    teacher: str = ""  # distill: folder or hub name of the model to copy, which reads the source language
+    teacher: str = ""  # distill: the model to copy, which reads src; in-batch: one of both languages, for soft labels
     src: EncoderConfig = field(default_factory=EncoderConfig)
     tgt: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataConfig = field(default_factory=DataConfig)

@@ -35,11 +35,12 @@ from dualmoco.training.onesided import OneSidedMoco
 from dualmoco.training.order import order_pairs
 from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.starting import start_encoders
+from dualmoco.training.teacher import Teacher, ask_teacher, open_teacher
 
 TOKENIZER_SENTENCES = 2_000_000
 TRAINS_TOKENIZER = (Kind.bert, Kind.static)
 MIXED = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}  # accelerate's names
-KEYS_WAIT = timedelta(days=7)  # that other processes wait while the first encodes a frozen side's keys
+KEYS_WAIT = timedelta(days=7)  # that other processes wait while the first encodes keys or asks a teacher
 logger = logging.getLogger(__name__)
 
 
@@ -72,7 +73,7 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
     # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
     handlers = [DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)]
-    if config.frozen:
+    if config.frozen or config.contrast.teacher_weight:
         handlers.append(InitProcessGroupKwargs(timeout=KEYS_WAIT))
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),
@@ -99,7 +100,8 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
         objective = build_objective(config, compared, encoders)
         if accelerator.is_main_process:
             write_inputs(config, split, out)  # from here on the folder holds this run, to be resumed
-        data = TrainData(split, order, *nli, *_load_keys(config, split, fixed, out, accelerator), fixed)
+        keys = _load_keys(config, split, fixed, out, accelerator)
+        data = TrainData(split, order, *nli, *keys, fixed, _load_teacher(config, split, out, accelerator))
         return Trainer(config, accelerator, encoders, compared, objective, data).run(resume=resume)
 
 
@@ -143,6 +145,16 @@ def _load_keys(
     accelerator.wait_for_everyone()
     keys = open_keys(config, split.train, out)
     return keys, open_hard_negatives(keys, out) if hard else None
+
+
+def _load_teacher(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> Teacher | None:
+    """What the teacher beside the contrast makes of the pairs, if there is one: asked by the first process."""
+    if not config.contrast.teacher_weight:
+        return None
+    if accelerator.is_main_process:
+        ask_teacher(config, split.train, out)
+    accelerator.wait_for_everyone()
+    return open_teacher(split.train, out)
 
 
 def check_division(config: TrainConfig, processes: int) -> None:
