@@ -75,7 +75,7 @@ def same_start(run: Path, out: Path) -> Path:
 
 def signal_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Signals) -> None:
     """Makes training in this process receive a signal in a certain step."""
-    usual = Trainer._step
+    usual = Trainer.step
 
     def signalled(self: Trainer, *arguments: Any) -> dict[str, float]:
         values = usual(self, *arguments)
@@ -83,7 +83,7 @@ def signal_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Sign
             os.kill(os.getpid(), number)
         return values
 
-    monkeypatch.setattr(Trainer, "_step", signalled)
+    monkeypatch.setattr(Trainer, "step", signalled)
 
 
 KILLED = """
@@ -91,13 +91,13 @@ import os, signal, sys
 from dualmoco.cli.main import main
 from dualmoco.training.loop import Trainer
 
-usual = Trainer._step
+usual = Trainer.step
 def killed(self, *arguments):
     values = usual(self, *arguments)
     if arguments[-1].step + 1 == int(sys.argv[1]):
         os.kill(os.getpid(), signal.SIGKILL)
     return values
-Trainer._step = killed
+Trainer.step = killed
 sys.exit(main(sys.argv[2:]))
 """
 
@@ -180,9 +180,9 @@ def test_a_run_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
         held.append(list_checkpoints(out / "checkpoints"))
         return usual(self, *arguments)
 
-    usual = Trainer._step
+    usual = Trainer.step
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Trainer, "_step", second)
+        patch.setattr(Trainer, "step", second)
         train(recipe, "schedule.steps=1")
     assert held == [[]]
     assert train(recipe, "schedule.steps=1", resume=True).step == 1

@@ -16,6 +16,7 @@ from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from dualmoco.analysis.ablate import ablate
+    from dualmoco.analysis.plan import plan
     from dualmoco.evaluation.combine import combine
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.mining.api import mine, paraphrases, score
@@ -38,6 +39,7 @@ __all__ = [
     "mine",
     "open_index",
     "paraphrases",
+    "plan",
     "score",
     "train",
 ]
@@ -48,6 +50,7 @@ HOMES = {
     "train": ("training.run", "train"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
     "ablate": ("analysis.ablate", "ablate"),
+    "plan": ("analysis.plan", "plan"),
     "combine": ("evaluation.combine", "combine"),
     "mine": ("mining.api", "mine"),
     "calibrate": ("mining.calibration", "calibrate_model"),
@@ -57,7 +60,7 @@ HOMES = {
     "open_index": ("search.index", "open_index"),
 }
 """For each public name the module that has it, and its name there."""
-EXTRAS = {"ablate": "all", "train": "train", "evaluate": "eval"}
+EXTRAS = {"ablate": "all", "plan": "all", "train": "train", "evaluate": "eval"}
 """What must be installed besides the base for some of them."""
 
 

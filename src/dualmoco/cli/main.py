@@ -27,6 +27,7 @@ from dualmoco.cli import (
     inspect,
     mine,
     paraphrases,
+    plan,
     prepare,
     score,
     search,
@@ -40,13 +41,14 @@ from dualmoco.core.version import VERSION
 EXIT_ERROR = 2
 EXTRAS = {
     "data": "data", "prepare": "data", "inspect": "data", "train": "train", "evaluate": "eval", "compare": "eval",
-    "visualize": "eval", "ablate": "all", "demo": "all",
+    "visualize": "eval", "ablate": "all", "plan": "all", "demo": "all",
 }  # fmt: skip
 """What must be installed besides the base for some verbs."""
 VERBS = (
     data,
     prepare,
     inspect,
+    plan,
     train,
     evaluate,
     compare,

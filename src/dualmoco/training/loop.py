@@ -142,7 +142,7 @@ class Trainer:
                 stop = self._loop(progress, log, signals)
         finally:
             log.close()
-        self._checkpoint(progress)
+        self.checkpoint(progress)
         best, best_step = (progress.best, progress.best_step) if progress.best_step else (None, None)
         return TrainResult(str(self.out), progress.step, progress.seconds, before, best, best_step, stop)
 
@@ -150,9 +150,9 @@ class Trainer:
         every = self.config.schedule
         began = time.monotonic() - progress.seconds
         stop = self.schedule.stop(progress)
-        with closing(prefetch(self._batches, progress.step)) as batches:
+        with closing(prefetch(self.batches, progress.step)) as batches:
             while not stop:
-                metrics = self._step(*next(batches), progress)
+                metrics = self.step(*next(batches), progress)
                 progress.step += 1
                 progress.seconds = time.monotonic() - began
                 stop = self._agree(progress, signals)
@@ -163,7 +163,7 @@ class Trainer:
                     self._evaluate(progress, log)
                     stop = stop or self.schedule.stop(progress)
                 if progress.step % every.checkpoint_every == 0 and not stop:
-                    self._checkpoint(progress)
+                    self.checkpoint(progress)
         return stop
 
     def _advance(self, progress: RunProgress) -> None:
@@ -172,7 +172,7 @@ class Trainer:
             stage, first = len(progress.stage_starts), progress.stage_starts[-1]
             logger.info("stage %d of %d of the curriculum begins at step %d", stage, len(self.order.orders), first)
 
-    def _step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: RunProgress) -> dict[str, float]:
+    def step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: RunProgress) -> dict[str, float]:
         """One optimiser step over all micro-batches; gives its metrics, averaged over micro-batches and processes."""
         lr, momentum = self.schedule.lr(progress), self.schedule.momentum(progress)
         for group in self.optimizer.param_groups:
@@ -197,7 +197,8 @@ class Trainer:
         self.objective.end_step(prepared, momentum)
         return values
 
-    def _batches(self, step: int) -> tuple[list[Batch], list[NliBatch]]:
+    def batches(self, step: int) -> tuple[list[Batch], list[NliBatch]]:
+        """The micro-batches of pairs and of NLI examples of a step, on the device."""
         device = self.accelerator.device
         pairs: list[Batch] = [None] * self.config.optimizer.accumulate
         if self.pairs:
@@ -263,7 +264,8 @@ class Trainer:
                 log.record({"step": 0, "heldout": asdict(score)})
         return share_score(score, self.accelerator.device)
 
-    def _checkpoint(self, progress: RunProgress) -> None:
+    def checkpoint(self, progress: RunProgress) -> None:
+        """Writes where the run is."""
         save_checkpoint(
             self.out / "checkpoints", progress, self.objective, self.optimizer, self.accelerator.scaler,
             keep=self.config.schedule.keep, signature=self.signature,

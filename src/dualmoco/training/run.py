@@ -25,6 +25,7 @@ from dualmoco.models.encoder import Encoder
 from dualmoco.models.recipe import Kind
 from dualmoco.training.complement import FixedModel, beside, open_complement
 from dualmoco.training.config import check_config, load_config
+from dualmoco.training.fitting import check_memory
 from dualmoco.training.folder import check_run_folder, write_inputs
 from dualmoco.training.hard import HardNegatives, find_hard_negatives, open_hard_negatives
 from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
@@ -32,7 +33,7 @@ from dualmoco.training.loop import TrainData, Trainer, TrainResult
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse
 from dualmoco.training.onesided import OneSidedMoco
-from dualmoco.training.order import order_pairs
+from dualmoco.training.order import Curriculum, order_pairs
 from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.starting import start_encoders
 from dualmoco.training.teacher import Teacher, ask_teacher, open_teacher
@@ -71,15 +72,7 @@ def train(
 
 def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
-    # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
-    handlers = [DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)]
-    if config.frozen or config.contrast.teacher_weight:
-        handlers.append(InitProcessGroupKwargs(timeout=KEYS_WAIT))
-    accelerator = Accelerator(
-        cpu=not torch.accelerator.is_available(),
-        mixed_precision=MIXED[config.optimizer.precision],
-        kwargs_handlers=handlers,
-    )
+    accelerator = start_accelerator(config)
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
     check_run_folder(config, out, resume=resume)
@@ -89,20 +82,60 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
             split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
         if accelerator.is_main_process:
             _report_data(split)
-        order = order_pairs(
-            split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket, frozen=config.frozen,
-            stages=split.stages,
-        )  # fmt: skip
-        nli = _load_nli(config)
-        fixed = open_complement(config)
-        encoders = start_encoders(config, split, out, accelerator)
-        compared = beside(fixed, encoders)
-        objective = build_objective(config, compared, encoders)
-        if accelerator.is_main_process:
-            write_inputs(config, split, out)  # from here on the folder holds this run, to be resumed
-        keys = _load_keys(config, split, fixed, out, accelerator)
-        data = TrainData(split, order, *nli, *keys, fixed, _load_teacher(config, split, out, accelerator))
-        return Trainer(config, accelerator, encoders, compared, objective, data).run(resume=resume)
+        return build_trainer(config, split, accelerator).run(resume=resume)
+
+
+def start_accelerator(config: TrainConfig) -> Accelerator:
+    """Makes the devices and processes of a run ready."""
+    # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
+    handlers = [DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)]
+    if config.frozen or config.contrast.teacher_weight:
+        handlers.append(InitProcessGroupKwargs(timeout=KEYS_WAIT))
+    return Accelerator(
+        cpu=not torch.accelerator.is_available(),
+        mixed_precision=MIXED[config.optimizer.precision],
+        kwargs_handlers=handlers,
+    )
+
+
+def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -> Trainer:
+    """Does all that comes between the pairs and the first step.
+
+    Args:
+        config: The settings.
+        split: The pairs.
+        accelerator: Of this process.
+
+    Returns:
+        The trainer; in the run folder are the encoders that it starts from, its inputs, and keys if a side is frozen.
+
+    Raises:
+        DataError: NLI files that cannot be read; keys of another model or text in the run folder.
+        ModelError: A model that cannot be loaded safely.
+        RunError: The run folder cannot be written, or a run that does not fit into the memory of its device.
+    """
+    out = Path(config.out)
+    order = order_of(config, split)
+    nli = _load_nli(config)
+    fixed = open_complement(config)
+    encoders = start_encoders(config, split, out, accelerator)
+    sides = encoders[config.src.lang], encoders[config.tgt.lang]
+    check_memory(config, split, order, sides, accelerator.num_processes)
+    compared = beside(fixed, encoders)
+    objective = build_objective(config, compared, encoders)
+    if accelerator.is_main_process:
+        write_inputs(config, split, out)  # from here on the folder holds this run, to be resumed
+    keys = _load_keys(config, split, fixed, out, accelerator)
+    data = TrainData(split, order, *nli, *keys, fixed, _load_teacher(config, split, out, accelerator))
+    return Trainer(config, accelerator, encoders, compared, objective, data)
+
+
+def order_of(config: TrainConfig, split: Split) -> Curriculum:
+    """The order of a run's batches."""
+    return order_pairs(
+        split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket, frozen=config.frozen,
+        stages=split.stages,
+    )  # fmt: skip
 
 
 def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> TrainConfig:

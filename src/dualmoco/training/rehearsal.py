@@ -1,0 +1,191 @@
+"""A rehearsal: some steps of a run, timed on the device that is here, of which nothing stays.
+
+Takes settings and pairs, gives `dualmoco plan` seconds and tokens. The steps are real ones of a sample of the pairs,
+with queues as full as they will be; an evaluation and a checkpoint are timed as well.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from dualmoco.core.progress import counting
+from dualmoco.data.pairs import Split
+from dualmoco.models.encoder import Encoder
+from dualmoco.training.batching import NliBatch, PairBatch, prefetch
+from dualmoco.training.contrast import Queue
+from dualmoco.training.cost import Lengths
+from dualmoco.training.fitting import count_tokens, survey_lengths
+from dualmoco.training.loop import Batch, Trainer
+from dualmoco.training.onesided import OneSidedBatch
+from dualmoco.training.order import Curriculum
+from dualmoco.training.recipe import ObjectiveName, TrainConfig
+from dualmoco.training.run import build_trainer, order_of, start_accelerator
+from dualmoco.training.schedule import RunProgress
+
+SAMPLE_BATCHES = 64  # of pairs that a rehearsal takes
+FEWEST_STEPS = 4  # of each stage, the first of which warms up
+STAGE_STEPS = 10**9  # steps are numbered from a multiple of it on in each stage
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """What a stage of the curriculum takes."""
+
+    share: float  # of the schedule
+    step_seconds: float  # of a mean step
+    lengths: Lengths
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What was timed."""
+
+    stages: list[StageTime]
+    start_seconds: float  # all that comes before the first step
+    evaluation_seconds: float
+    checkpoint_seconds: float
+    epoch_steps: int
+    encoders: tuple[Encoder, Encoder]
+
+    @property
+    def step_seconds(self) -> float:
+        """Of a mean step of the whole run, where stages are shares of steps."""
+        return sum(stage.share * stage.step_seconds for stage in self.stages)
+
+    @property
+    def lengths(self) -> Lengths:
+        """Of the whole run."""
+        stages = self.stages
+        return Lengths(
+            sum(stage.share * stage.lengths.src for stage in stages),
+            sum(stage.share * stage.lengths.tgt for stage in stages),
+            max(stage.lengths.longest_src for stage in stages),
+            max(stage.lengths.longest_tgt for stage in stages),
+        )
+
+
+def rehearse(config: TrainConfig, split: Split, seconds: float) -> Rehearsal:
+    """Times steps of a run.
+
+    Args:
+        config: The settings.
+        split: The pairs, all of them.
+        seconds: To spend on steps, more or less.
+
+    Returns:
+        Seconds of a mean step of each stage, of the start, of an evaluation and of a checkpoint.
+
+    Raises:
+        DataError: Files that cannot be read.
+        ModelError: A model that cannot be loaded safely.
+        RunError: The loss is not a number.
+    """
+    order = order_of(config, split)
+    size = max(SAMPLE_BATCHES * config.optimizer.batch_size, config.contrast.queue_size if config.frozen else 0)
+    with tempfile.TemporaryDirectory(prefix="dualmoco-plan-") as folder:
+        config = replace(config, out=folder)
+        sample = _sample(split, min(size, len(split.train)), config.seed)
+        began = time.monotonic()
+        trainer = build_trainer(config, sample, start_accelerator(config))
+        built = time.monotonic() - began
+        if config.frozen or config.contrast.teacher_weight:  # each sentence is encoded before the first step
+            built *= len(split.train) / len(sample.train)
+        began = time.monotonic()
+        trainer.heldout.score()
+        evaluation = time.monotonic() - began
+        timed = _time_steps(trainer, seconds)
+        began = time.monotonic()
+        trainer.checkpoint(RunProgress())
+        checkpoint = time.monotonic() - began
+        src, tgt = (trainer.encoders[side.lang] for side in (config.src, config.tgt))
+        stages = []
+        for number, share in enumerate(_shares(order)):
+            lengths = survey_lengths(order, split, (src, tgt), number)
+            own = [step for step in timed if step.stage == number]
+            per_token = sum(step.seconds for step in own) / sum(step.pair_tokens + step.nli_tokens for step in own)
+            tokens = _pair_tokens(config, lengths) + fmean(step.nli_tokens for step in own)
+            stages.append(StageTime(share, per_token * tokens, lengths))
+    return Rehearsal(stages, built, evaluation, checkpoint, trainer.schedule.epoch_steps, (src, tgt))
+
+
+def _sample(split: Split, count: int, seed: int) -> Split:
+    rows = np.sort(np.random.default_rng([seed, 5]).permutation(len(split.train))[:count])
+    return replace(split, train=split.train.take(rows))
+
+
+def _pair_tokens(config: TrainConfig, lengths: Lengths) -> float:
+    """Tokens of the pairs of a mean step."""
+    if config.objective == ObjectiveName.nli:
+        return 0.0
+    sides = {"src": lengths.src, "tgt": lengths.tgt}
+    return config.optimizer.batch_size * sum(length for side, length in sides.items() if side != config.frozen)
+
+
+class TimedStep(NamedTuple):
+    """One step of a rehearsal."""
+
+    stage: int
+    seconds: float
+    pair_tokens: int
+    nli_tokens: int
+
+
+def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
+    """Does steps of all stages in turns; the first of each warms up and does not count."""
+    stages = trainer.order.orders
+    trainer.order.starts = [number * STAGE_STEPS for number in range(len(stages))]
+    for module in trainer.objective.modules():
+        if isinstance(module, Queue):
+            _fill(module)
+    generator, progress = np.random.default_rng(trainer.config.seed), RunProgress()
+    timed: list[TimedStep] = []
+
+    def draw(number: int) -> tuple[int, tuple[list[Batch], list[NliBatch]]]:
+        stage = number % len(stages)
+        step = stage * STAGE_STEPS + int(generator.integers(stages[stage].batches_per_epoch))
+        return stage, trainer.batches(step)
+
+    began, shown = time.monotonic(), 0
+    with counting("rehearsing", round(seconds), " s") as advance, closing(prefetch(draw, 0)) as batches:
+        while len(timed) < FEWEST_STEPS * len(stages) or time.monotonic() - began < seconds:
+            before = time.monotonic()
+            stage, (pairs, nli) = next(batches)
+            trainer.step(pairs, nli, progress)
+            taken = time.monotonic() - before
+            progress.step += 1
+            inference = sum(count_tokens(batch.premise) + count_tokens(batch.hypothesis) for batch in nli)
+            timed.append(TimedStep(stage, taken, sum(map(_batch_tokens, pairs)), inference))
+            advance(int(time.monotonic() - began) - shown)
+            shown = int(time.monotonic() - began)
+    return timed[len(stages) :]
+
+
+def _fill(queue: Queue) -> None:
+    """Fills a queue with random unit vectors, whose ids are no sentence's."""
+    size, dimension = queue.vectors.shape
+    ids = -1 - torch.arange(2 * size, device=queue.ids.device).reshape(size, 2)
+    queue.enqueue(normalize(torch.randn(size, dimension, device=queue.vectors.device)), ids)
+
+
+def _shares(order: Curriculum) -> Iterator[float]:
+    """The share of the schedule of each stage."""
+    before = 0.0
+    for until in order.until:
+        yield until - before
+        before = until
+
+
+def _batch_tokens(batch: Batch) -> int:
+    if isinstance(batch, PairBatch):
+        return count_tokens(batch.src) + count_tokens(batch.tgt)
+    return count_tokens(batch.features) if isinstance(batch, OneSidedBatch) else 0

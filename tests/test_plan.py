@@ -1,0 +1,225 @@
+"""Plans: counts against what PyTorch counts, memory against real tensors, refusals, and a plan of a real run."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from dualmoco.analysis.devices import read_devices
+from dualmoco.analysis.plan import RunPlan, plan
+from dualmoco.cli.main import main
+from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.models.building import build_encoder
+from dualmoco.models.encoder import Encoder
+from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.shape import KNOWN, read_shape, shape_of
+from dualmoco.training import fitting
+from dualmoco.training.config import load_config
+from dualmoco.training.cost import Lengths, device_memory, saved_bytes, step_cost
+from dualmoco.training.fitting import fitting_settings
+from dualmoco.training.objectives import DualMoco
+from dualmoco.training.recipe import ContrastConfig, OptimizerConfig, TrainConfig
+from dualmoco.training.run import train
+
+TEXTS = [src for src, _ in generate_pairs(300, seed=3)]
+PAPER = Path(__file__).parents[1] / "recipes" / "paper.yaml"
+
+
+def make_encoder(kind: Kind = Kind.bert, *, dropout: float = 0.0, projection: int = 0) -> Encoder:
+    """A small encoder in training mode."""
+    config = EncoderConfig(lang="en", kind=kind, width=64, layers=3, heads=4, vocab_size=200, projection=projection)
+    encoder = build_encoder(config, TEXTS)
+    encoder.set_dropout(dropout)
+    return encoder.train()
+
+
+@pytest.mark.parametrize(("kind", "projection"), [(Kind.bert, 0), (Kind.bert, 16), (Kind.static, 0)])
+def test_weights_are_those_of_the_encoder(kind: Kind, projection: int) -> None:
+    """To one, the pooler left out, which BERT carries and training does not use; the recipe's shape is the same."""
+    encoder = make_encoder(kind, projection=projection)
+    counted = sum(weight.numel() for name, weight in encoder.named_parameters() if "pooler" not in name)
+    assert read_shape(encoder).parameters == counted
+    config = EncoderConfig(kind=kind, width=64, layers=3, heads=4, vocab_size=200, projection=projection)
+    assert shape_of(config) == replace(read_shape(encoder), vocab=200)
+
+
+def test_shapes_of_the_papers_encoders() -> None:
+    """BERT base and large have the weights that their authors give, without poolers."""
+    assert KNOWN["bert-base-uncased"].parameters == pytest.approx(109e6, rel=0.01)
+    assert KNOWN["roberta-large"].parameters == pytest.approx(354e6, rel=0.01)
+    side = EncoderConfig(kind=Kind.pretrained, name="bert-base-uncased", projection=256)
+    assert shape_of(side).dimension == 256
+
+
+@pytest.mark.parametrize("tokens", [8, 32])
+def test_operations_are_what_pytorch_counts(tokens: int) -> None:
+    """Forward and backward, with the attention of a long sentence."""
+    encoder, sentences = make_encoder(dropout=0.1), 4
+    features = {"input_ids": torch.ones(sentences, tokens, dtype=torch.long)}
+    features["attention_mask"] = torch.ones_like(features["input_ids"])
+    with FlopCounterMode(display=False) as counter:
+        vectors = encoder(features)
+        forward = counter.get_total_flops()
+        vectors.sum().backward()
+    wanted = sentences * read_shape(encoder).operations(tokens)
+    assert forward == pytest.approx(wanted, rel=0.03)
+    assert counter.get_total_flops() - forward == pytest.approx(2 * wanted, rel=0.06)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("tokens", [8, 32])
+def test_saved_bytes_are_those_of_the_graph(dropout: float, tokens: int) -> None:
+    """What autograd keeps of a batch, weights left out, within a sixth."""
+    encoder, sentences = make_encoder(dropout=dropout), 16
+    features = {"input_ids": torch.ones(sentences, tokens, dtype=torch.long)}
+    features["attention_mask"] = torch.ones_like(features["input_ids"])
+    weights = {weight.untyped_storage().data_ptr() for weight in encoder.parameters()}
+    kept: dict[int, torch.Tensor] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        vectors = encoder(features)
+    seen = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)
+    assert vectors.requires_grad
+    assert sentences * saved_bytes(read_shape(encoder), tokens, dropout) == pytest.approx(seen, rel=0.17)
+
+
+def test_memory_that_stays_is_that_of_the_objective() -> None:
+    """Weights, momentum encoders and queues are the parameters and buffers of a real one; AdamW's are two a weight."""
+    src, tgt = make_encoder(), make_encoder()
+    config = TrainConfig(contrast=ContrastConfig(queue_size=500), optimizer=OptimizerConfig(batch_size=8))
+    objective = DualMoco(src, tgt, config.contrast)
+    shape, lengths = read_shape(src), Lengths(8, 8, 8, 8)
+    memory = device_memory(config, (shape, shape), lengths)
+    tensors = [*objective.named_parameters(), *objective.named_buffers()]
+    own = [tensor for name, tensor in tensors if "pooler" not in name and "position_ids" not in name]
+    seen = sum(tensor.numel() * tensor.element_size() for tensor in own if tensor.numel() > 1)
+    ids = sum(tensor.numel() * 8 for name, tensor in tensors if name.endswith(("position_ids", "token_type_ids")))
+    assert memory.weights + memory.momentum + memory.queue == pytest.approx(seen, abs=ids)
+    assert memory.learning == 12 * 2 * shape.parameters
+    assert device_memory(config, (shape, shape), lengths, 2).learning == 16 * 2 * shape.parameters
+
+
+def test_frozen_sides_cost_less() -> None:
+    """No momentum encoder, one direction, no gradient and no step of the frozen side."""
+    shape, lengths = read_shape(make_encoder()), Lengths(10, 10, 20, 20)
+    both = TrainConfig(optimizer=OptimizerConfig(batch_size=8))
+    frozen = replace(both, src=replace(both.src, frozen=True))
+    costs = [step_cost(config, (shape, shape), lengths) for config in (both, frozen)]
+    assert costs[0].encoders == pytest.approx(2 * 8 * 4 * shape.operations(10))
+    assert costs[1].encoders == pytest.approx(8 * 3 * shape.operations(10))
+    assert costs[1].scores == costs[0].scores / 2
+    memories = [device_memory(config, (shape, shape), lengths) for config in (both, frozen)]
+    assert memories[1].momentum == 0 and memories[1].learning == memories[0].learning / 2
+    assert memories[1].activations == memories[0].activations / 2
+
+
+def test_settings_that_fit() -> None:
+    """First micro-batches, then checkpointing, then a smaller queue; what is named does fit, what is less does not."""
+    config = load_config(PAPER)
+    shapes, lengths = (shape_of(config.src), shape_of(config.tgt)), Lengths(28, 33, 56, 66)
+    needed = device_memory(config, shapes, lengths).total
+    assert fitting_settings(config, shapes, lengths, 1, needed) == []
+    settings = fitting_settings(config, shapes, lengths, 1, needed / 2)
+    assert settings == ["optimizer.accumulate=4"]
+    assert device_memory(load_config(PAPER, settings), shapes, lengths).total <= needed / 2
+    assert device_memory(load_config(PAPER, ["optimizer.accumulate=2"]), shapes, lengths).total > needed / 2
+    small = fitting_settings(config, shapes, lengths, 1, 5.5 * 2**30)
+    assert small[0].startswith("optimizer.accumulate=") and small[-1].startswith("contrast.queue_size=")
+    assert device_memory(load_config(PAPER, small), shapes, lengths).total <= 5.5 * 2**30
+    assert fitting_settings(config, shapes, lengths, 1, 2**30) == []
+
+
+def test_a_run_that_cannot_fit_is_refused(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first step, with settings that fit; with more room the same run starts."""
+    monkeypatch.setattr(fitting, "used_here", lambda: 0.0)
+    monkeypatch.setattr(fitting, "memory_here", lambda: 1e5)
+    with pytest.raises(RunError, match=r"needs about 0\.0 GiB on each device, which has 0\.0 GiB free; "):
+        train(recipe, "schedule.steps=1")
+    run = recipe.parent / "run"
+    assert not (run / "log.jsonl").exists() and not (run / "model").exists()
+    monkeypatch.setattr(fitting, "memory_here", lambda: 1e12)
+    assert train(recipe, "schedule.steps=1").step == 1
+
+
+def test_the_limit_of_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A number below the machine's memory; no limit is the word max."""
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(fitting, "CGROUP_LIMITS", [str(limit)])
+    machine = fitting.memory_here()
+    limit.write_text("max\n", encoding="ascii")
+    assert fitting.memory_here() == machine
+    limit.write_text("1000000\n", encoding="ascii")
+    assert fitting.memory_here() == 1_000_000
+
+
+def test_the_papers_own_cost() -> None:
+    """15 hours on four V100s for 5 million pairs and 15 epochs; longer sentences and fewer GPUs take longer."""
+    found = plan(PAPER, devices="4xv100,v100", pairs=5_000_000, tokens=(28, 33))
+    four, one = found.devices
+    assert four.hours == pytest.approx(15, rel=0.2) and not four.advice
+    assert four.steps == 15 * (5_000_000 // 1024)
+    assert four.hours is not None and one.hours == pytest.approx(4 * four.hours, rel=1e-6)
+    assert "optimizer.accumulate" in one.advice and not found.fits and one.advice in str(found)
+
+
+def test_a_plan_of_a_real_run(recipe: Path) -> None:
+    """Measured here: seconds, memory and lengths; nothing stays behind, and the run itself is not begun."""
+    before = sorted(recipe.parent.rglob("*"))
+    found = plan(recipe, "schedule.steps=40", devices="here", seconds=0.5)
+    assert sorted(recipe.parent.rglob("*")) == before
+    assert isinstance(found, RunPlan) and found.fits and found.step_seconds is not None and found.step_seconds > 0
+    here = found.devices[0]
+    assert here.measured and here.steps == 40 and here.hours is not None
+    assert here.hours * 3600 > 40 * found.step_seconds
+    assert 2 < found.lengths.src <= found.lengths.longest_src <= 128
+    assert here.needed == pytest.approx(found.memory.total + fitting.used_here(), rel=0.2)
+
+
+def test_minutes_tell_the_steps(recipe: Path) -> None:
+    """Of a schedule in minutes the steps are what a device decides."""
+    found = plan(recipe, "schedule.steps=0", "schedule.minutes=10", devices="here", seconds=0.2)
+    here = found.devices[0]
+    assert found.step_seconds is not None and 0 < here.steps <= 600 / found.step_seconds
+    assert here.hours is not None and here.hours == pytest.approx(1 / 6, rel=0.2)
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """JSON for machines, and the exit code of a run that does not fit."""
+    without_data = ["plan", str(PAPER), "--pairs", "5000000", "--tokens", "28,33"]
+    assert main([*without_data, "--devices", "t4", "--json"]) == 1
+    page = json.loads(capsys.readouterr().out)
+    assert page["devices"][0]["device"] == "t4" and "accumulate" in page["devices"][0]["advice"]
+    assert page["cost"]["scores"] == 2 * 2 * 2 * 1024 * 409_600 * 768
+    assert main([*without_data, "--devices", "4xv100"]) == 0
+    assert "4 x v100  73,230" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"devices": "v1000"}, r"'v1000': no device of a plan; expected here, or one of v100, t4"),
+        ({"devices": "2xhere"}, r"'2xhere': no device of a plan"),
+        ({"devices": "v100", "tokens": (28.0,), "pairs": 5}, r"--tokens 28.0: expected two numbers above 0"),
+        ({"devices": "v100", "tokens": (28.0, 3.0)}, r"--pairs 0 .*expected a number of pairs"),
+        ({"devices": "here", "tokens": (28.0, 3.0), "pairs": 5}, r"without the data nothing can be timed here"),
+    ],
+)
+def test_bad_input(given: dict[str, object], expected: str) -> None:
+    """One line says what was given and what was expected."""
+    with pytest.raises(ConfigError, match=expected):
+        plan(PAPER, **given)  # type: ignore[arg-type]
+
+
+def test_several_devices_of_a_kind() -> None:
+    """A number before the name."""
+    assert read_devices("here, 4xV100,a100") == [("here", 1), ("v100", 4), ("a100", 1)]
