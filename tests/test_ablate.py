@@ -15,6 +15,7 @@ from dualmoco.analysis.ablate import ablate
 from dualmoco.analysis.results import StudyResult, gather
 from dualmoco.analysis.study import Study, read_study
 from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.core.storage import locked
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.training.log import read_log
 
@@ -134,6 +135,30 @@ def test_a_study_goes_on_after_a_kill(tmp_path: Path, done: tuple[Path, StudyRes
     assert result.is_whole
     wanted = [row.metrics["held-out"].values[0] for row in done[1].rows]
     assert [row.metrics["held-out"].values[0] for row in result.rows] == wanted
+
+
+def test_a_full_disk_is_recorded(tmp_path: Path) -> None:
+    """As the reason of every run that it ended; with room again, --retry brings the study to its end."""
+    path = write_study(tmp_path, seeds=[0])
+    finished = run_command(["ablate", str(path), "--json"], tmp_path / "out.json", largest=8_000)
+    assert finished.code in (1, 2), finished.error
+    results = list((tmp_path / "study" / "results").iterdir())
+    assert len(results) == 2
+    for result in results:
+        found = json.loads(result.read_text("utf-8"))
+        assert found["status"] == "failed" and "disk" in found["reason"], found
+    assert ablate(path, retry=True, progress=False).is_whole
+
+
+def test_two_processes_in_one_study_are_refused(tmp_path: Path) -> None:
+    """One line, and nothing is touched."""
+    path = write_study(tmp_path, seeds=[0])
+    with (
+        locked(tmp_path / "study"),
+        pytest.raises(RunError, match="another process is at work in it; expected one at a time"),
+    ):
+        ablate(path, progress=False)
+    assert not (tmp_path / "study" / "results").exists()
 
 
 def _study(tmp_path: Path, seeds: int = 3) -> Study:

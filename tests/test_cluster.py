@@ -18,6 +18,7 @@ import psutil
 import pytest
 import torch
 
+from dualmoco.analysis.ablate import RunWork, ablate
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.options import VectorPrecision
 from dualmoco.core.progress import Progress
@@ -63,6 +64,21 @@ def cluster() -> Iterator[Any]:
 def engine(cluster: Any) -> RayEngine:
     """That cluster; its workers stay from test to test."""
     return RayEngine(cluster.address)
+
+
+def test_a_study_survives_a_killed_worker(engine: RayEngine, tmp_path: Path) -> None:
+    """Runs on all nodes; results are those of one machine."""
+    fast = ["data.train=[grammar:300]", "data.heldout=20", "schedule.steps=3", "optimizer.batch_size=16",
+            "contrast.queue_size=64", "src.width=8", "tgt.width=8"]  # fmt: skip
+    study = {"title": "Temperature", "recipe": "tiny", "set": fast, "vary": {"contrast.temperature": [0.05, 0.2, 0.5]}}
+    found = []
+    for name, used in (("local", "local"), ("cluster", Disturbed(engine, RunWork, kill_worker))):
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(json.dumps(study | {"out": str(tmp_path / name)}), encoding="utf-8")
+        result = ablate(path, engine=used, progress=False)
+        assert result.is_whole
+        found.append([row.metrics["held-out"].values for row in result.rows])
+    assert found[0] == found[1]
 
 
 @pytest.fixture(scope="module")

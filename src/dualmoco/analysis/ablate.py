@@ -30,7 +30,7 @@ from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import LOCK, locked, write_json
 from dualmoco.embeddings.engines.cluster import open_engine
-from dualmoco.embeddings.engines.engine import Work
+from dualmoco.embeddings.engines.engine import Engine, Work
 from dualmoco.evaluation.tasks import read_tasks
 
 RECORD, RESULTS, LOGS, TASKS = "study.json", "results", "logs", "tasks"
@@ -38,8 +38,9 @@ logger = logging.getLogger(__name__)
 
 
 def ablate(
-    study: str | Path | Study, *overrides: str, data: str | None = None, parallel: int = 1, engine: str = "local",
-    address: str | None = None, fresh: bool = False, retry: bool = False, progress: bool = True,
+    study: str | Path | Study, *overrides: str, data: str | None = None, parallel: int = 1,
+    engine: str | Engine = "local", address: str | None = None, fresh: bool = False, retry: bool = False,
+    progress: bool = True,
 ) -> StudyResult:  # fmt: skip
     """Trains and scores every run of a study that is not done yet.
 
@@ -48,7 +49,7 @@ def ablate(
         overrides: Of the study, such as `seeds=[0]`.
         data: Folder of the corpora and of eval/; DUALMOCO_DATA if None.
         parallel: Runs at a time on this machine, each with a GPU of its own where there are GPUs.
-        engine: `local`, or `ray` for a cluster whose nodes share the study folder.
+        engine: `local`, or `ray` for a cluster whose nodes share the study folder; or one that is open.
         address: Of a running Ray cluster.
         fresh: Whether to throw away what the folder holds and to begin anew.
         retry: Whether to try runs again that failed or diverged.
@@ -126,16 +127,19 @@ def _is_waiting(out: Path, run: Run, *, retry: bool) -> bool:
 
 def _write_task(study: Study, run: Run, out: Path, data: str | None) -> Path:
     """What a worker is to do, as a file."""
+    out, recipe = out.absolute(), Path(study.config.recipe)
     path = out / TASKS / f"{run.name}.json"
     write_json(path, {
-        "recipe": study.config.recipe, "settings": run.settings, "tasks": study.config.tasks,
-        "data": data, "result": str(_result_file(out, run)), "log": str(out / LOGS / f"{run.name}.log"),
+        "recipe": str(recipe.absolute() if recipe.is_file() else recipe), "settings": run.settings,
+        "tasks": study.config.tasks, "data": str(Path(data).absolute()) if data else None,
+        "run": str(out / RUNS / run.name), "result": str(_result_file(out, run)),
+        "log": str(out / LOGS / f"{run.name}.log"),
     })  # fmt: skip
     return path
 
 
 def _work(
-    tasks: list[Path], parallel: int, engine: str, address: str | None, progress: Progress
+    tasks: list[Path], parallel: int, engine: str | Engine, address: str | None, progress: Progress
 ) -> Iterator[tuple[int, str]]:
     """Does tasks; yields the number and status of each as it ends."""
     work = RunWork()

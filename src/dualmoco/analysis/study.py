@@ -132,8 +132,9 @@ def _named_rows(config: StudyConfig) -> Iterator[StudyRow]:
 def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run:
     """A run with all its settings, which are checked here."""
     name = f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.name).strip('-')}-seed{seed}"
-    root = [f"data.root={data}"] if data else []
-    settings = [*root, *config.set, *row.settings, f"seed={seed}", f"out={Path(config.out) / RUNS / name}"]
+    root = [f"data.root={Path(data).absolute()}"] if data else []  # a worker may have another working folder
+    out = (Path(config.out) / RUNS / name).absolute()
+    settings = [*root, *config.set, *row.settings, f"seed={seed}", f"out={out}"]
     try:
         fingerprint = load_config(config.recipe, settings).fingerprint()
     except ConfigError as error:

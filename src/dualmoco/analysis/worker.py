@@ -19,18 +19,19 @@ from pathlib import Path
 from typing import Any
 
 from dualmoco.core.errors import DualmocoError, RunError
-from dualmoco.core.storage import write_json
+from dualmoco.core.storage import locked, write_json
 
 DONE, FAILED, DIVERGED = "done", "failed", "diverged"
 INTERRUPTED = 130
 WATCH_SECONDS = 1.0
+WAIT_SECONDS = 60
 
 
 def train_and_record(task_file: str) -> int:
     """Does a task.
 
     Args:
-        task_file: JSON with `recipe`, `settings`, `tasks`, `data` and `result`, the file to write.
+        task_file: JSON with `recipe`, `settings`, `tasks`, `data`, the folder of the `run`, and the `result` to write.
 
     Returns:
         The exit code: 0 if the result is written, also that of a run that failed; 130 after an interruption.
@@ -56,6 +57,7 @@ def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.training.run import train
 
+    _wait_for(Path(task["run"]))
     trained = train(task["recipe"], *task["settings"], resume=True)
     if trained.stop.startswith("SIG"):
         return None
@@ -67,6 +69,16 @@ def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
         scored = evaluate(Path(trained.out), task["tasks"], data=task["data"])
         found["scores"] = [score.to_json() | {"sample": None} for score in scored.scores]
     return found
+
+
+def _wait_for(run: Path) -> None:
+    """Waits until a process whose starter is gone has left the run folder; train says so if it does not."""
+    for _ in range(WAIT_SECONDS):
+        try:
+            with locked(run):
+                return
+        except RunError:
+            time.sleep(1)
 
 
 def _end_with(parent: int) -> None:
