@@ -181,6 +181,7 @@ def test_a_plan_of_a_real_run(recipe: Path) -> None:
     here = found.devices[0]
     assert here.measured and here.steps == 40 and here.hours is not None
     assert here.hours * 3600 > 40 * found.step_seconds
+    assert found.start_seconds is not None and "seconds here before the first step" in str(found)
     assert 2 < found.lengths.src <= found.lengths.longest_src <= 128
     assert here.needed == pytest.approx(found.memory.total + fitting.used_here(), rel=0.2)
 

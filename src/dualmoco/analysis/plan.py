@@ -14,13 +14,12 @@ from pathlib import Path
 from dualmoco.analysis.devices import DEVICES, HERE, LAUNCH_SECONDS, read_devices
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.progress import showing
-from dualmoco.data.pairs import load_pairs
 from dualmoco.evaluation.report.tables import Table
 from dualmoco.models.recipe import Kind
 from dualmoco.models.shape import Shape, read_shape, shape_of
 from dualmoco.training.config import load_config
 from dualmoco.training.cost import Lengths, Memory, StepCost, device_memory, step_cost
-from dualmoco.training.fitting import GIB, GPU_RESERVED, advise, memory_here, used_here
+from dualmoco.training.fitting import GIB, GPU_RESERVED, advise, memory_here
 from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.rehearsal import Rehearsal, rehearse
 
@@ -37,7 +36,9 @@ class DevicePlan:
     count: int
     measured: bool  # on the spot; else by the table of devices
     steps: int
-    hours: float | None  # None where the table cannot tell: encoders without products of matrices
+    hours: (
+        float | None
+    )  # from the first step on; None where the table cannot tell: static encoders
     needed: float  # bytes of each device
     room: float  # bytes that it has
     advice: str  # what to set where it does not fit, else empty
@@ -64,6 +65,7 @@ class RunPlan:
     memory: Memory
     batch_size: int
     step_seconds: float | None  # measured here
+    start_seconds: float | None  # before the first step, measured here
     devices: list[DevicePlan]
 
     @property
@@ -84,6 +86,8 @@ class RunPlan:
             f"{self.cost.scores / 1e9:,.1f}",
             f"memory    MiB of one device: {parts}",
         ]
+        if self.start_seconds is not None:
+            lines.append(f"start     {self.start_seconds:,.0f} seconds here before the first step")
         misfits = [f"{plan.device}: does not fit; {plan.advice}" for plan in self.devices if plan.advice]
         return "\n".join([table.as_text(), *lines, *misfits]) + "\n"
 
@@ -124,9 +128,8 @@ def plan(
         epoch_steps = max(1, pairs // config.optimizer.batch_size)
     else:
         with showing(progress):
-            split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
-            rehearsal = rehearse(config, split, seconds if (HERE, 1) in named else 0.0)
-        pairs, epoch_steps, lengths = len(split.train), rehearsal.epoch_steps, rehearsal.lengths
+            rehearsal = rehearse(config, seconds if (HERE, 1) in named else 0.0)
+        pairs, epoch_steps, lengths = rehearsal.pairs, rehearsal.epoch_steps, rehearsal.lengths
         shapes = read_shape(rehearsal.encoders[0]), read_shape(rehearsal.encoders[1])
     return RunPlan(
         recipe=config.out if isinstance(recipe, TrainConfig) else str(recipe),
@@ -137,6 +140,7 @@ def plan(
         memory=device_memory(config, shapes, lengths),
         batch_size=config.optimizer.batch_size,
         step_seconds=rehearsal.step_seconds if rehearsal else None,
+        start_seconds=rehearsal.start_seconds if rehearsal else None,
         devices=[_on_device(config, shapes, lengths, epoch_steps, rehearsal, *device) for device in named],
     )
 
@@ -164,11 +168,10 @@ def _on_device(
     steps = schedule.steps or math.ceil(schedule.epochs * epoch_steps)
     if name == HERE:
         assert rehearsal is not None
-        room, used = memory_here(), used_here()
+        room, used = memory_here(), rehearsal.used
         seconds = rehearsal.step_seconds
         seconds += rehearsal.evaluation_seconds / schedule.evaluate_every
         seconds += rehearsal.checkpoint_seconds / schedule.checkpoint_every
-        extra = rehearsal.start_seconds + rehearsal.evaluation_seconds + rehearsal.checkpoint_seconds
     else:
         device = DEVICES[name]
         room, used = device.memory, GPU_RESERVED
@@ -177,10 +180,9 @@ def _on_device(
             cost.total / (count * device.speed(config.optimizer.precision)),
             LAUNCH_SECONDS * (STEP_CALLS + LAYER_CALLS * sum(shape.layers for shape in shapes)),
         )
-        extra = 0.0
     if schedule.minutes:
         steps = int(60 * schedule.minutes / seconds)
-    hours = (steps * seconds + extra) / 3600
+    hours = steps * seconds / 3600
     needed = used + device_memory(config, shapes, lengths, count).total
     known = name == HERE or any(shape.layers for shape in shapes)
     return DevicePlan(

@@ -1,7 +1,7 @@
 """A rehearsal: some steps of a run, timed on the device that is here, of which nothing stays.
 
-Takes settings and pairs, gives `dualmoco plan` seconds and tokens. The steps are real ones of a sample of the pairs,
-with queues as full as they will be; an evaluation and a checkpoint are timed as well.
+Takes settings, gives `dualmoco plan` seconds and tokens. The steps are real ones of a sample of the pairs, with queues
+as full as they will be; an evaluation and a checkpoint are timed as well.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import torch
 from torch.nn.functional import normalize
 
 from dualmoco.core.progress import counting
-from dualmoco.data.pairs import Split
+from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.models.encoder import Encoder
 from dualmoco.training.batching import NliBatch, PairBatch, prefetch
 from dualmoco.training.contrast import Queue
 from dualmoco.training.cost import Lengths
-from dualmoco.training.fitting import count_tokens, survey_lengths
+from dualmoco.training.fitting import count_tokens, survey_lengths, used_here
 from dualmoco.training.loop import Batch, Trainer
 from dualmoco.training.onesided import OneSidedBatch
 from dualmoco.training.order import Curriculum
@@ -50,11 +50,13 @@ class StageTime:
 class Rehearsal:
     """What was timed."""
 
+    pairs: int
     stages: list[StageTime]
-    start_seconds: float  # all that comes before the first step
+    start_seconds: float  # before the first step: reading, encoders, keys of a frozen side, the first evaluation
     evaluation_seconds: float
     checkpoint_seconds: float
     epoch_steps: int
+    used: float  # bytes taken when the pairs were read, before the encoders were built
     encoders: tuple[Encoder, Encoder]
 
     @property
@@ -74,12 +76,11 @@ class Rehearsal:
         )
 
 
-def rehearse(config: TrainConfig, split: Split, seconds: float) -> Rehearsal:
+def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
     """Times steps of a run.
 
     Args:
         config: The settings.
-        split: The pairs, all of them.
         seconds: To spend on steps, more or less.
 
     Returns:
@@ -88,25 +89,24 @@ def rehearse(config: TrainConfig, split: Split, seconds: float) -> Rehearsal:
     Raises:
         DataError: Files that cannot be read.
         ModelError: A model that cannot be loaded safely.
-        RunError: The loss is not a number.
+        RunError: The loss is not a number, or the run does not fit into the memory that is here.
     """
-    order = order_of(config, split)
+    clock = Clock()
+    split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
+    order, used, reading = order_of(config, split), used_here(), clock.lap()
     size = max(SAMPLE_BATCHES * config.optimizer.batch_size, config.contrast.queue_size if config.frozen else 0)
     with tempfile.TemporaryDirectory(prefix="dualmoco-plan-") as folder:
         config = replace(config, out=folder)
         sample = _sample(split, min(size, len(split.train)), config.seed)
-        began = time.monotonic()
+        clock.lap()
         trainer = build_trainer(config, sample, start_accelerator(config))
-        built = time.monotonic() - began
-        if config.frozen or config.contrast.teacher_weight:  # each sentence is encoded before the first step
-            built *= len(split.train) / len(sample.train)
-        began = time.monotonic()
+        built = clock.lap()
         trainer.heldout.score()
-        evaluation = time.monotonic() - began
+        evaluation = clock.lap()
         timed = _time_steps(trainer, seconds)
-        began = time.monotonic()
+        clock.lap()
         trainer.checkpoint(RunProgress())
-        checkpoint = time.monotonic() - began
+        checkpoint = clock.lap()
         src, tgt = (trainer.encoders[side.lang] for side in (config.src, config.tgt))
         stages = []
         for number, share in enumerate(_shares(order)):
@@ -115,7 +115,26 @@ def rehearse(config: TrainConfig, split: Split, seconds: float) -> Rehearsal:
             per_token = sum(step.seconds for step in own) / sum(step.pair_tokens + step.nli_tokens for step in own)
             tokens = _pair_tokens(config, lengths) + fmean(step.nli_tokens for step in own)
             stages.append(StageTime(share, per_token * tokens, lengths))
-    return Rehearsal(stages, built, evaluation, checkpoint, trainer.schedule.epoch_steps, (src, tgt))
+    if config.frozen or config.contrast.teacher_weight:  # every sentence is encoded before the first step
+        built *= len(split.train) / len(sample.train)
+    epoch_steps = order.batches_per_epoch if trainer.pairs else trainer.schedule.epoch_steps
+    return Rehearsal(
+        pairs=len(split.train), stages=stages, start_seconds=reading + built + evaluation,
+        evaluation_seconds=evaluation, checkpoint_seconds=checkpoint, epoch_steps=epoch_steps, used=used,
+        encoders=(src, tgt),
+    )  # fmt: skip
+
+
+class Clock:
+    """Tells how long it is since it was asked before."""
+
+    def __init__(self) -> None:
+        self.asked = time.monotonic()
+
+    def lap(self) -> float:
+        """Seconds since then."""
+        before, self.asked = self.asked, time.monotonic()
+        return self.asked - before
 
 
 def _sample(split: Split, count: int, seed: int) -> Split:
