@@ -36,9 +36,7 @@ class DevicePlan:
     count: int
     measured: bool  # on the spot; else by the table of devices
     steps: int
-    hours: (
-        float | None
-    )  # from the first step on; None where the table cannot tell: static encoders
+    hours: float | None  # from the first step on; None where the table cannot tell: static encoders
     needed: float  # bytes of each device
     room: float  # bytes that it has
     advice: str  # what to set where it does not fit, else empty
@@ -184,6 +182,8 @@ def _on_device(
         steps = int(60 * schedule.minutes / seconds)
     hours = steps * seconds / 3600
     needed = used + device_memory(config, shapes, lengths, count).total
+    if rehearsal and name == HERE:
+        needed = max(needed, rehearsal.seen)
     known = name == HERE or any(shape.layers for shape in shapes)
     return DevicePlan(
         device=name, count=count, measured=name == HERE, steps=steps, hours=hours if known else None, needed=needed,

@@ -25,6 +25,7 @@ HEADLINES = {
 }
 """Task, protocol and metric of the scores that a table shows; of STS the average of the seven sets."""
 STS_AVERAGE = "average of 7"
+LOWEST_P = 0.01  # that is told from less
 
 
 @dataclass(frozen=True)
@@ -128,4 +129,6 @@ def _cell(measured: SeedMean | None) -> str:
     if measured is None:
         return ""
     spread = f" ± {measured.spread:.1f}" if measured.spread is not None else ""
-    return f"{measured.mean:.1f}{spread}" + (f" (p {measured.p:.2f})" if measured.p is not None else "")
+    if measured.p is None:
+        return f"{measured.mean:.1f}{spread}"
+    return f"{measured.mean:.1f}{spread} (p {f'{measured.p:.2f}' if measured.p >= LOWEST_P else f'< {LOWEST_P}'})"

@@ -5,6 +5,7 @@ Takes settings, encoders and the order of batches from `run.py`, which refuses w
 
 from __future__ import annotations
 
+import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ SURVEYED_SENTENCES = 20_000  # of each stage, whose tokens are counted
 MOST_MICRO_BATCHES = 64
 GPU_RESERVED = 600 * 2**20  # bytes that the driver takes
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-GIB = 2**30
+KIB, GIB = 2**10, 2**30
 
 
 def check_memory(
@@ -78,6 +79,13 @@ def memory_here() -> float:
 def used_here() -> float:
     """Bytes that are taken before training begins: by the driver of a GPU, or by this process."""
     return float(GPU_RESERVED if torch.accelerator.is_available() else psutil.Process().memory_info().rss)
+
+
+def peak_here() -> float:
+    """The most bytes that this process has taken of the device that is here."""
+    if torch.accelerator.is_available():
+        return float(GPU_RESERVED + torch.accelerator.max_memory_reserved())
+    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB)
 
 
 def survey_lengths(order: Curriculum, split: Split, encoders: tuple[Encoder, Encoder], stage: int) -> Lengths:

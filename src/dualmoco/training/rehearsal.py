@@ -24,16 +24,19 @@ from dualmoco.models.encoder import Encoder
 from dualmoco.training.batching import NliBatch, PairBatch, prefetch
 from dualmoco.training.contrast import Queue
 from dualmoco.training.cost import Lengths
-from dualmoco.training.fitting import count_tokens, survey_lengths, used_here
+from dualmoco.training.fitting import count_tokens, peak_here, survey_lengths, used_here
 from dualmoco.training.loop import Batch, Trainer
 from dualmoco.training.onesided import OneSidedBatch
 from dualmoco.training.order import Curriculum
 from dualmoco.training.recipe import ObjectiveName, TrainConfig
 from dualmoco.training.run import build_trainer, order_of, start_accelerator
 from dualmoco.training.schedule import RunProgress
+from dualmoco.training.starting import TOKENIZER_SENTENCES, TRAINS_TOKENIZER
 
 SAMPLE_BATCHES = 64  # of pairs that a rehearsal takes
 FEWEST_STEPS = 4  # of each stage, the first of which warms up
+TOKENIZER_SAMPLE = 100_000  # pairs of a sample on which tokenizers are trained, which takes memory of its own
+STRING_BYTES = 120  # of a sentence as a Python string, more or less
 STAGE_STEPS = 10**9  # steps are numbered from a multiple of it on in each stage
 
 
@@ -57,6 +60,7 @@ class Rehearsal:
     checkpoint_seconds: float
     epoch_steps: int
     used: float  # bytes taken when the pairs were read, before the encoders were built
+    seen: float  # the most bytes that were taken on the way
     encoders: tuple[Encoder, Encoder]
 
     @property
@@ -95,6 +99,8 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     order, used, reading = order_of(config, split), used_here(), clock.lap()
     size = max(SAMPLE_BATCHES * config.optimizer.batch_size, config.contrast.queue_size if config.frozen else 0)
+    if _trains_tokenizers(config):
+        size = max(size, TOKENIZER_SAMPLE)
     with tempfile.TemporaryDirectory(prefix="dualmoco-plan-") as folder:
         config = replace(config, out=folder)
         sample = _sample(split, min(size, len(split.train)), config.seed)
@@ -117,10 +123,11 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
             stages.append(StageTime(share, per_token * tokens, lengths))
     if config.frozen or config.contrast.teacher_weight:  # every sentence is encoded before the first step
         built *= len(split.train) / len(sample.train)
+    seen = peak_here() + _tokenizer_bytes(config, len(split.train) - len(sample.train))
     epoch_steps = order.batches_per_epoch if trainer.pairs else trainer.schedule.epoch_steps
     return Rehearsal(
         pairs=len(split.train), stages=stages, start_seconds=reading + built + evaluation,
-        evaluation_seconds=evaluation, checkpoint_seconds=checkpoint, epoch_steps=epoch_steps, used=used,
+        evaluation_seconds=evaluation, checkpoint_seconds=checkpoint, epoch_steps=epoch_steps, used=used, seen=seen,
         encoders=(src, tgt),
     )  # fmt: skip
 
@@ -140,6 +147,15 @@ class Clock:
 def _sample(split: Split, count: int, seed: int) -> Split:
     rows = np.sort(np.random.default_rng([seed, 5]).permutation(len(split.train))[:count])
     return replace(split, train=split.train.take(rows))
+
+
+def _tokenizer_bytes(config: TrainConfig, more: int) -> float:
+    """What the sentences of so many more pairs take as Python strings, where tokenizers are trained on them."""
+    return 2.0 * STRING_BYTES * min(more, TOKENIZER_SENTENCES) if _trains_tokenizers(config) else 0.0
+
+
+def _trains_tokenizers(config: TrainConfig) -> bool:
+    return bool(TRAINS_TOKENIZER & {config.src.kind, config.tgt.kind})
 
 
 def _pair_tokens(config: TrainConfig, lengths: Lengths) -> float:

@@ -22,7 +22,6 @@ from dualmoco.data.nli import NliExample, load_nli
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.models.building import load_teacher
 from dualmoco.models.encoder import Encoder
-from dualmoco.models.recipe import Kind
 from dualmoco.training.complement import FixedModel, beside, open_complement
 from dualmoco.training.config import check_config, load_config
 from dualmoco.training.fitting import check_memory
@@ -38,8 +37,6 @@ from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.starting import start_encoders
 from dualmoco.training.teacher import Teacher, ask_teacher, open_teacher
 
-TOKENIZER_SENTENCES = 2_000_000
-TRAINS_TOKENIZER = (Kind.bert, Kind.static)
 MIXED = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}  # accelerate's names
 KEYS_WAIT = timedelta(days=7)  # that other processes wait while the first encodes keys or asks a teacher
 logger = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from dualmoco.training.recipe import TrainConfig
 
 INITIAL = "initial"
 TOKENIZER_SENTENCES = 2_000_000
-TRAINS_TOKENIZER = (Kind.bert, Kind.static)
+TRAINS_TOKENIZER = {Kind.bert, Kind.static}
 logger = logging.getLogger(__name__)
 
 
