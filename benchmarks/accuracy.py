@@ -27,8 +27,10 @@ import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
+from dualmoco.analysis.figures import MARKERS
 from dualmoco.data.pairs import load_pairs
 from dualmoco.evaluation.evaluate import evaluate
+from dualmoco.evaluation.figures.canvas import COLORS, new_figure, save_figure
 from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import Kind
@@ -162,20 +164,18 @@ def first_time(curve: Curve, goal: float) -> Any:
 
 
 def plot(curves: dict[str, Curve], path: Path, title: str) -> None:
-    """Draws accuracy against minutes."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.2), dpi=150)
-    for name, curve in curves.items():
-        axes.plot([minutes for minutes, _ in curve], [100 * score for _, score in curve], marker="o", ms=3, label=name)
-    axes.set(xlabel="minutes of training", ylabel="held-out retrieval accuracy, %", title=title, ylim=(0, 100))
-    axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path)
+    """Draws accuracy against minutes; the peer's curves are dashed."""
+    with new_figure(title, 7.5, 4.6, list(curves)) as (figure, axes):
+        for number, (name, curve) in enumerate(curves.items()):
+            minutes, scores = zip(*curve, strict=True)
+            axes.plot(
+                minutes, [100 * score for score in scores], "--" if name.startswith(PEER) else "-", linewidth=1.6,
+                marker=MARKERS[number % len(MARKERS)], markersize=4, color=COLORS[number % len(COLORS)],
+                label=f"{name}, {100 * scores[-1]:.1f}",
+            )  # fmt: skip
+        axes.set(xlabel="minutes of training", ylabel="held-out retrieval, %", ylim=(0, 100))
+        figure.legend(loc="outside right upper")
+        save_figure(figure, path)
 
 
 if __name__ == "__main__":
