@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModel, DistilBertConfig, ModernBertConfig, PretrainedConfig
 
 from dualmoco.analysis.devices import read_devices
 from dualmoco.analysis.plan import RunPlan, plan
@@ -47,6 +48,20 @@ def test_weights_are_those_of_the_encoder(kind: Kind, projection: int) -> None:
     assert read_shape(encoder).parameters == counted
     config = EncoderConfig(kind=kind, width=64, layers=3, heads=4, vocab_size=200, projection=projection)
     assert shape_of(config) == replace(read_shape(encoder), vocab=200)
+
+
+@pytest.mark.parametrize("config", [
+    DistilBertConfig(vocab_size=90, dim=32, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=40),
+    ModernBertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
+                     pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2),
+], ids=["distilbert", "modernbert"])  # fmt: skip
+def test_shapes_of_other_architectures(config: PretrainedConfig) -> None:
+    """Other names of the sizes, other layers: the count of weights is near."""
+    model = AutoModel.from_config(config)
+    encoder = make_encoder()
+    encoder.layers[0].model = model
+    counted = sum(weight.numel() for weight in model.parameters())
+    assert replace(read_shape(encoder), dimension=32, positions=40).parameters == pytest.approx(counted, rel=0.25)
 
 
 def test_shapes_of_the_papers_encoders() -> None:

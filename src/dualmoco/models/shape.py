@@ -82,13 +82,16 @@ def shape_of(config: EncoderConfig) -> Shape:
 
 
 def read_shape(encoder: Encoder) -> Shape:
-    """The shape of an encoder that is built; of an architecture without the usual sizes only what can be counted."""
+    """The shape of an encoder that is built; of an unusual architecture what its configuration tells."""
     first: Any = encoder.layers[0]
     if is_static(encoder):
         vocab, width = first.embedding.weight.shape
         return Shape(vocab, width, encoder.dimension)
     sizes = first.model.config
+    width = int(getattr(sizes, "hidden_size", encoder.dimension))
     return Shape(
-        sizes.vocab_size, sizes.hidden_size, encoder.dimension, sizes.num_hidden_layers, sizes.num_attention_heads,
-        getattr(sizes, "intermediate_size", 4 * sizes.hidden_size), getattr(sizes, "max_position_embeddings", 0),
+        vocab=getattr(sizes, "vocab_size", 0), width=width, dimension=encoder.dimension,
+        layers=getattr(sizes, "num_hidden_layers", 0), heads=getattr(sizes, "num_attention_heads", 1),
+        feed_forward=getattr(sizes, "intermediate_size", getattr(sizes, "hidden_dim", 4 * width)),
+        positions=getattr(sizes, "max_position_embeddings", 0),
     )  # fmt: skip

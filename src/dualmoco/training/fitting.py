@@ -5,6 +5,7 @@ Takes settings, encoders and the order of batches from `run.py`, which refuses w
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
@@ -66,14 +67,14 @@ def advise(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, d
 
 
 def memory_here() -> float:
-    """Bytes of the device that is here: a GPU's, or those that this machine or container may use."""
+    """Bytes of the device that is here: a GPU's, or a process's share of those that this machine or container has."""
     if torch.accelerator.is_available():
         return float(torch.accelerator.get_memory_info()[1])
     limits = [float(psutil.virtual_memory().total)]
     for path in map(Path, CGROUP_LIMITS):
         if path.is_file() and (limit := path.read_text(encoding="ascii").strip()).isdigit():
             limits.append(float(limit))
-    return min(limits)
+    return min(limits) / int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes of torchrun on this machine
 
 
 def used_here() -> float:
