@@ -173,8 +173,9 @@ def plot(curves: dict[str, Curve], path: Path, title: str) -> None:
                 marker=MARKERS[number % len(MARKERS)], markersize=4, color=COLORS[number % len(COLORS)],
                 label=f"{name}, {100 * scores[-1]:.1f}",
             )  # fmt: skip
-        axes.set(xlabel="minutes of training", ylabel="held-out retrieval, %", ylim=(0, 100))
-        figure.legend(loc="outside right upper")
+        axes.set(xlabel="minutes of training", ylabel="held-out retrieval, %")
+        axes.set_ylim(bottom=0)
+        figure.legend(loc="outside lower center", ncols=3)
         save_figure(figure, path)
 
 
