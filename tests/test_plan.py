@@ -26,6 +26,7 @@ from dualmoco.training.cost import Lengths, device_memory, saved_bytes, step_cos
 from dualmoco.training.fitting import fitting_settings
 from dualmoco.training.objectives import DualMoco
 from dualmoco.training.recipe import ContrastConfig, OptimizerConfig, TrainConfig
+from dualmoco.training.rehearsal import Rehearsal, StageTime
 from dualmoco.training.run import train
 
 TEXTS = [src for src, _ in generate_pairs(300, seed=3)]
@@ -207,6 +208,17 @@ def test_minutes_tell_the_steps(recipe: Path) -> None:
     here = found.devices[0]
     assert found.step_seconds is not None and 0 < here.steps <= 600 / found.step_seconds
     assert here.hours is not None and here.hours == pytest.approx(1 / 6, rel=0.2)
+
+
+def test_stages_are_shares_of_steps_or_of_minutes() -> None:
+    """Half the steps at one second and half at three take two each; half the time at each does three steps to one."""
+    lengths = Lengths(1, 2, 3, 4)
+    stages = [StageTime(0.5, 1.0, lengths), StageTime(0.5, 3.0, replace(lengths, longest_src=9))]
+    encoder = make_encoder(Kind.static)
+    found = Rehearsal(10, stages, 0, 0, 0, 1, 0, 0, (encoder, encoder))
+    assert found.step_seconds(in_minutes=False) == 2
+    assert found.step_seconds(in_minutes=True) == pytest.approx(60 / (30 / 1 + 30 / 3))
+    assert found.lengths == Lengths(1, 2, 9, 4)
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -137,7 +137,7 @@ def plan(
         cost=step_cost(config, shapes, lengths),
         memory=device_memory(config, shapes, lengths),
         batch_size=config.optimizer.batch_size,
-        step_seconds=rehearsal.step_seconds if rehearsal else None,
+        step_seconds=rehearsal.step_seconds(in_minutes=config.schedule.minutes > 0) if rehearsal else None,
         start_seconds=rehearsal.start_seconds if rehearsal else None,
         devices=[_on_device(config, shapes, lengths, epoch_steps, rehearsal, *device) for device in named],
     )
@@ -167,7 +167,7 @@ def _on_device(
     if name == HERE:
         assert rehearsal is not None
         room, used = memory_here(), rehearsal.used
-        seconds = rehearsal.step_seconds
+        seconds = rehearsal.step_seconds(in_minutes=schedule.minutes > 0)
         seconds += rehearsal.evaluation_seconds / schedule.evaluate_every
         seconds += rehearsal.checkpoint_seconds / schedule.checkpoint_every
     else:

@@ -63,9 +63,10 @@ class Rehearsal:
     seen: float  # the most bytes that were taken on the way
     encoders: tuple[Encoder, Encoder]
 
-    @property
-    def step_seconds(self) -> float:
-        """Of a mean step of the whole run, where stages are shares of steps."""
+    def step_seconds(self, *, in_minutes: bool) -> float:
+        """Of a mean step of the whole run, whose stages are shares of its steps, or of its minutes."""
+        if in_minutes:
+            return 1 / sum(stage.share / stage.step_seconds for stage in self.stages)
         return sum(stage.share * stage.step_seconds for stage in self.stages)
 
     @property
@@ -121,9 +122,10 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
             per_token = sum(step.seconds for step in own) / sum(step.pair_tokens + step.nli_tokens for step in own)
             tokens = _pair_tokens(config, lengths) + fmean(step.nli_tokens for step in own)
             stages.append(StageTime(share, per_token * tokens, lengths))
-    if config.frozen or config.contrast.teacher_weight:  # every sentence is encoded before the first step
-        built *= len(split.train) / len(sample.train)
-    seen = peak_here() + _tokenizer_bytes(config, len(split.train) - len(sample.train))
+    more = len(split.train) - len(sample.train)
+    encoded = config.frozen or config.contrast.teacher_weight  # every sentence, before the first step
+    built += more * evaluation / len(split.heldout) * (0.5 if config.frozen else 1.0) if encoded else 0.0
+    seen = peak_here() + _tokenizer_bytes(config, more)
     epoch_steps = order.batches_per_epoch if trainer.pairs else trainer.schedule.epoch_steps
     return Rehearsal(
         pairs=len(split.train), stages=stages, start_seconds=reading + built + evaluation,
