@@ -6,12 +6,14 @@ import json
 import signal
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy.stats import ttest_ind
 
 from commands import Moment, run_command
 from dualmoco.analysis.ablate import ablate
+from dualmoco.analysis.figures import draw_rows
 from dualmoco.analysis.results import StudyResult, gather
 from dualmoco.analysis.study import Study, read_study
 from dualmoco.core.errors import ConfigError, RunError
@@ -163,6 +165,19 @@ def test_two_processes_in_one_study_are_refused(tmp_path: Path) -> None:
 
 def _study(tmp_path: Path, seeds: int = 3) -> Study:
     return read_study(write_study(tmp_path, seeds=list(range(seeds))))
+
+
+def test_rows_of_two_keys_are_lines_of_a_figure(tmp_path: Path) -> None:
+    """A line for each value of the first key and each metric, over the values of the last."""
+    vary = {"objective": ["dual-moco", "in-batch"], "optimizer.batch_size": [8, 16]}
+    study = read_study(write_study(tmp_path, vary=vary, seeds=[0]))
+    assert [row.group for row in study.rows] == ["objective dual-moco"] * 2 + ["objective in-batch"] * 2
+    done = {"status": "done", "heldout": 0.5, "seconds": 1.0, "scores": []}
+    (axes,) = draw_rows(gather(study, {run.name: done for run in study.runs})).axes
+    assert axes.get_xscale() == "log" and axes.get_xlabel() == "optimizer.batch_size"
+    drawn: list[Any] = axes.containers
+    lines = {container.get_label(): container.lines[0].get_xdata().tolist() for container in drawn}
+    assert lines == {"held-out, objective dual-moco": [8, 16], "held-out, objective in-batch": [8, 16]}
 
 
 def test_means_spreads_and_p_values(tmp_path: Path) -> None:

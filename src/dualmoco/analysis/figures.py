@@ -22,40 +22,48 @@ def draw_rows(result: StudyResult) -> Figure:
         result: Of a study.
 
     Returns:
-        The figure; its axis is the varied value, linear or logarithmic, or the rows' names.
+        The figure; its axis is the value of the last key that is varied, linear or logarithmic, a line for each
+        combination of the others, or the rows' names.
     """
     config = result.study.config
     rows = [row for row in result.rows if row.metrics]
-    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
     named = config.axis == Axis.names
+    groups = [""] if named else list(dict.fromkeys(row.group for row in rows))
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    lines = [(group, metric) for group in groups for metric in metrics]
     width = max(6.5, 1.1 * len(rows)) if named else 7.0
     with new_figure(config.title, width, 4.4, [row.name for row in rows]) as (figure, axes):
-        for number, metric in enumerate(metrics):
-            shown = [(place, row) for place, row in enumerate(rows) if metric in row.metrics]
+        for number, (group, metric) in enumerate(lines):
+            shown = [
+                (place, row) for place, row in enumerate(rows) if metric in row.metrics and group in ("", row.group)
+            ]
             shift = 0.08 * (number - (len(metrics) - 1) / 2) if named else 0.0
             places = [place + shift if named else row.value for place, row in shown]
             means = [row.metrics[metric].mean for _, row in shown]
             spreads = [row.metrics[metric].spread or 0.0 for _, row in shown]
             axes.errorbar(
-                places, means, yerr=spreads, label=metric, color=COLORS[number % len(COLORS)],
-                marker=MARKERS[number % len(MARKERS)], markersize=5, capsize=3, linewidth=0 if named else 1.4,
-                elinewidth=1.2,
+                places, means, yerr=spreads, label=f"{metric}, {group}" if group else metric,
+                color=COLORS[(groups.index(group) if len(groups) > 1 else number) % len(COLORS)],
+                marker=MARKERS[metrics.index(metric) % len(MARKERS)], markersize=5, capsize=3,
+                linewidth=0 if named else 1.4, elinewidth=1.2,
             )  # fmt: skip
-        _place_rows(axes, rows, config.axis, next(iter(config.vary), ""))
+        _place_rows(axes, rows, config.axis, list(config.vary)[-1] if config.vary else "")
         axes.set_ylabel("percent")
-        figure.legend(loc="outside lower center", ncols=min(5, max(1, len(metrics))))
+        figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else min(5, max(1, len(metrics))))
     return figure
 
 
 def _place_rows(axes: Any, rows: list[RowResult], axis: Axis, key: str) -> None:
     """Names the rows under the axis, at their values where it is one of numbers."""
     if axis == Axis.names:
-        axes.set_xticks(range(len(rows)), [row.name for row in rows], rotation=20 if len(rows) > 4 else 0, ha="center")
+        tilted = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(rows) > 4 else {"ha": "center"}
+        axes.set_xticks(range(len(rows)), [row.name for row in rows], **tilted)
         axes.grid(False, axis="x")
         return
+    values = sorted({row.value for row in rows if row.value is not None})
     if axis == Axis.log:
-        axes.set_xscale("symlog" if any(row.value == 0 for row in rows) else "log")
-    axes.set_xticks([row.value for row in rows], [f"{row.value:g}" for row in rows])
+        axes.set_xscale("symlog" if 0 in values else "log")
+    axes.set_xticks(values, [f"{value:g}" for value in values])
     axes.minorticks_off()
     axes.set_xlabel(key)
 

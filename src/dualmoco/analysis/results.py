@@ -44,6 +44,7 @@ class RowResult:
 
     name: str
     value: float | None
+    group: str
     metrics: dict[str, SeedMean]
     seconds: list[float]
     troubles: dict[str, str]  # of runs that failed or diverged, by name
@@ -99,7 +100,7 @@ def gather(study: Study, results: Mapping[str, dict[str, Any]]) -> StudyResult:
                 values.setdefault(name, []).append(value)
         metrics = {name: _measure(numbers, first.get(name)) for name, numbers in values.items()}
         troubles = {run.name: f"{found['status']}: {found['reason']}" for run, found in runs if found["status"] != DONE}
-        rows.append(RowResult(row.name, row.value, metrics, [found["seconds"] for found in good], troubles))
+        rows.append(RowResult(row.name, row.value, row.group, metrics, [found["seconds"] for found in good], troubles))
         first = first or values
     return StudyResult(study, rows)
 

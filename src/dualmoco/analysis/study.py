@@ -51,7 +51,8 @@ class StudyRow:
 
     name: str
     settings: list[str]
-    value: float | None  # of the key that is varied, where it is one and a number
+    value: float | None  # of the last key that is varied, where it is a number
+    group: str = ""  # the values of the other keys: rows of one group are a line of the figure
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,7 @@ def read_study(path: str | Path, overrides: list[str] | None = None, data: str |
         ("seeds", config.seeds, 0 < len({*config.seeds}) == len(config.seeds), "one or more, each once"),
         ("rows", list(config.rows), bool(config.rows) != bool(config.vary), "rows or vary, and only one of them"),
         ("vary", config.vary, all(config.vary.values()), "at least one value for each key"),
-        ("axis", config.axis.value, named or len(config.vary) == 1, "names unless one key is varied"),
+        ("axis", config.axis.value, named or bool(config.vary), "names unless keys are varied"),
     ]  # fmt: skip
     for key, value, holds, expected in rules:
         if not holds:
@@ -124,9 +125,10 @@ def _named_rows(config: StudyConfig) -> Iterator[StudyRow]:
         return
     for values in itertools.product(*config.vary.values()):
         chosen = dict(zip(config.vary, values, strict=True))
-        value = float(values[0]) if len(values) == 1 and type(values[0]) in (int, float) else None
-        name = ", ".join(f"{key.rpartition('.')[2]} {given}" for key, given in chosen.items())
-        yield StudyRow(name, [f"{key}={given}" for key, given in chosen.items()], value)
+        value = float(values[-1]) if type(values[-1]) in (int, float) else None
+        parts = [f"{key.rpartition('.')[2]} {given}" for key, given in chosen.items()]
+        settings = [f"{key}={given}" for key, given in chosen.items()]
+        yield StudyRow(", ".join(parts), settings, value, ", ".join(parts[:-1]))
 
 
 def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run:
