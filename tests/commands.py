@@ -86,6 +86,7 @@ def _run(words: list[str], out: Path, moment: Moment | None, largest: int | None
     if largest is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (largest, largest))
     if moment:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in a shell's background
         _arm(moment)
     sys.argv = ["dualmoco", *words]
     runpy.run_module("dualmoco", run_name="__main__")

@@ -199,7 +199,7 @@ def test_a_plan_of_a_real_run(recipe: Path) -> None:
     assert here.hours * 3600 > 40 * found.step_seconds
     assert found.start_seconds is not None and "seconds here before the first step" in str(found)
     assert 2 < found.lengths.src <= found.lengths.longest_src <= 128
-    assert here.needed == pytest.approx(found.memory.total + fitting.used_here(), rel=0.2)
+    assert found.memory.total < here.needed <= fitting.peak_here() + found.memory.total + 1e8
 
 
 def test_minutes_tell_the_steps(recipe: Path) -> None:

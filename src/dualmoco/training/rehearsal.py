@@ -96,7 +96,7 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
         ModelError: A model that cannot be loaded safely.
         RunError: The loss is not a number, or the run does not fit into the memory that is here.
     """
-    clock = Clock()
+    clock, before = Clock(), peak_here()
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     order, used, reading = order_of(config, split), used_here(), clock.lap()
     size = max(SAMPLE_BATCHES * config.optimizer.batch_size, config.contrast.queue_size if config.frozen else 0)
@@ -125,7 +125,8 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
     more = len(split.train) - len(sample.train)
     encoded = config.frozen or config.contrast.teacher_weight  # every sentence, before the first step
     built += more * evaluation / len(split.heldout) * (0.5 if config.frozen else 1.0) if encoded else 0.0
-    seen = peak_here() + _tokenizer_bytes(config, more)
+    seen = peak_here() if peak_here() > before else used_here()  # a peak of other work says nothing
+    seen += _tokenizer_bytes(config, more)
     epoch_steps = order.batches_per_epoch if trainer.pairs else trainer.schedule.epoch_steps
     return Rehearsal(
         pairs=len(split.train), stages=stages, start_seconds=reading + built + evaluation,
