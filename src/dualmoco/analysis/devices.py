@@ -10,11 +10,12 @@ import re
 from dataclasses import dataclass
 
 from dualmoco.core.errors import ConfigError
+from dualmoco.training.fitting import GIB
 from dualmoco.training.recipe import MixedPrecision
 
 MIXED_EFFICIENCY, FP32_EFFICIENCY = 0.13, 0.5
 LAUNCH_SECONDS = 2e-5  # that PyTorch takes for each call of a GPU, assumed: small encoders wait for it
-TERA, GIB = 1e12, 2**30
+TERA = 1e12
 HERE = "here"
 
 

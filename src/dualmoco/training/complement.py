@@ -97,11 +97,28 @@ def open_complement(config: TrainConfig) -> FixedModel | None:
     """
     if not config.complement.model:
         return None
-    model = open_model(config.complement.model)
+    return FixedModel(open_for_both("complement.model", config.complement.model, config), config.complement.weight)
+
+
+def open_for_both(key: str, name: str, config: TrainConfig) -> Model:
+    """Opens a model that a recipe names for both of its languages.
+
+    Args:
+        key: Of the recipe, for the message.
+        name: Of the model.
+        config: The settings.
+
+    Returns:
+        The model.
+
+    Raises:
+        ModelError: A model that cannot be opened, or that lacks a language of the recipe.
+    """
+    model = open_model(name)
     for lang in (config.src.lang, config.tgt.lang):
         if model.languages is not None and lang not in model.languages:
             raise ModelError(
-                f"complement.model {config.complement.model}: has the languages {', '.join(model.languages)}; expected "
+                f"{key} {name}: has the languages {', '.join(model.languages)}; expected "
                 f"{config.src.lang} and {config.tgt.lang}, those of the encoders, or a model for any language"
             )
-    return FixedModel(model, config.complement.weight)
+    return model

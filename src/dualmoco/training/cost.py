@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from dualmoco.models.recipe import ALL, HEAD, LAST, EncoderConfig, Kind
 from dualmoco.models.shape import Shape
+from dualmoco.training.contrast import BLOCK_ROWS
 from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 
 FLOAT = 4  # bytes
@@ -19,7 +20,6 @@ SAVED_FLOATS = 16.6  # kept for the backward pass: width-sized rows a token and 
 SAVED_BY_DROPOUT = 2.0  # ... and more of them with dropout, besides the attention of all heads three times
 CHECKPOINTED_FLOATS = 1.3  # the same with gradient checkpointing
 MIXED_SHARE = 0.63  # of those bytes with mixed precision
-SCORE_ROWS = 2048  # of a queue, scored at once
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def device_memory(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Len
     queue, scores = 0.0, 8 * FLOAT * rows * rows * devices
     if config.objective == ObjectiveName.dual_moco:
         queue = (1 if config.frozen else 2) * contrast.queue_size * (FLOAT * dimension + 16)
-        scores = 2 * FLOAT * rows * min(SCORE_ROWS, contrast.queue_size)
+        scores = 2 * FLOAT * rows * min(BLOCK_ROWS, contrast.queue_size)
     return Memory(
         weights=FLOAT * sum(own) * (1.5 if mixed else 1.0),
         momentum=FLOAT * sum(own) if _has_momentum(config) else 0.0,

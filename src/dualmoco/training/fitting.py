@@ -20,7 +20,8 @@ from dualmoco.core.errors import RunError
 from dualmoco.data.pairs import Split
 from dualmoco.models.encoder import Encoder, Features
 from dualmoco.models.shape import Shape, read_shape
-from dualmoco.training.cost import SCORE_ROWS, Lengths, device_memory
+from dualmoco.training.contrast import BLOCK_ROWS
+from dualmoco.training.cost import Lengths, device_memory
 from dualmoco.training.order import Curriculum
 from dualmoco.training.recipe import TrainConfig
 
@@ -167,7 +168,7 @@ def _changes(config: TrainConfig, tried: TrainConfig) -> list[str]:
 
 
 def _halved(size: int) -> list[int]:
-    return [size >> shift for shift in range(1, 12) if size >> shift >= SCORE_ROWS]
+    return [size >> shift for shift in range(1, 12) if size >> shift >= BLOCK_ROWS]
 
 
 def _micro_batches(batch: int, devices: int, now: int) -> list[int]:

@@ -13,12 +13,11 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
-from dualmoco.core.errors import ModelError
 from dualmoco.core.options import VectorPrecision
 from dualmoco.data.bitext import Pairs
 from dualmoco.embeddings.encode import StoreForm
 from dualmoco.embeddings.store import open_store
-from dualmoco.models.opening import open_model
+from dualmoco.training.complement import open_for_both
 from dualmoco.training.keys import FrozenKeys, encode_sentences
 from dualmoco.training.recipe import TrainConfig
 
@@ -55,14 +54,8 @@ def ask_teacher(config: TrainConfig, pairs: Pairs, out: Path) -> None:
         ModelError: A teacher that cannot be opened, or that lacks a language of the recipe.
         DataError: The folder holds vectors of another teacher or of other sentences.
     """
-    model = open_model(config.teacher)
+    model = open_for_both("teacher", config.teacher, config)
     langs = {"src": config.src.lang, "tgt": config.tgt.lang}
-    for lang in langs.values():
-        if model.languages is not None and lang not in model.languages:
-            raise ModelError(
-                f"teacher {config.teacher}: has the languages {', '.join(model.languages)}; expected "
-                f"{config.src.lang} and {config.tgt.lang}, those of the encoders, or a model for any language"
-            )
     for side, lang in langs.items():
         made = encode_sentences(getattr(pairs, side), lang, model, out / FOLDER / side, StoreForm(PRECISION))
         logger.info("teacher %s, %s: %s", config.teacher, lang, made)
