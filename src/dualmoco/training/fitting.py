@@ -52,7 +52,8 @@ def check_memory(
     room = memory_here() - used_here()
     if device_memory(config, shapes, Lengths(*longest, *longest), devices).total <= room:
         return
-    lengths = widest([survey_lengths(order, split, encoders, stage) for stage in range(len(order.orders))])
+    stages = [survey_lengths(order, split, encoders, stage) for stage in range(len(order.orders))]
+    lengths = whole_run(stages, order.shares)
     needed = device_memory(config, shapes, lengths, devices).total
     if needed > room:
         raise RunError(
@@ -116,12 +117,14 @@ def survey_lengths(order: Curriculum, split: Split, encoders: tuple[Encoder, Enc
     return Lengths(fmean(src_lengths), fmean(tgt_lengths), max(src_lengths), max(tgt_lengths))
 
 
-def widest(stages: Sequence[Lengths]) -> Lengths:
-    """Of several stages the longest batches, and the mean of the means."""
+def whole_run(stages: Sequence[Lengths], shares: Sequence[float]) -> Lengths:
+    """Of a run whose stages have these shares of it: the mean of the means, and the longest batches."""
     return Lengths(
-        fmean(stage.src for stage in stages), fmean(stage.tgt for stage in stages),
-        max(stage.longest_src for stage in stages), max(stage.longest_tgt for stage in stages),
-    )  # fmt: skip
+        sum(share * stage.src for share, stage in zip(shares, stages, strict=True)),
+        sum(share * stage.tgt for share, stage in zip(shares, stages, strict=True)),
+        max(stage.longest_src for stage in stages),
+        max(stage.longest_tgt for stage in stages),
+    )
 
 
 def count_tokens(features: Features) -> int:

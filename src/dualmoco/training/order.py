@@ -6,6 +6,7 @@ of the step and the steps at which stages began, so a run resumes anywhere at on
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Sequence
 
@@ -91,6 +92,11 @@ class Curriculum:
         self.orders, self.until, self.batches_per_epoch = orders, until, batches_per_epoch
         self.starts = [0]
         """The first step of each stage that has begun or is about to."""
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of the schedule that each stage has."""
+        return [until - before for before, until in itertools.pairwise([0.0, *self.until])]
 
     def rows(self, step: int) -> np.ndarray:
         """The rows of a step, counted from 0."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
 from statistics import fmean
@@ -24,10 +23,9 @@ from dualmoco.models.encoder import Encoder
 from dualmoco.training.batching import NliBatch, PairBatch, prefetch
 from dualmoco.training.contrast import Queue
 from dualmoco.training.cost import Lengths
-from dualmoco.training.fitting import count_tokens, peak_here, survey_lengths, used_here
+from dualmoco.training.fitting import count_tokens, peak_here, survey_lengths, used_here, whole_run
 from dualmoco.training.loop import Batch, Trainer
 from dualmoco.training.onesided import OneSidedBatch
-from dualmoco.training.order import Curriculum
 from dualmoco.training.recipe import ObjectiveName, TrainConfig
 from dualmoco.training.run import build_trainer, order_of, start_accelerator
 from dualmoco.training.schedule import RunProgress
@@ -72,13 +70,7 @@ class Rehearsal:
     @property
     def lengths(self) -> Lengths:
         """Of the whole run."""
-        stages = self.stages
-        return Lengths(
-            sum(stage.share * stage.lengths.src for stage in stages),
-            sum(stage.share * stage.lengths.tgt for stage in stages),
-            max(stage.lengths.longest_src for stage in stages),
-            max(stage.lengths.longest_tgt for stage in stages),
-        )
+        return whole_run([stage.lengths for stage in self.stages], [stage.share for stage in self.stages])
 
 
 def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
@@ -116,7 +108,7 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
         checkpoint = clock.lap()
         src, tgt = (trainer.encoders[side.lang] for side in (config.src, config.tgt))
         stages = []
-        for number, share in enumerate(_shares(order)):
+        for number, share in enumerate(order.shares):
             lengths = survey_lengths(order, split, (src, tgt), number)
             own = [step for step in timed if step.stage == number]
             per_token = sum(step.seconds for step in own) / sum(step.pair_tokens + step.nli_tokens for step in own)
@@ -213,14 +205,6 @@ def _fill(queue: Queue) -> None:
     size, dimension = queue.vectors.shape
     ids = -1 - torch.arange(2 * size, device=queue.ids.device).reshape(size, 2)
     queue.enqueue(normalize(torch.randn(size, dimension, device=queue.vectors.device)), ids)
-
-
-def _shares(order: Curriculum) -> Iterator[float]:
-    """The share of the schedule of each stage."""
-    before = 0.0
-    for until in order.until:
-        yield until - before
-        before = until
 
 
 def _batch_tokens(batch: Batch) -> int:
