@@ -59,6 +59,9 @@ ALIASES: dict[str, str] = {  # three letters and old names
     for alias in names.split()
 }  # fmt: skip
 
+WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my", "bo"})
+"""Languages that write no spaces between words, nor between sentences."""
+
 
 def base_language(code: str) -> str:
     """The language that a code names, without country and script.

@@ -115,9 +115,7 @@ class Encoding:
 
     def portable(self) -> PortableEncoding:
         """The model by its name; ConfigError if it was not opened by one."""
-        if self.model.reopen is None:
-            raise ConfigError(f"{self.model.identity.name}: not opened by name; expected a model of dualmoco.load")
-        return PortableEncoding(self.model.reopen, self.lang, self.precision, self.model.identity.sha256)
+        return PortableEncoding(reopener(self.model), self.lang, self.precision, self.model.identity.sha256)
 
     def _encode(self, texts: Sequence[str], progress: Progress) -> np.ndarray:
         packed = []
@@ -139,17 +137,8 @@ class PortableEncoding:
     wants_gpu = False
 
     def open(self) -> Callable[[Sequence[str], Progress], np.ndarray]:
-        """What makes sentences packed vectors; ModelError if the model is not on this machine, or another is."""
-        host = f"node {socket.gethostname()}"
-        try:
-            model = self.reopen(threads=REMOTE_THREADS)
-        except ModelError as error:
-            raise ModelError(f"{error} (on {host}: expected a model that every node sees)") from None
-        if model.identity.sha256 != self.sha256:
-            raise ModelError(
-                f"{model.identity.name}: checksum {model.identity.sha256[:12]} on {host}; expected {self.sha256[:12]}, "
-                "the same model on every node"
-            )
+        """What makes sentences packed vectors; see `open_on_node`."""
+        model = open_on_node(self.reopen, self.sha256)
         return Encoding(model, self.lang, self.precision).open()
 
     def size(self, piece: Sequence[str]) -> int:
@@ -159,3 +148,36 @@ class PortableEncoding:
     def portable(self) -> PortableEncoding:
         """Itself."""
         return self
+
+
+def open_on_node(reopen: Callable[..., Model], sha256: str) -> Model:
+    """Opens a model in a worker of a cluster.
+
+    Args:
+        reopen: Opens it by its name.
+        sha256: Its checksum where the work was given out.
+
+    Returns:
+        The model, on one thread.
+
+    Raises:
+        ModelError: It is not on this machine, or another is.
+    """
+    host = f"node {socket.gethostname()}"
+    try:
+        model = reopen(threads=REMOTE_THREADS)
+    except ModelError as error:
+        raise ModelError(f"{error} (on {host}: expected a model that every node sees)") from None
+    if model.identity.sha256 != sha256:
+        raise ModelError(
+            f"{model.identity.name}: checksum {model.identity.sha256[:12]} on {host}; expected {sha256[:12]}, the same "
+            "model on every node"
+        )
+    return model
+
+
+def reopener(model: Model) -> Callable[..., Model]:
+    """What opens a model again elsewhere; ConfigError if it was not opened by its name."""
+    if model.reopen is None:
+        raise ConfigError(f"{model.identity.name}: not opened by name; expected a model of dualmoco.load")
+    return model.reopen

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
 
@@ -15,12 +13,12 @@ from dualmoco.core.errors import ConfigError, require
 from dualmoco.core.storage import write_bytes, write_json
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.embeddings.lines import lines_at
+from dualmoco.mining.tmx import TranslationUnit, as_tmx
 
 COLUMNS = ("score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line")
 SentenceSides = Sequence[Sequence[str]]
 """The source sentences and the target sentences of pairs."""
 ENDINGS = (".tsv", ".parquet", ".tmx")
-NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # and line ends, which no sentence has
 
 
 @dataclass(frozen=True)
@@ -34,19 +32,20 @@ class PairTable:
     tgt_lines: Ids
 
 
-def check_pairs_path(path: Path) -> None:
+def check_pairs_path(path: Path, endings: Sequence[str] = ENDINGS) -> None:
     """Refuses an output file of an unknown kind.
 
     Args:
         path: The file to be written.
+        endings: Those that can be written.
 
     Raises:
-        ConfigError: A folder, another ending than .tsv, .parquet or .tmx, or Parquet without its package.
+        ConfigError: A folder, another ending, or Parquet without its package.
     """
     if path.is_dir():
         raise ConfigError(f"{path}: a folder; expected the name of a file to write")
-    if path.suffix not in ENDINGS:
-        raise ConfigError(f"{path}: ends with {path.suffix or 'nothing'}; expected one of {', '.join(ENDINGS)}")
+    if path.suffix not in endings:
+        raise ConfigError(f"{path}: ends with {path.suffix or 'nothing'}; expected one of {', '.join(endings)}")
     if path.suffix == ".parquet":
         require("pyarrow.parquet", "data", "Parquet")
 
@@ -104,30 +103,9 @@ def _parquet(table: PairTable, sides: SentenceSides, langs: tuple[str, str], ori
 
 
 def _tmx(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
-    stream = io.StringIO()
-    stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n')
-    stream.write(
-        f'<header creationtool="dualmoco" creationtoolversion={_attribute(origin.get("version", ""))} o-tmf="tsv" '
-        f'segtype="sentence" adminlang="en" srclang={_attribute(langs[0])} datatype="plaintext">\n'
-    )
-    for name, value in origin.items():
-        stream.write(f"<prop type={_attribute(name)}>{_content(value)}</prop>\n")
-    stream.write("</header>\n<body>\n")
-    for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
-        props = {"score": f"{score:.6f}", "src_mean": f"{a:.6f}", "tgt_mean": f"{b:.6f}", "src_line": i, "tgt_line": j}
-        stream.write("<tu>" + "".join(f'<prop type="{name}">{value}</prop>' for name, value in props.items()))
-        for lang, text in zip(langs, (src, tgt), strict=True):
-            stream.write(f"<tuv xml:lang={_attribute(lang)}><seg>{_content(text)}</seg></tuv>")
-        stream.write("</tu>\n")
-    stream.write("</body>\n</tmx>\n")
-    return stream.getvalue().encode()
-
-
-def _content(text: str) -> str:
-    """Text between tags, without the characters that XML cannot hold."""
-    return escape(NOT_XML.sub("", text))
-
-
-def _attribute(text: str) -> str:
-    """Text in quotes as the value of an attribute, without the characters that XML cannot hold."""
-    return quoteattr(NOT_XML.sub("", text))
+    units = (
+        TranslationUnit(src, tgt, {"score": f"{score:.6f}", "src_mean": f"{a:.6f}", "tgt_mean": f"{b:.6f}",
+                                   "src_line": i, "tgt_line": j})
+        for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True)
+    )  # fmt: skip
+    return as_tmx(units, langs, origin)
