@@ -11,7 +11,9 @@ import pytest
 import dualmoco
 
 ROOT = Path(dualmoco.__file__).parent
-LAYERS = "core data models embeddings search mining training evaluation analysis cli __init__ __main__".split()
+LAYERS = (
+    "core data models embeddings search mining alignment training evaluation analysis cli __init__ __main__".split()
+)
 """The folders from the top, which imports nothing of ours, to the bottom."""
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts): path.read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from dualmoco.core.errors import missing_package
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
+    from dualmoco.alignment.api import align
     from dualmoco.analysis.ablate import ablate
     from dualmoco.analysis.plan import plan
     from dualmoco.evaluation.combine import combine
@@ -31,6 +32,7 @@ __all__ = [
     "Model",
     "__version__",
     "ablate",
+    "align",
     "build_index",
     "calibrate",
     "combine",
@@ -53,6 +55,7 @@ HOMES = {
     "plan": ("analysis.plan", "plan"),
     "combine": ("evaluation.combine", "combine"),
     "mine": ("mining.api", "mine"),
+    "align": ("alignment.api", "align"),
     "calibrate": ("mining.calibration", "calibrate_model"),
     "score": ("mining.api", "score"),
     "paraphrases": ("mining.api", "paraphrases"),
@@ -60,7 +63,7 @@ HOMES = {
     "open_index": ("search.index", "open_index"),
 }
 """For each public name the module that has it, and its name there."""
-EXTRAS = {"ablate": "all", "plan": "all", "train": "train", "evaluate": "eval"}
+EXTRAS = {"ablate": "all", "align": "align", "plan": "all", "train": "train", "evaluate": "eval"}
 """What must be installed besides the base for some of them."""
 
 

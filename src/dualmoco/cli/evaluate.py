@@ -37,7 +37,7 @@ def add(verbs: Any) -> None:
     )
     evaluate.add_argument(
         "--tasks", default="paper", metavar="A,B",
-        help="some of tatoeba, bucc, sts, xsts, nli, lexicon, paraphrase, clustering, mteb-bitext-retrieval; "
+        help="some of tatoeba, bucc, sts, xsts, nli, lexicon, paraphrase, clustering, align, mteb-bitext-retrieval; "
         "paper means the first three",
     )  # fmt: skip
     evaluate.add_argument("--data", metavar="DIR", help="folder that holds eval/; DUALMOCO_DATA if not given")

@@ -16,6 +16,7 @@ from typing import Any
 
 from dualmoco.cli import (
     ablate,
+    align,
     calibrate,
     combine,
     compare,
@@ -41,7 +42,7 @@ from dualmoco.core.version import VERSION
 EXIT_ERROR = 2
 EXTRAS = {
     "data": "data", "prepare": "data", "inspect": "data", "train": "train", "evaluate": "eval", "compare": "eval",
-    "visualize": "eval", "ablate": "all", "plan": "all", "demo": "all",
+    "visualize": "eval", "ablate": "all", "align": "align", "plan": "all", "demo": "all",
 }  # fmt: skip
 """What must be installed besides the base for some verbs."""
 VERBS = (
@@ -58,6 +59,7 @@ VERBS = (
     similarity,
     search,
     mine,
+    align,
     score,
     paraphrases,
     calibrate,

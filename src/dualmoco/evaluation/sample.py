@@ -133,6 +133,7 @@ class Extraction:
     extracted: Ids  # (n,) counts
     correct: Ids  # (n,)
     gold: Ids  # (n,)
+    found: Ids | None = None  # (n,) gold pairs that were found, where they are counted otherwise than the correct ones
 
     @property
     def strata(self) -> Sequence[int]:
@@ -141,8 +142,10 @@ class Extraction:
 
     def statistic(self, weights: Floats) -> Floats:
         """F1 in percent."""
-        both = weights @ self.extracted + weights @ self.gold
-        return np.divide(200 * (weights @ self.correct), both, out=np.zeros_like(both), where=both > 0)
+        extracted, gold, correct = (weights @ counts for counts in (self.extracted, self.gold, self.correct))
+        found = correct if self.found is None else weights @ self.found
+        both = extracted * found + gold * correct
+        return np.divide(200 * correct * found, both, out=np.zeros_like(both), where=both > 0)
 
     def beside(self, other: Extraction) -> tuple[Extraction, Extraction]:
         """Both samples over the sentences of either."""
@@ -152,16 +155,17 @@ class Extraction:
         return self._over(ids), other._over(ids)
 
     def _over(self, ids: list[str]) -> Extraction:
-        rows = dict(zip(self.ids, zip(self.extracted, self.correct, self.gold, strict=True), strict=True))
-        counts = np.array([rows.get(name, (0, 0, 0)) for name in ids], dtype=np.int64).reshape(len(ids), 3)
-        return Extraction(ids, counts[:, 0], counts[:, 1], counts[:, 2])
+        columns = [counts for counts in (self.extracted, self.correct, self.gold, self.found) if counts is not None]
+        rows = dict(zip(self.ids, zip(*columns, strict=True), strict=True))
+        none = (0,) * len(columns)
+        counts = np.array([rows.get(name, none) for name in ids], dtype=np.int64).reshape(len(ids), len(columns))
+        return Extraction(ids, *counts.T)
 
     def to_json(self) -> dict[str, Any]:
         """All of it."""
-        counts = {"extracted": self.extracted, "correct": self.correct, "gold": self.gold}
-        return {
-            "kind": "extraction", "ids": list(self.ids), **{name: value.tolist() for name, value in counts.items()}
-        }  # fmt: skip
+        counts = {"extracted": self.extracted, "correct": self.correct, "gold": self.gold, "found": self.found}
+        known = {name: value.tolist() for name, value in counts.items() if value is not None}
+        return {"kind": "extraction", "ids": list(self.ids), **known}
 
 
 @dataclass(frozen=True)
@@ -213,7 +217,7 @@ def sample_from_json(content: Mapping[str, Any]) -> Sample:
     """
     kinds = {"hits": Hits, "correlation": Correlation, "extraction": Extraction, "ranking": Ranking}
     fields = dict(content)
-    arrays = {"values": float, "predicted": float, "extracted": int, "correct": int, "labels": int}
+    arrays = {"values": float, "predicted": float, "extracted": int, "correct": int, "found": int, "labels": int}
     try:
         kind = kinds[fields.pop("kind")]
         arrays["gold"] = int if kind is Extraction else float

@@ -93,6 +93,20 @@ def _clustering(settings: TaskSettings) -> list[Task]:
     return [Clustering(settings.folder)]
 
 
+def _align(settings: TaskSettings) -> list[Task]:
+    require("numba", "align", "The task align")
+    from dualmoco.evaluation.align import Align, is_aligned
+
+    pairs = ("zh-en",) if settings.pairs == (ALL_PAIRS,) else settings.pairs
+    folders = sorted({path.parent for path in settings.folder.glob("*/*.gold")})
+    found: list[Task] = [Align(folder, pair) for folder in folders for pair in pairs if is_aligned(folder, pair)]
+    if not found:
+        raise DataError(
+            f"{settings.folder}: no aligned documents of {', '.join(pairs)}; expected such as mac-dev/001.gold"
+        )
+    return found
+
+
 TASKS: dict[str, Callable[[TaskSettings], list[Task]]] = {
     "tatoeba": _tatoeba,
     "bucc": _bucc,
@@ -102,6 +116,7 @@ TASKS: dict[str, Callable[[TaskSettings], list[Task]]] = {
     "lexicon": _lexicon,
     "paraphrase": lambda settings: [Paraphrases(settings.folder / "quora")],
     "clustering": _clustering,
+    "align": _align,
     "mteb-bitext-retrieval": _retrieval,
 }
 """How each task is made; making it reads and checks its data."""

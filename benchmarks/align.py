@@ -1,0 +1,153 @@
+"""Sentence alignment beside the algorithms of Bertalign and vecalign, all with the same vectors.
+
+python -m benchmarks.align accuracy --data DATA --model en-zh
+python -m benchmarks.align robustness --data DATA --model en-zh
+python -m benchmarks.align speed --sentences 5000
+python -m benchmarks.align length --sentences 5000,20000,50000
+
+`accuracy` takes generated documents, on which our parameters were chosen, and MAC-Dev, the test; the others have their
+authors' settings. `robustness` disturbs MAC-Dev. `speed` and `length` take vectors made by chance (see
+`align_synthetic`) and measure each aligner in a process of its own; seconds are those of the processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from benchmarks.align_documents import Suite, delete_sentences, generated_suites, insert_foreign, mac_dev, swap_chapters
+from benchmarks.align_systems import ALIGNERS, AVERAGED, PEERS, Encoder, align_suite, peak_mib
+from benchmarks.measure import in_new_process, print_machine, print_table
+from dualmoco.data.text import read_lines
+from dualmoco.evaluation.align import GoldDocument, Link, link_f1
+from dualmoco.models.opening import open_model
+
+DELETED = 0.1
+FOREIGN_LINES = 500
+LIMIT_MIB = 2048  # that aligning 50,000 sentences may take
+UNDISTURBED = "nothing"
+
+
+def main() -> None:
+    """Runs one of the measurements."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    for name, work in (("accuracy", measure_accuracy), ("robustness", measure_robustness)):
+        command = commands.add_parser(name, help=work.__doc__)
+        command.add_argument("--data", required=True, type=Path, help="folder of the corpora and test sets")
+        command.add_argument("--model", default="en-zh-static", help="a model with the languages en and zh")
+        command.add_argument("--test", action="store_true", help="MAC-Dev alone, without generated documents")
+        command.set_defaults(work=work)
+    speed = commands.add_parser("speed", help=measure_speed.__doc__)
+    speed.add_argument("--sentences", type=int, default=5_000, help="of either text")
+    speed.set_defaults(work=measure_speed)
+    length = commands.add_parser("length", help=measure_length.__doc__)
+    length.add_argument("--sentences", default="5000,20000,50000", help="of either text, by commas")
+    length.set_defaults(work=measure_length)
+    parsed = parser.parse_args()
+    print_machine()
+    parsed.work(parsed)
+
+
+def measure_accuracy(parsed: argparse.Namespace) -> None:
+    """Strict and lax F1 on generated documents and on MAC-Dev."""
+    encoder, rows = Encoder(open_model(parsed.model)), []
+    generated = [] if parsed.test else generated_suites(parsed.data)
+    chosen = [replace(suite, name=f"{suite.name}, chosen on") for suite in generated]
+    for suite in [*chosen, replace(mac_dev(parsed.data), name="MAC-Dev, the test")]:
+        golds, made = [document.gold for document in suite.documents], align_suite(suite, encoder)
+        strict = {name: link_f1(golds, links) for name, links in made.items()}
+        rows += [
+            {"documents": suite.name, "aligner": name, "strict F1": _percent(strict[name]),
+             "lax F1": _percent(link_f1(golds, links, lax=True)), "to the better peer": _to_better_peer(strict, name)}
+            for name, links in made.items()
+        ]  # fmt: skip
+    print_table(rows)
+    print(f"{parsed.model}; {peak_mib():,.0f} MiB at most, the model and all vectors included")
+
+
+def measure_robustness(parsed: argparse.Namespace) -> None:
+    """Strict F1 on MAC-Dev, undisturbed and disturbed in four ways."""
+    encoder, suite = Encoder(open_model(parsed.model)), mac_dev(parsed.data)
+    foreign = list(islice(read_lines(parsed.data / "eval/tatoeba/tatoeba.deu-eng.deu"), FOREIGN_LINES))
+    disturbances: dict[str, Callable[[GoldDocument], GoldDocument]] = {
+        UNDISTURBED: lambda document: document,
+        "10 % of the target deleted": partial(delete_sentences, share=DELETED, side="tgt", seed=0),
+        "10 % of the source deleted": partial(delete_sentences, share=DELETED, side="src", seed=0),
+        "first two thirds of the target swapped": swap_chapters,
+        f"{len(foreign)} German lines amid the target": partial(insert_foreign, lines=foreign),
+    }
+    rows: list[dict[str, Any]] = []
+    whole: dict[str, float] = {}
+    for what, disturb in disturbances.items():
+        disturbed = replace(suite, documents=[disturb(document) for document in suite.documents])
+        strict, linked = _scores(disturbed, encoder)
+        whole = whole or strict
+        rows += [
+            {"disturbed by": what, "aligner": name, "strict F1": _percent(strict[name]),
+             "lost": _percent(whole[name] - strict[name]), "of links with both sides": _percent(linked[name]),
+             "to the better peer": _to_better_peer(strict, name)}
+            for name in ALIGNERS
+        ]  # fmt: skip
+    print_table(rows)
+    print("a sentence left out is a link too: foreign lines linked to nothing raise F1, but not that of links with")
+    print("both sides; links in order cannot hold both of two swapped chapters, so that each aligner loses one")
+    print(f"{parsed.model}; {peak_mib():,.0f} MiB at most, the model and all vectors included")
+
+
+def measure_speed(parsed: argparse.Namespace) -> None:
+    """Seconds and peak memory on synthetic texts."""
+    found = {name: in_new_process("benchmarks.align_synthetic", name, "--sentences", str(parsed.sentences))
+             for name in ALIGNERS}  # fmt: skip
+    fastest = min(found[name]["seconds"] for name in PEERS)
+    print(f"{parsed.sentences:,} sentences of either text, best of 3\n")
+    print_table([
+        {"aligner": name, "seconds": one["seconds"], "by the clock": one["elapsed"],
+         "times as fast as the faster peer": fastest / one["seconds"], "strict F1": _percent(one["f1"]),
+         "peak MiB": one["peak"], "of which vectors": one["vectors"]}
+        for name, one in found.items()
+    ])  # fmt: skip
+
+
+def measure_length(parsed: argparse.Namespace) -> None:
+    """Seconds and peak memory of averaged runs on longer and longer synthetic texts."""
+    rows: list[dict[str, Any]] = []
+    for count in map(int, parsed.sentences.split(",")):
+        one = in_new_process("benchmarks.align_synthetic", AVERAGED, "--sentences", str(count))
+        each = 1000 * one["seconds"] / count
+        rows.append({
+            "sentences": f"{count:,}", "seconds": one["seconds"], "by the clock": one["elapsed"],
+            "ms a sentence": each, "to the first": each / (rows[0]["ms a sentence"] if rows else each),
+            "strict F1": _percent(one["f1"]), "peak MiB": one["peak"], "of which vectors": one["vectors"],
+        })  # fmt: skip
+    print_table(rows)
+    share = max(row["peak MiB"] for row in rows) / LIMIT_MIB
+    print(f"at most {share:.2f} of {LIMIT_MIB:,} MiB")
+
+
+def _scores(suite: Suite, encoder: Encoder) -> tuple[dict[str, float], dict[str, float]]:
+    """Strict F1 of each aligner: of all links, and of those with both sides alone."""
+    golds, made = [document.gold for document in suite.documents], align_suite(suite, encoder)
+    strict = {name: link_f1(golds, links) for name, links in made.items()}
+    return strict, {name: link_f1(_linked(golds), _linked(links)) for name, links in made.items()}
+
+
+def _linked(documents: Sequence[Sequence[Link]]) -> list[list[Link]]:
+    return [[link for link in links if all(link)] for links in documents]
+
+
+def _to_better_peer(figures: dict[str, float], name: str) -> str:
+    return f"{figures[name] / max(figures[peer] for peer in PEERS):.3f}"
+
+
+def _percent(value: float) -> str:
+    return f"{value:.2f}"
+
+
+if __name__ == "__main__":
+    main()

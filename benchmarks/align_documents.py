@@ -1,0 +1,225 @@
+"""Documents whose links are known: made from corpora of pairs in order, and disturbed to see what an aligner stands.
+
+Consecutive pairs are split into sentences. Those with several sentences on both sides are passed over, for no one knows
+the links between these; of those with one on either side some are dropped, some lose a side, and of some a clause is
+moved over a sentence's end, so that only a link of two with two is right. Nothing depends on chance but through seeds.
+Takes `DATA/parallel/*.tsv.xz`, gives `GoldDocument`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from dualmoco.core.errors import require
+from dualmoco.data.text import read_lines
+from dualmoco.evaluation.align import Align, GoldDocument, Link
+
+Sides = tuple[list[str], list[str]]
+"""Sentences of the source and of the target."""
+Side = Literal["src", "tgt"]
+LANGS = "en", "zh"
+JOINTS = " ", ""  # between sentences of English and of Chinese
+CLAUSE_ENDS = "[,;:] ", "[，；：,]"
+LEAST_CLAUSE = 4  # characters on either side of a clause's end
+LONGEST = 5  # sentences of one side of a link
+LINKS = 220  # of a document
+KINDS = ("dropped", "without target", "without source", "clause moved", "kept")
+"""What can become of a pair of one sentence with one."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """From what documents are made, and how often what is done to a pair of one sentence with one."""
+
+    starts: Mapping[str, Sequence[int]]
+    """Lines of each corpus from which on a document is made; also its seed."""
+    pairs: int
+    """How many are taken at most."""
+    limits: Sequence[float]
+    """Shares of the first kinds, summed up."""
+
+
+PLANS = {
+    "mixed": Plan(
+        {
+            "bible": (3_000, 12_000, 20_000), "quran": (1_000, 4_000), "bolt_forum_nlm": (500,),
+            "sci_abstracts_alphadl": (500,), "tvsub": (300_000, 900_000), "lctt_articles": (50_000, 150_000),
+            "wesnoth": (3_000,),
+        },
+        1_500, (0.45, 0.47, 0.49, 0.53),
+    ),
+    "dense": Plan(
+        {
+            "bible": (30_000,), "quran": (2_000,), "bolt_forum_nlm": (1_000,), "sci_abstracts_alphadl": (800,),
+            "tvsub": (400_000, 1_200_000), "msctd": (20_000,), "lctt_articles": (100_000,),
+        },
+        4_500, (0.82, 0.827, 0.834, 0.85),
+    ),
+    "natural": Plan(
+        {
+            "bible": (5_000, 25_000, 40_000), "quran": (3_000, 5_000), "bolt_forum_nlm": (2_000,),
+            "sci_abstracts_alphadl": (2_000,), "tvsub": (600_000, 1_400_000), "lctt_articles": (200_000,),
+            "wesnoth": (8_000,), "msctd": (50_000,),
+        },
+        1_500, (0.0, 0.008, 0.016, 0.04),
+    ),
+}  # fmt: skip
+"""Of the links of both sides and of one, two thirds are one to one, or not half, or four fifths."""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Documents of two languages."""
+
+    name: str
+    langs: tuple[str, str]
+    documents: Sequence[GoldDocument]
+
+
+def generated_suites(data: Path) -> list[Suite]:
+    """The documents of all plans.
+
+    Args:
+        data: The folder that holds parallel/.
+
+    Returns:
+        A suite a plan, English to Chinese.
+    """
+    return [Suite(name, LANGS, generated_documents(data, plan)) for name, plan in PLANS.items()]
+
+
+def mac_dev(data: Path) -> Suite:
+    """Six chapters of literature aligned by people, Chinese to English, from `DATA/eval/mac-dev`."""
+    return Suite("MAC-Dev", ("zh", "en"), Align(data / "eval" / "mac-dev", "zh-en").documents)
+
+
+def generated_documents(data: Path, plan: Plan) -> list[GoldDocument]:
+    """The documents of one plan, up to 220 links each, English to Chinese."""
+    documents = []
+    for corpus, starts in plan.starts.items():
+        path = data / "parallel" / f"{corpus}.tsv.xz"
+        for start in starts:
+            texts: Sides = [], []
+            gold: list[Link] = []
+            for sides in islice(_linked(_ordered_pairs(path, start, plan.pairs), plan.limits, start), LINKS):
+                src, tgt = (tuple(range(len(a), len(a) + len(b))) for a, b in zip(texts, sides, strict=True))
+                gold.append((src, tgt))
+                texts[0].extend(sides[0])
+                texts[1].extend(sides[1])
+            documents.append(GoldDocument(f"{corpus}-{start}", [path], *texts, gold))
+    return documents
+
+
+def delete_sentences(document: GoldDocument, share: float, side: Side, seed: int) -> GoldDocument:
+    """Leaves out sentences of one side, chosen by chance; a link that loses that side is one-sided, a sentence each."""
+    texts = {"src": document.src, "tgt": document.tgt}
+    count = len(texts[side])
+    gone = set(random.Random(seed).sample(range(count), round(share * count)))
+    kept = [number for number in range(count) if number not in gone]
+    texts[side] = [texts[side][number] for number in kept]
+    gold = _renumbered(document.gold, {old: new for new, old in enumerate(kept)}, side)
+    return replace(document, src=texts["src"], tgt=texts["tgt"], gold=gold)
+
+
+def swap_chapters(document: GoldDocument) -> GoldDocument:
+    """Exchanges the first and the second third of the target, cut between links: these are no longer in its order."""
+    count = len(document.tgt)
+    first, second = (_between_links(document, count * third // 3) for third in (1, 2))
+    order = [*range(first, second), *range(first), *range(second, count)]
+    gold = _renumbered(document.gold, {old: new for new, old in enumerate(order)}, "tgt")
+    return replace(document, tgt=[document.tgt[number] for number in order], gold=gold)
+
+
+def insert_foreign(document: GoldDocument, lines: Sequence[str]) -> GoldDocument:
+    """Puts lines that translate nothing into the middle of the target, between two links; each is a one-sided link."""
+    place = _between_links(document, len(document.tgt) // 2)
+    moved = {number: number + len(lines) * (number >= place) for number in range(len(document.tgt))}
+    added: list[Link] = [((), (number,)) for number in range(place, place + len(lines))]
+    tgt = [*document.tgt[:place], *lines, *document.tgt[place:]]
+    return replace(document, tgt=tgt, gold=[*_renumbered(document.gold, moved, "tgt"), *added])
+
+
+def _ordered_pairs(path: Path, start: int, most: int) -> list[tuple[str, str]]:
+    """Pairs from a line on, without sentences that came before: of two equal ones no link could be called wrong."""
+    seen: set[str] = set()
+    pairs: list[tuple[str, str]] = []
+    for line in islice(read_lines(path), start, None):
+        sides = line.split("\t")
+        if len(sides) == 2 and all(side.strip() for side in sides) and not seen.intersection(sides):
+            seen.update(sides)
+            pairs.append((sides[0], sides[1]))
+            if len(pairs) == most:
+                break
+    return pairs
+
+
+def _linked(pairs: Iterable[tuple[str, str]], limits: Sequence[float], seed: int) -> Iterator[Sides]:
+    """Yields both sides of the links that are made of pairs."""
+    chance, rest = random.Random(seed), iter(pairs)
+    for pair in rest:
+        src, tgt = _split(pair)
+        if min(len(src), len(tgt)) != 1 or max(len(src), len(tgt)) > LONGEST:
+            continue
+        single = len(src) == len(tgt) == 1
+        kind = KINDS[bisect_right(limits, chance.random())] if single else "kept"
+        if kind == "clause moved":
+            side, following = chance.randrange(2), next(rest, None)
+            if following is None:
+                return
+            yield _moved((src, tgt), _split(following), side)
+        elif kind != "dropped":
+            yield ([] if kind == "without source" else src), ([] if kind == "without target" else tgt)
+
+
+def _split(pair: tuple[str, str]) -> Sides:
+    """The sentences of both sides."""
+    segment = require("sentencex", "align", "Splitting into sentences").segment
+    src, tgt = (
+        [part.strip() for part in segment(lang, text) if part.strip()] for lang, text in zip(LANGS, pair, strict=True)
+    )
+    return src, tgt
+
+
+def _moved(sides: Sides, following: Sides, side: int) -> Sides:
+    """Two with two sentences, a clause of one moved to the next; the first pair alone where that cannot be done."""
+    place = _clause_end(sides[side][0], CLAUSE_ENDS[side])
+    if place is None or len(following[0]) != 1 or len(following[1]) != 1:
+        return sides
+    texts = [sides[0] + following[0], sides[1] + following[1]]
+    first, second = texts[side]
+    texts[side] = [first[:place].strip(), first[place:] + JOINTS[side] + second]
+    return texts[0], texts[1]
+
+
+def _clause_end(text: str, pattern: str) -> int | None:
+    """The place after the mark that is nearest to the middle of a sentence, if there is one away from its ends."""
+    places = [mark.end() for mark in re.finditer(pattern, text)]
+    places = [place for place in places if LEAST_CLAUSE <= place <= len(text) - LEAST_CLAUSE]
+    return min(places, key=lambda place: abs(place - len(text) / 2), default=None)
+
+
+def _renumbered(gold: Iterable[Link], numbers: dict[int, int], side: Side) -> list[Link]:
+    """Links with other numbers on one side, without the sentences that have none; one-sided ones have one sentence."""
+    links: list[Link] = []
+    for src, tgt in gold:
+        if side == "src":
+            src = tuple(numbers[number] for number in src if number in numbers)
+        else:
+            tgt = tuple(numbers[number] for number in tgt if number in numbers)
+        if src and tgt:
+            links.append((src, tgt))
+        else:
+            links += [((number,), ()) for number in src] + [((), (number,)) for number in tgt]
+    return links
+
+
+def _between_links(document: GoldDocument, place: int) -> int:
+    """The place in the target, or the next one before it, that no link goes across."""
+    return next((tgt[0] for _, tgt in document.gold if tgt and tgt[0] <= place <= tgt[-1]), place)

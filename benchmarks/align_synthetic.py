@@ -1,0 +1,91 @@
+"""Seconds, F1 and peak memory of one aligner on vectors made by chance, for a process of its own.
+
+python -m benchmarks.align_synthetic vecalign --sentences 5000
+
+Both texts have the same meanings in the same order, fifty to a topic, each with noise of its own; either lacks 3 % of
+the sentences. Runs are averages. Making vectors is not timed. Prints a JSON object. Does without `measure`, for torch,
+which that imports, would be in the peak. Shapes: N sentences, P the longest run, D dimension.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+
+import numpy as np
+
+from benchmarks.align_documents import LONGEST
+from benchmarks.align_systems import ALIGNERS, AVERAGED, Given, peak_mib
+from dualmoco.core.vectors import unit_vectors
+from dualmoco.evaluation.align import Link, link_f1
+
+DIMENSION = 768
+TOPIC, TOPIC_SHARE, NOISE, DROPPED = 50, 0.7, 0.8, 0.03
+ROUNDS = 3  # of which the fastest counts
+CHARACTERS = 40.0  # of every sentence
+WARM_UP = 450  # sentences of the text that compiles everything: more than are looked at without a band
+
+
+def main() -> None:
+    """Measures one aligner."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("aligner", choices=ALIGNERS)
+    parser.add_argument("--sentences", type=int, default=5_000, help="of either text before some are left out")
+    parsed = parser.parse_args()
+    aligner = ALIGNERS[parsed.aligner]
+    longest = 1 if parsed.aligner == AVERAGED else LONGEST  # it asks for no vectors of runs, so none take up memory
+    aligner(related_texts(WARM_UP, longest)[0])
+    given, gold = related_texts(parsed.sentences, longest)
+    seconds, elapsed = [], []
+    for _ in range(ROUNDS):
+        start, begun = time.process_time(), time.perf_counter()
+        links = aligner(given)
+        seconds.append(time.process_time() - start)
+        elapsed.append(time.perf_counter() - begun)
+    print(json.dumps({
+        "seconds": min(seconds), "elapsed": min(elapsed), "f1": link_f1([gold], [links]), "peak": peak_mib(),
+        "vectors": (given.src.nbytes + given.tgt.nbytes) / 2**20,
+    }))  # fmt: skip
+
+
+def related_texts(count: int, longest: int, seed: int = 0) -> tuple[Given, list[Link]]:
+    """Makes two texts.
+
+    Args:
+        count: Sentences of either before some are left out.
+        longest: P.
+        seed: Of everything.
+
+    Returns:
+        Their vectors, and the true links; a sentence whose partner is left out is a link alone.
+    """
+    chance = np.random.default_rng(seed)
+    kept = chance.random((2, count)) > DROPPED
+    ends = kept.cumsum(axis=1)
+    sides = [np.zeros((longest, own + 1, DIMENSION), dtype=np.float32) for own in ends[:, -1].tolist()]
+    for start in range(0, count, TOPIC):  # a topic at a time, for more would add to the peak
+        part = slice(start, min(start + TOPIC, count))
+        meanings = chance.standard_normal((part.stop - start, DIMENSION), dtype=np.float32)
+        meanings += TOPIC_SHARE * chance.standard_normal(DIMENSION, dtype=np.float32)
+        for side, own, end in zip(sides, kept[:, part], ends[:, part], strict=True):
+            noise = chance.standard_normal(meanings.shape, dtype=np.float32)
+            side[0, end[own]] = unit_vectors((meanings + NOISE * noise)[own])
+    for side in sides:
+        _average_runs(side)
+    places = zip(kept.T.tolist(), (ends.T - 1).tolist(), strict=True)
+    links: list[Link] = [((src,) * own_src, (tgt,) * own_tgt) for (own_src, own_tgt), (src, tgt) in places]
+    lengths = [np.full(side.shape[1] - 1, CHARACTERS) for side in sides]
+    return Given(sides[0], sides[1], (lengths[0], lengths[1])), [link for link in links if any(link)]
+
+
+def _average_runs(vectors: np.ndarray) -> None:
+    """Writes the vectors of longer runs beside those of the single sentences; shape (P, N + 1, D)."""
+    sums = vectors[0, 1:]
+    for size in range(2, len(vectors) + 1):
+        sums = sums[:-1] + vectors[0, size:]
+        vectors[size - 1, size:] = unit_vectors(sums)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,208 @@
+"""Sentence alignment of whole documents: strict and lax precision, recall and F1, counted as vecalign's scorer does.
+
+A link is right strictly if gold has the very same, laxly if gold has one that shares a sentence with it on both sides.
+Precision counts every link that was made, those with one side too; recall only gold links with both sides.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from dualmoco.alignment.aligner import align_runs
+from dualmoco.alignment.anchors import find_anchors
+from dualmoco.alignment.links import Links
+from dualmoco.alignment.pair import LONGEST
+from dualmoco.alignment.runs import encoded_runs, longer_texts
+from dualmoco.core.errors import DataError
+from dualmoco.data.languages import base_language
+from dualmoco.data.text import read_lines
+from dualmoco.evaluation.sample import Extraction, interval, value_of
+from dualmoco.evaluation.score import Score, Signer, data_sha256
+from dualmoco.evaluation.sentences import Sentences
+from dualmoco.evaluation.task import Result
+from dualmoco.models.model import Identity
+
+GOLD = ".gold"
+Link = tuple[tuple[int, ...], tuple[int, ...]]
+"""Source and target sentences, from 0."""
+PROTOCOLS = ("strict", "lax")
+
+
+@dataclass(frozen=True)
+class GoldDocument:
+    """Two versions of a document, and the links that people found."""
+
+    name: str
+    paths: Sequence[Path]
+    src: Sequence[str]
+    tgt: Sequence[str]
+    gold: Sequence[Link]
+
+
+class Align:
+    """Documents `NAME.zh` and `NAME.en`, a sentence a line, with `NAME.gold`: `1,2:1` from 1, or `[0, 1]:[0]`."""
+
+    def __init__(self, folder: Path, pair: str) -> None:
+        self.pair, self.langs = pair, [base_language(code) for code in pair.split("-")]
+        self.documents = [read_gold_document(path, pair) for path in sorted(folder.glob(f"*{GOLD}"))]
+        if not self.documents:
+            raise DataError(f"{folder}: no *{GOLD} file; expected documents such as 001.zh, 001.en and 001{GOLD}")
+        self.name = folder.name
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """All sentences, and all runs of them that a link may hold."""
+        wanted: dict[str, list[str]] = {}
+        for lang, sides in zip(self.langs, self._sides(), strict=True):
+            wanted[lang] = [
+                text for side in sides for size in ([side], longer_texts(side, lang, LONGEST)) for texts in size
+                for text in texts
+            ]  # fmt: skip
+        return wanted
+
+    def score(self, sentences: Sentences, identity: Identity) -> Result:
+        """Aligns every document and compares its links with gold."""
+        made = [self.align(document, sentences) for document in self.documents]
+        signer = Signer(
+            identity, "align", data_sha256([path for document in self.documents for path in document.paths])
+        )
+        golds = [document.gold for document in self.documents]
+        return Result([score for protocol in PROTOCOLS for score in self._scores(signer, protocol, golds, made)])
+
+    def align(self, document: GoldDocument, sentences: Sentences) -> list[Link]:
+        """The links of one document."""
+        runs = []
+        for side, lang in zip((document.src, document.tgt), self.langs, strict=True):
+            longer = longer_texts(side, lang, LONGEST)
+            vectors = sentences.vectors(side, lang)
+            runs.append(encoded_runs(vectors, longer, lambda texts, lang=lang: sentences.vectors(texts, lang)))  # type: ignore[misc]
+        lengths = [np.array([len(text) for text in side], dtype=np.float64) for side in (document.src, document.tgt)]
+        anchors = find_anchors(runs[0].sentences, runs[1].sentences)
+        return as_sets(align_runs(runs[0], runs[1], (lengths[0], lengths[1]), anchors))
+
+    def _sides(self) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
+        return [document.src for document in self.documents], [document.tgt for document in self.documents]
+
+    def _scores(
+        self, signer: Signer, protocol: str, golds: Sequence[Sequence[Link]], made: Sequence[Sequence[Link]]
+    ) -> list[Score]:
+        sample = agreement(golds, made, lax=protocol == "lax")
+        found = sample.correct if sample.found is None else sample.found
+        values = {
+            "precision": 100 * sample.correct.sum() / max(1, sample.extracted.sum()),
+            "recall": 100 * found.sum() / max(1, sample.gold.sum()),
+        }
+        n, settings = int(sample.gold.sum()), {"pair": self.pair, "documents": len(golds), "longest": LONGEST}
+        return [
+            *(
+                Score("align", self.name, protocol, metric, float(value), n, signer.sign(protocol, metric, **settings))
+                for metric, value in values.items()
+            ),
+            signer.score(self.name, protocol, "f1", sample, n, interval(sample), **settings),
+        ]
+
+
+def agreement(golds: Sequence[Sequence[Link]], made: Sequence[Sequence[Link]], *, lax: bool) -> Extraction:
+    """Compares the links of documents with gold.
+
+    Args:
+        golds: Gold links of each document.
+        made: The links that were made, in the same order.
+        lax: Whether a shared sentence on both sides is enough.
+
+    Returns:
+        Counts by the first sentence of each link.
+    """
+    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])  # extracted, correct, gold, found
+    for number, (gold, links) in enumerate(zip(golds, made, strict=True)):
+        both = [link for link in gold if all(link)], [link for link in links if all(link)]
+        for link, right in _judged(set(links), gold, lax):
+            counts[_unit(number, link)][0] += 1
+            counts[_unit(number, link)][1] += right
+        for link, right in _judged(set(both[0]), both[1], lax):
+            counts[_unit(number, link)][2] += 1
+            counts[_unit(number, link)][3] += right
+    ids = sorted(counts)
+    return Extraction(ids, *np.array([counts[name] for name in ids], dtype=np.int64).reshape(-1, 4).T)
+
+
+def link_f1(golds: Sequence[Sequence[Link]], made: Sequence[Sequence[Link]], *, lax: bool = False) -> float:
+    """F1 in percent of the links of documents; see `agreement`."""
+    return value_of(agreement(golds, made, lax=lax))
+
+
+def as_sets(links: Links) -> list[Link]:
+    """Links as the sentences of both sides."""
+    return [
+        (tuple(range(*src)), tuple(range(*tgt)))
+        for src, tgt in zip(links.src.tolist(), links.tgt.tolist(), strict=True)
+    ]
+
+
+def read_gold_document(path: Path, pair: str) -> GoldDocument:
+    """Reads a document and its gold.
+
+    Args:
+        path: The gold file.
+        pair: Such as zh-en: the endings of the two texts, gold's left side first.
+
+    Returns:
+        The document.
+
+    Raises:
+        DataError: A text that is missing, a line that is no link, or one beyond the end of a text.
+    """
+    sides = [path.with_suffix(f".{code}") for code in pair.split("-")]
+    for side in sides:
+        if not side.is_file():
+            raise DataError(f"{side}: no such file; expected the text of {path.name}, a sentence a line")
+    src, tgt = ([line.strip() for line in read_lines(side)] for side in sides)
+    gold = []
+    for number, line in enumerate(read_lines(path), start=1):
+        link = parse_link(line)
+        if link is None or any(
+            max(numbers, default=0) >= len(side) for numbers, side in zip(link, (src, tgt), strict=True)
+        ):
+            raise DataError(
+                f"{path}:{number}: {line!r:.60}; expected lines of {sides[0].name} ({len(src):,}), a colon, lines of "
+                f"{sides[1].name} ({len(tgt):,}): 1,2:1"
+            )
+        gold.append(link)
+    return GoldDocument(path.stem, [*sides, path], src, tgt, gold)
+
+
+def parse_link(line: str) -> Link | None:
+    """Sentences from 0 of a line such as `1,2:1`, from 1, or `[0, 1]:[0]`, from 0; None if it is neither."""
+    match = re.fullmatch(r"\s*(\[?)([\d,\s]*)\]?\s*:\s*\[?([\d,\s]*)\]?\s*(?::.*)?", line)
+    if match is None:
+        return None
+    first = 0 if match[1] else 1
+    src, tgt = (tuple(int(word) - first for word in side.replace(",", " ").split()) for side in (match[2], match[3]))
+    return (src, tgt) if min((*src, *tgt), default=0) >= 0 else None
+
+
+def _judged(links: set[Link], others: Sequence[Link], lax: bool) -> list[tuple[Link, bool]]:
+    """Whether each link is among others, or shares a sentence of both sides with one."""
+    known, near = set(others), defaultdict[int, set[int]](set)
+    for src, tgt in others:
+        for sentence in src:
+            near[sentence].update(tgt)
+    shares = {link: bool(lax and set(link[1]) & {tgt for src in link[0] for tgt in near[src]}) for link in links}
+    return [(link, link in known or shares[link]) for link in links if any(link)]
+
+
+def _unit(document: int, link: Link) -> str:
+    src, tgt = link
+    return f"{document}:{src[0]}" if src else f"{document}:+{tgt[0]}"
+
+
+def is_aligned(folder: Path, pair: str) -> bool:
+    """Whether the gold files of a folder are links of documents beside them, not gold of another task."""
+    golds = list(folder.glob(f"*{GOLD}"))
+    texts = [path.with_suffix(f".{code}") for path in golds for code in pair.split("-")]
+    return all(path.is_file() for path in texts) and all(parse_link(next(read_lines(path), "")) for path in golds)

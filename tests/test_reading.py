@@ -1,0 +1,393 @@
+"""Tests of reading documents: the same text in every format, and what is said of files that cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import docx
+import pytest
+from docx.oxml import parse_xml
+
+from dualmoco.alignment import reading
+from dualmoco.alignment.document import Text
+from dualmoco.alignment.reading import read_text
+from dualmoco.core.errors import ConfigError, DataError
+
+XHTML = 'xmlns="http://www.w3.org/1999/xhtml"'
+CONTAINER = """<?xml version="1.0"?><container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0">
+<rootfiles><rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
+PACKAGE = """<?xml version="1.0"?><package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/><manifest>
+<item id="b" href="text/second%20part.xhtml" media-type="application/xhtml+xml"/>
+<item id="a" href="text/first.xhtml" media-type="application/xhtml+xml"/>
+<item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>
+<item id="c" href="cover.jpg" media-type="image/jpeg"/></manifest>
+<spine><itemref idref="c"/><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/></spine></package>"""
+BOOK = {
+    "mimetype": "application/epub+zip",
+    "META-INF/container.xml": CONTAINER,
+    "OEBPS/book.opf": PACKAGE,
+    "OEBPS/nav.xhtml": f"<html {XHTML}><head><title/></head><body><nav><ol><li>Contents</li></ol></nav></body></html>",
+    "OEBPS/text/first.xhtml": f"""<?xml version="1.0" encoding="utf-8"?>
+<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/TR/xhtml11/DTD/xhtml11.dtd">
+<html {XHTML}><head><title/><script src="x.js"/></head><body><h1>One<a id="x"/></h1><p>First&nbsp;page, caf&eacute;.</p>
+</body></html>""",
+    "OEBPS/text/second part.xhtml": f"<html {XHTML}><body><p>第二页。</p></body></html>",
+}
+
+
+def paragraphs(text: Text) -> list[str]:
+    """The lines of a format with markup, each of which an empty one follows."""
+    assert not text.is_plain
+    assert all(line for line in text.lines[::2]) and not any(text.lines[1::2])
+    assert len(text.lines) % 2 == 0
+    return list(text.lines[::2])
+
+
+def write(path: Path, content: str | bytes) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def epub(path: Path, **changes: str | bytes | None) -> Path:
+    """Writes the book; a change by the last part of a name, before its dot, replaces a file or leaves it out."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in BOOK.items():
+            changed = changes.get(Path(name).stem, content)
+            if changed is not None:
+                archive.writestr(name, changed)
+        if encryption := changes.get("encryption"):
+            archive.writestr("META-INF/encryption.xml", encryption)
+    return path
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a", "a.en", "A.TXT"])
+def test_plain_text_stays_as_it_is(tmp_path: Path, name: str) -> None:
+    """Any extension that stands for no format is plain; white space is kept, for the splitter to judge."""
+    path = write(tmp_path / name, "\ufeff One.  Two.\r\n\r\n\t第三。\n")
+    assert read_text(path) == Text(str(path), [" One.  Two.", "", "\t第三。"], is_plain=True)
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), (".bz2", bz2.compress)])
+def test_compressed_text_and_markup(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    """The extension before that of the compression tells the format."""
+    assert read_text(write(tmp_path / f"a.txt{suffix}", pack(b"One.\nTwo."))).lines == ["One.", "Two."]
+    assert paragraphs(read_text(write(tmp_path / f"a.md{suffix}", pack(b"*One*\nline.")))) == ["One line."]
+    assert paragraphs(read_text(write(tmp_path / f"a.html{suffix}", pack(b"<p>One")))) == ["One"]
+
+
+@pytest.mark.parametrize("name", ["a.md", "a.markdown", "a.MD"])
+def test_markdown_shows_what_a_reader_sees(tmp_path: Path, name: str) -> None:
+    """Headings, paragraphs, items, cells and quotes are lines without markup; code and HTML blocks are left out."""
+    source = """---
+title: "No text"
+tags:
+  - none
+---
+# A *bold* title
+
+A paragraph with a [link](http://x.y),
+an ![image](i.png) and `code` &amp; more.\\
+After a break<br>and one more ~~struck~~ <b>word</b>.
+
+- first item
+- second item
+
+  its second paragraph
+
+> A quote.
+
+| Head | 头 |
+|------|----|
+| cell | 格 |
+
+```
+code is no text
+```
+
+    nor is this
+
+<div>
+nor that
+</div>
+
+[reference]: http://x.y
+"""
+    assert paragraphs(read_text(write(tmp_path / name, source))) == [
+        "A bold title",
+        "A paragraph with a link, an and code & more. After a break and one more struck word.",
+        "first item",
+        "second item",
+        "its second paragraph",
+        "A quote.",
+        *("Head", "头", "cell", "格"),
+    ]
+
+
+def test_a_rule_at_the_beginning_is_no_front_matter(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.md", "---\n\nNot a setting. At all\n\n---\n\nMore.")
+    assert paragraphs(read_text(path)) == ["Not a setting. At all", "More."]
+
+
+@pytest.mark.parametrize("name", ["a.html", "a.htm", "a.xhtml"])
+def test_html_shows_what_a_reader_sees(tmp_path: Path, name: str) -> None:
+    """Each block is a line, inline elements are part of it; what browsers do not show is left out, what follows not."""
+    source = """<!DOCTYPE html><html><head><title>Title</title><style>p {}</style></head><body>
+<nav><a href="/">Home</a></nav>bare text<!-- comment --> goes on
+<h1>Head<em>ing</em></h1><script>var x;</script>after script
+<p>A <b>bold</b>
+   word,<br>a break and 漢<ruby>字<rt>zi</rt></ruby>&nbsp;&amp; soft&shy;ness.</p>
+<div>outer<p>inner</p>tail</div><p hidden>hidden</p>
+<ul><li>item<ul><li>nested</li></ul></li></ul><table><tr><th>a<td>b</table>
+<pre>kept
+  text</pre></body></html>"""
+    assert paragraphs(read_text(write(tmp_path / name, source))) == [
+        "bare text goes on",
+        "Heading",
+        "after script",
+        "A bold word, a break and 漢字 & softness.",
+        *("outer", "inner", "tail", "item", "nested", "a", "b"),
+        "kept text",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("page", "encoding"),
+    [
+        ("<p>中文 é", "utf-8"),
+        ("<p>中文 é", "utf-8-sig"),
+        ("<p>中文 é", "utf-16"),
+        ('<meta charset="gb2312"><p>中文 é', "gb18030"),
+        ('<META http-equiv="Content-Type" content="text/html; charset=Big5"><p>中文', "big5"),
+        (f'<?xml version="1.0" encoding="gbk"?><html {XHTML}><body><p>中文 é</p></body></html>', "gbk"),
+        ('<meta charset="utf-16"><p>中文 é', "utf-8"),
+    ],
+)
+def test_html_in_the_encoding_that_it_declares(tmp_path: Path, page: str, encoding: str) -> None:
+    text = read_text(write(tmp_path / "a.html", page.encode(encoding)))
+    assert paragraphs(text) == [page.split("<p>")[1].removesuffix("</p></body></html>")]
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("<p>中文".encode("gbk"), r"not in the encoding utf-8 \(.* at byte 3\); expected UTF-8 or .* with iconv"),
+        (b'<meta charset="klingon"><p>x', "not in the encoding klingon; expected UTF-8 or the encoding that the page"),
+    ],
+)
+def test_html_in_another_encoding_is_refused(tmp_path: Path, page: bytes, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_text(write(tmp_path / "a.html", page))
+
+
+def test_entities_of_a_document_are_not_followed(tmp_path: Path) -> None:
+    """Neither files nor entities within entities are read; the text around them is."""
+    secret = write(tmp_path / "secret.txt", "secret")
+    page = f"""<!DOCTYPE html [<!ENTITY file SYSTEM "{secret.as_uri()}"><!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>
+<html {XHTML}><body><p>before &file; &b; after</p></body></html>"""
+    (line,) = paragraphs(read_text(write(tmp_path / "a.xhtml", page)))
+    assert line.startswith("before") and line.endswith("after")
+    assert "secret" not in line and "aaaa" not in line
+
+
+def test_deep_html_is_no_matter(tmp_path: Path) -> None:
+    """Elements within elements do not exhaust the stack."""
+    page = "<p>top</p>" + "<div>" * 100_000 + "deep"
+    assert paragraphs(read_text(write(tmp_path / "a.html", page)))[0] == "top"
+
+
+def test_docx_in_document_order(tmp_path: Path) -> None:
+    """Headings, paragraphs and the cells of tables, merged cells once; links and line breaks as they look."""
+    document = docx.Document()
+    document.add_heading("Title", 0)
+    paragraph = document.add_paragraph("Some ")
+    paragraph.add_run("bold").bold = True
+    paragraph.add_run(" text,\nnext\tline  here.")
+    table = document.add_table(rows=2, cols=2)
+    table.cell(0, 0).text = "左上"
+    table.cell(0, 1).text = "right\n\ncell"
+    table.cell(1, 0).merge(table.cell(1, 1)).text = "merged"
+    document.add_paragraph("   ")
+    document.add_paragraph("An item", style="List Bullet")
+    document.save(str(tmp_path / "a.docx"))
+    expected = ["Title", "Some bold text, next line here.", "左上", "right cell", "merged", "An item"]
+    assert paragraphs(read_text(tmp_path / "a.docx")) == expected
+
+
+def test_docx_with_changes_forms_and_boxes(tmp_path: Path) -> None:
+    """Tracked changes count as accepted; forms and text boxes are read, once."""
+    word = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+    compatible = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+    box = "<w:txbxContent><w:p><w:r><w:t>boxed</w:t></w:r></w:p></w:txbxContent>"
+    document = docx.Document()
+    for content in (
+        '<w:ins w:id="1"><w:r><w:t>new</w:t></w:r></w:ins><w:del w:id="2"><w:r><w:delText>old</w:delText></w:r></w:del>'
+        '<w:moveFrom w:id="3"><w:r><w:t>gone</w:t></w:r></w:moveFrom><w:r><w:t> word</w:t><w:t/><w:t>s</w:t></w:r>',
+        "<w:sdt><w:sdtContent><w:r><w:t>form</w:t></w:r></w:sdtContent></w:sdt>",
+        f"<w:r><w:t>before</w:t><mc:AlternateContent><mc:Choice>{box}</mc:Choice><mc:Fallback>{box}</mc:Fallback>"
+        "</mc:AlternateContent><w:t> after</w:t></w:r>",
+    ):
+        document.element.body.insert_element_before(parse_xml(f"<w:p {word} {compatible}>{content}</w:p>"), "w:sectPr")
+    document.save(str(tmp_path / "a.docx"))
+    assert paragraphs(read_text(tmp_path / "a.docx")) == ["new words", "form", "before after", "boxed"]
+
+
+def test_epub_in_the_order_of_reading(tmp_path: Path) -> None:
+    """Pages follow the spine; its pictures and the table of contents are left out; elements may close themselves."""
+    assert paragraphs(read_text(epub(tmp_path / "a.epub"))) == ["One", "First page, café.", "第二页。"]
+
+
+def test_epub_with_broken_xhtml(tmp_path: Path) -> None:
+    """What is not XML is read as browsers do."""
+    path = epub(tmp_path / "a.epub", first=f"<html {XHTML}><body><p>One<p>two &nbsp; <i>three</body>")
+    assert paragraphs(read_text(path)) == ["One", "two three", "第二页。"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"container": None}, r"a\.epub: lacks META-INF/container\.xml; expected an EPUB book"),
+        ({"container": "<container/>"}, "names no package; expected an EPUB book"),
+        ({"container": "no xml"}, r"META-INF/container\.xml is not XML \(.+\); expected an EPUB book"),
+        ({"book": None}, r"lacks OEBPS/book\.opf"),
+        (
+            {"book": PACKAGE.partition("<spine>")[0] + "</package>"},
+            r"OEBPS/book\.opf has no pages in its spine; expected",
+        ),
+        ({"first": None}, r"lacks OEBPS/text/first\.xhtml; expected an EPUB book with all of its files"),
+        ({"first": b"<p>\xff"}, r"a\.epub: OEBPS/text/first\.xhtml: not in the encoding utf-8"),
+        (
+            {"encryption": '<e><d><CipherReference URI="OEBPS/text/first.xhtml"/></d></e>'},
+            r"OEBPS/text/first\.xhtml is encrypted; expected a book without copy protection",
+        ),
+    ],
+)
+def test_incomplete_epub_is_refused(tmp_path: Path, changes: dict[str, str | bytes | None], message: str) -> None:
+    path = epub(tmp_path / "a.epub", **changes)
+    with pytest.raises(DataError, match=message):
+        read_text(path)
+
+
+def test_encrypted_fonts_do_not_matter(tmp_path: Path) -> None:
+    path = epub(tmp_path / "a.epub", encryption='<e><CipherReference URI="OEBPS/font.otf"/></e>')
+    assert len(paragraphs(read_text(path))) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("a.docx", r"a\.docx: not a DOCX file, or damaged \(.*zip.*\); open it in a word processor and save it again"),
+        ("a.epub", r"a\.epub: not a zip archive, or damaged \(.*zip.*\); expected an EPUB book"),
+    ],
+)
+def test_what_is_no_zip_is_refused(tmp_path: Path, name: str, message: str) -> None:
+    """Other formats under the name of these, empty files and halves of files."""
+    whole = epub(tmp_path / "whole.zip").read_bytes()
+    for content in (b"plain text", b"", whole[: len(whole) // 2]):
+        with pytest.raises(DataError, match=message):
+            read_text(write(tmp_path / name, content))
+
+
+def test_zip_of_something_else_is_no_docx(tmp_path: Path) -> None:
+    path = epub(tmp_path / "a.docx")
+    with pytest.raises(DataError, match=r"a\.docx: not a DOCX file, or damaged \(.+\); open it"):
+        read_text(path)
+
+
+def test_damaged_epub_is_refused(tmp_path: Path) -> None:
+    """A changed byte in a packed page is found by its checksum or its packing."""
+    content = bytearray(epub(tmp_path / "a.epub").read_bytes())
+    content[content.index(b"first.xhtml") + 30] ^= 0xFF
+    with pytest.raises(DataError, match=r"a\.epub: not a zip archive, or damaged \(.+\); expected an EPUB book"):
+        read_text(write(tmp_path / "a.epub", bytes(content)))
+
+
+def test_zip_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that are small when packed are not unpacked beyond the limit, whether one is large or many are together."""
+    message = r"too large when unpacked; expected at most 10,000 bytes; remove its pictures or convert it to \.txt"
+    monkeypatch.setattr(reading, "MAX_UNPACKED_BYTES", 10_000)
+    large = epub(tmp_path / "large.epub", first=f"<p>{'x' * 10_000}</p>")
+    with pytest.raises(DataError, match=message):
+        read_text(large)
+    spine = PACKAGE.replace('<itemref idref="a"/>', '<itemref idref="a"/>' * 20)
+    many = epub(tmp_path / "many.epub", book=spine, first=f"<p>{'x' * 1000}</p>")
+    with pytest.raises(DataError, match=message):
+        read_text(many)
+    docx.Document().save(str(tmp_path / "a.docx"))
+    with pytest.raises(DataError, match=message):
+        read_text(tmp_path / "a.docx")
+    assert paragraphs(read_text(epub(tmp_path / "a.epub")))
+
+
+@pytest.mark.parametrize("form", [".doc", ".pdf", ".odt", ".rtf", ".PDF"])
+def test_other_formats_are_to_be_converted(tmp_path: Path, form: str) -> None:
+    path = write(tmp_path / f"a{form}", "x")
+    with pytest.raises(
+        DataError, match=rf"{form.lower()} cannot be read; convert the file to \.docx, \.epub, \.html or"
+    ):
+        read_text(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.docx", "a.epub", "a.html", "a.md"])
+def test_absent_files_and_folders_are_refused(tmp_path: Path, name: str) -> None:
+    expected = "expected a document: .txt, .md, .html, .docx or .epub"
+    for reason in ("no such file", "a folder"):
+        with pytest.raises(DataError) as caught:
+            read_text(tmp_path / name)
+        assert str(caught.value) == f"{tmp_path / name}: {reason}; {expected}"
+        (tmp_path / name).mkdir(exist_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", ""),
+        ("a.txt", " \n\t\n\u3000\n"),
+        ("a.md", "```\ncode\n```\n"),
+        ("a.html", ""),
+        ("a.html", "<html><head><title>x</title></head><body><script>x</script></body></html>"),
+        ("a.html", "<!-- x -->"),
+    ],
+)
+def test_documents_without_text_are_refused(tmp_path: Path, name: str, content: str) -> None:
+    with pytest.raises(DataError, match=rf"{name}: holds no text; expected at least one sentence; check that"):
+        read_text(write(tmp_path / name, content))
+
+
+def test_empty_books_are_refused(tmp_path: Path) -> None:
+    docx.Document().save(str(tmp_path / "a.docx"))
+    page = f"<html {XHTML}><body/></html>"
+    content = {"first": page, "second part": page}
+    for path in (tmp_path / "a.docx", epub(tmp_path / "a.epub", **content)):
+        with pytest.raises(DataError, match="holds no text; expected"):
+            read_text(path)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "gb18030"])
+@pytest.mark.parametrize("name", ["a.txt", "a.md"])
+def test_text_in_another_encoding_is_refused_with_its_line(tmp_path: Path, name: str, encoding: str) -> None:
+    content = "Plain.\n中文。\n" if encoding == "gb18030" else "Plain.\nLines.\n"
+    line = 2 if encoding == "gb18030" else 1
+    with pytest.raises(DataError, match=rf"{name}:{line}: not UTF-8 \(.+\); convert the file, for example with iconv"):
+        read_text(write(tmp_path / name, content.encode(encoding)))
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "package"),
+    [
+        ("a.md", "markdown_it", "A Markdown file needs the package markdown_it"),
+        ("a.html", "lxml.etree", "HTML needs the package lxml"),
+        ("a.docx", "docx", "A DOCX file needs the package docx"),
+    ],
+)
+def test_a_missing_package_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ConfigError, match=rf"{package}; pip install 'dualmoco\[align\]'"):
+        read_text(write(tmp_path / name, "text"))

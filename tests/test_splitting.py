@@ -1,0 +1,249 @@
+"""Tests of cutting documents into sentences: hand-made texts in both languages, and what must hold for any text."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dualmoco.alignment.document import Text
+from dualmoco.alignment.splitting import SplitMode, split_text
+from dualmoco.core.errors import ConfigError, DataError
+
+PROSE = [
+    "Mr. Smith went to Washington on Jan. 5 and met Dr. Lee, who had been waiting for him. He was late, as ever. "
+    "Nobody minded, because the well-known guests had brought their own wine and the evening was warm.",
+    "It rained the next day. “Why?” she asked. The question, of course, had no answer that anybody in the house could "
+    "have given, and so the matter rested there until the end of the summer.",
+    "They left.",
+]
+SENTENCES = [
+    "Mr. Smith went to Washington on Jan. 5 and met Dr. Lee, who had been waiting for him.",
+    "He was late, as ever.",
+    "Nobody minded, because the well-known guests had brought their own wine and the evening was warm.",
+    "It rained the next day.",
+    "“Why?” she asked.",
+    "The question, of course, had no answer that anybody in the house could have given, and so the matter rested there "
+    "until the end of the summer.",
+    "They left.",
+]
+CHINESE = ["他昨天来了。我们谈了很久，直到半夜才睡。", "“你走吗？”她问。“走！”他说。", "第二天下雨了。"]
+CHINESE_SENTENCES = [
+    "他昨天来了。",
+    "我们谈了很久，直到半夜才睡。",
+    "“你走吗？”",
+    "她问。",
+    "“走！”",
+    "他说。",
+    "第二天下雨了。",
+]
+
+
+def sentences_of(lines: list[str], lang: str = "en", split: SplitMode = SplitMode.auto) -> list[str]:
+    return list(split_text(Text("a.txt", lines), lang, split).sentences)
+
+
+def cut(paragraph: str, lang: str) -> list[str]:
+    return sentences_of([paragraph], lang, SplitMode.yes)
+
+
+def apart(paragraphs: list[str]) -> list[str]:
+    """Paragraphs as lines with an empty one between two."""
+    return "\n\n".join(paragraphs).split("\n")
+
+
+def test_lines_that_are_not_cut() -> None:
+    """Every line with text is a sentence; its place is its number among all lines."""
+    lines = ["One. Two.", "", "  \u3000", "\t第三。 ", "last  one"]
+    document = split_text(Text("a.txt", lines), "zh-CN", SplitMode.no)
+    assert list(document.sentences) == ["One. Two.", "第三。", "last  one"]
+    assert list(document.places) == ["1", "4", "5"]
+    assert (document.name, document.lang) == ("a.txt", "zh-CN")
+
+
+def test_places_of_sentences_in_paragraphs() -> None:
+    document = split_text(Text("a.txt", apart(PROSE)), "en", SplitMode.yes)
+    assert list(document.sentences) == SENTENCES
+    assert list(document.places) == ["1.1", "1.2", "1.3", "2.1", "2.2", "2.3", "3.1"]
+
+
+@pytest.mark.parametrize("split", [SplitMode.yes, SplitMode.auto])
+@pytest.mark.parametrize("width", [50, 72])
+def test_hard_wrapped_lines_are_joined(split: SplitMode, width: int) -> None:
+    """Wherever lines were broken, the sentences are the same; an abbreviation at the end of a line ends nothing."""
+    lines = apart(["\n".join(textwrap.wrap(paragraph, width, break_on_hyphens=True)) for paragraph in PROSE])
+    assert any(line.endswith(("Mr.", "Dr.", "Jan.", "well-")) for line in lines) or width == 72
+    assert sentences_of(lines, split=split) == SENTENCES
+
+
+def test_an_abbreviation_at_the_end_of_a_line() -> None:
+    lines = ["They had all been waiting a long time for Mr.", "Smith, who was late.", "He came."]
+    assert sentences_of(lines) == [f"{lines[0]} {lines[1]}", "He came."]
+
+
+def test_a_hyphen_at_the_end_of_a_line_is_kept() -> None:
+    lines = ["This was a perfectly well-", "known fact; he knew it too -", "and said so loudly. So did I."]
+    assert sentences_of(lines) == [
+        "This was a perfectly well-known fact; he knew it too - and said so loudly.",
+        "So did I.",
+    ]
+
+
+def test_one_long_line_does_not_hide_that_a_text_is_wrapped() -> None:
+    wrapped = apart(["\n".join(textwrap.wrap(paragraph, 60)) for paragraph in PROSE * 30])
+    link = f"See https://example.org/{'x' * 300} for more."
+    assert sentences_of([*wrapped, "", link]) == [*SENTENCES * 30, link]
+
+
+@pytest.mark.parametrize("split", [SplitMode.yes, SplitMode.auto])
+def test_wrapped_chinese_is_joined_by_nothing(split: SplitMode) -> None:
+    whole = "".join(CHINESE)
+    assert sentences_of([whole[at : at + 12] for at in range(0, len(whole), 12)], "zh", split) == CHINESE_SENTENCES
+
+
+@pytest.mark.parametrize("split", [SplitMode.yes, SplitMode.auto])
+@pytest.mark.parametrize("lang", ["zh", "zh-CN", "cmn"])
+def test_chinese_paragraphs_on_lines_of_their_own(split: SplitMode, lang: str) -> None:
+    """One paragraph a line without empty lines, with the indent that Chinese books have."""
+    document = split_text(Text("a.txt", [f"\u3000\u3000{line}" for line in CHINESE]), lang, split)
+    assert list(document.sentences) == CHINESE_SENTENCES
+    assert list(document.places) == ["1.1", "1.2", "2.1", "2.2", "2.3", "2.4", "3.1"]
+
+
+def test_short_lines_are_not_joined() -> None:
+    """Headings and addresses end before the margin, so each is a paragraph."""
+    lines = ["Chapter One", "The Beginning", *textwrap.wrap(PROSE[0], 60)]
+    assert sentences_of(lines, split=SplitMode.yes) == ["Chapter One", "The Beginning", *SENTENCES[:3]]
+
+
+@pytest.mark.parametrize(
+    ("lines", "lang"),
+    [
+        (SENTENCES, "en"),
+        (CHINESE_SENTENCES, "zh"),
+        ([*SENTENCES * 2, "Two at once. It happens."], "en"),  # fewer than one in ten
+        (["“Stop. Go home,” he said.", "He did."], "en"),  # a quotation that another splitter may have kept whole
+        (["红色的花园里", "蓝色的天空下", "白色的雪山上", "绿色的草地旁"], "zh"),  # nothing would cut them apart again
+        (["The first title", "The second title", "Another one here"], "en"),
+    ],
+)
+def test_one_sentence_a_line_stays(lines: list[str], lang: str) -> None:
+    document = split_text(Text("a.txt", lines), lang, SplitMode.auto)
+    assert list(document.sentences) == lines
+    assert list(document.places) == [str(number) for number in range(1, len(lines) + 1)]
+
+
+@pytest.mark.parametrize(("several", "is_cut"), [(9, False), (10, True)])
+def test_one_line_in_ten_with_several_sentences_decides(several: int, is_cut: bool) -> None:
+    lines = ["One here. Two here."] * several + ["One."] * (100 - several)
+    assert len(sentences_of(lines)) == 100 + several * is_cut
+
+
+def test_only_the_first_lines_are_looked_at() -> None:
+    assert len(sentences_of(["One."] * 500 + ["One here. Two here."] * 500)) == 1000
+
+
+def test_formats_with_markup_are_always_cut() -> None:
+    text = Text("a.docx", ["A title", "", "One sentence alone.", ""], is_plain=False)
+    assert list(split_text(text, "en", SplitMode.auto).places) == ["1.1", "2.1"]
+    assert list(split_text(text, "en", SplitMode.no).places) == ["1", "3"]
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["Dr. Lee came at 5 p.m. to see J. K. Rowling, e.g. at No. 5.", "It cost $3.50."],
+        ["1. First item.", "2. Second item.", "(a) Third."],
+        ["“Stop.", "Go home. ”", "He left."],
+        ["He said “Stop.", "It is late.", "Go home,” and left."],
+        ['He said "Stop.', 'It is late," and left.', "She stayed."],
+        ["‘I don’t know.", "I can’t say,’ he said.", "She left."],
+        ["“Is it?” he asked.", "“Yes!” she said."],
+        ["Then it ended * * *"],
+    ],
+)
+def test_english(expected: list[str]) -> None:
+    assert cut(" ".join(expected), "en") == expected
+
+
+@pytest.mark.parametrize(
+    "expected",
+    [
+        ["他说：“你好。”", "然后走了。", "我也走了！"],
+        ["「你來了嗎？」", "他問。", "『是的！』", "我說。", "『好。』"],
+        ["「甲說：『走！』」", "乙走了。"],
+        ["他说：“你好。", "我是谁？", "你知道的。”", "然后走了。"],
+        ["“真的吗？！”", "她问。", "什么？？？", "不会吧！！！"],
+        ["他想了想……然后说：“好吧……”于是走了。"],  # a pause
+        ["“走吧……”", "“好。”", "他们走了"],
+        ["（他走了。）", "我留下。"],
+        ["他问（真的吗？）她。", "她不知道。"],
+        ["我走了。", "2020年他来了。", "3个人走了！", "iPhone是手机。"],
+        ["1. 第一项。", "2. 第二项。", "（1）第三项。"],
+        ["价格是3.5元。", "Mr. Smith来了。", "他叫J. K. 罗琳。"],
+        ["他说：“好！”，然后走了。", "“真的？”？"],
+        ["《你是谁？》是一本书。", "我看了《走吧！》。"],
+    ],
+)
+@pytest.mark.parametrize("lang", ["zh", "yue"])
+def test_chinese(expected: list[str], lang: str) -> None:
+    assert cut("".join(expected), lang) == expected
+
+
+def test_other_languages() -> None:
+    japanese = ["彼は「はい。", "そうです。」", "と言った。", "2020年に行った。"]
+    assert cut("".join(japanese), "ja") == japanese
+    german = ["„Ich bin hier.", "Du bist da“, sagte Dr. Meier.", "Er ging."]
+    assert cut(" ".join(german), "de") == german
+    assert cut("Kel lavoro. Du.", "xx") == ["Kel lavoro.", "Du."]  # a language that nobody knows
+
+
+def test_white_space_on_which_the_splitter_fails() -> None:
+    assert cut("Plan\u00a0A.\u3000\u3000B.\u2028\u3000Yes.", "en")[0].startswith("Plan A.")
+
+
+def test_a_book_on_one_line_takes_no_longer() -> None:
+    """Time that grows with the square would be minutes here."""
+    assert len(cut("这是一个句子，有“一些”词。" * 10_000, "zh")) == 10_000
+
+
+MARKS = "。！？….!?“”‘’「」『』（）()《》\"'，,;:-—»«„"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    lines=st.lists(st.text(st.sampled_from(f"aBJé1你好ก {MARKS} \u3000\u00a0\t"), max_size=40), max_size=6),
+    lang=st.sampled_from(["en", "zh", "ja", "th", "de"]),
+    split=st.sampled_from(SplitMode),
+)
+def test_no_text_is_lost(lines: list[str], lang: str, split: SplitMode) -> None:
+    """Whatever the marks, sentences are the text in order but for white space, none is empty, no place is shared."""
+    text = Text("a.txt", lines)
+    if not "".join(lines).strip():
+        with pytest.raises(DataError, match=r"a\.txt: holds no sentences"):
+            split_text(text, lang, split)
+        return
+    document = split_text(text, lang, split)
+    assert "".join("".join(document.sentences).split()) == "".join("".join(lines).split())
+    assert all(sentence and sentence == sentence.strip() for sentence in document.sentences)
+    assert len(set(document.places)) == len(document.places) == len(document.sentences)
+    assert split_text(text, lang, split) == document
+
+
+@pytest.mark.parametrize("split", list(SplitMode))
+def test_no_sentences_are_refused(split: SplitMode) -> None:
+    for lines in ([], ["", " \t"]):
+        with pytest.raises(DataError, match=r"^a\.txt: holds no sentences; expected at least one line of text$"):
+            sentences_of(lines, split=split)
+
+
+def test_a_missing_splitter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines that are sentences need none."""
+    monkeypatch.setitem(sys.modules, "sentencex", None)
+    message = r"^Splitting into sentences needs the package sentencex; pip install 'dualmoco\[align\]'$"
+    with pytest.raises(ConfigError, match=message):
+        sentences_of(["One."], split=SplitMode.yes)
+    assert sentences_of(["One."], split=SplitMode.no) == ["One."]
