@@ -30,7 +30,3 @@ class Links:
     def take(self, chosen: np.ndarray) -> Links:
         """The links at some places, or those a mask names."""
         return Links(self.src[chosen], self.tgt[chosen], self.scores[chosen], self.confidence[chosen])
-
-    def flipped(self) -> Links:
-        """The same links seen from the other side."""
-        return Links(self.tgt, self.src, self.scores, self.confidence)

@@ -33,11 +33,6 @@ class Band:
     low: Ids  # (N + 1,), 0 in the first row
     high: Ids  # (N + 1,), M in the last row
 
-    @property
-    def cells(self) -> int:
-        """How many there are."""
-        return int((self.high - self.low + 1).sum())
-
 
 def full_band(rows: int, columns: int) -> Band:
     """All cells of N = `rows` source and M = `columns` target sentences."""
