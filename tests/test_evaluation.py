@@ -321,4 +321,6 @@ def test_unknown_tasks_and_pairs_are_named(data: Path) -> None:
         read_tasks(["bucc"], data, "de-en")
     with pytest.raises(DataError, match="no folder with a trained head"):
         read_tasks(["nli"], data)
-    assert set(MORE) | {"nli"} == set(TASKS)
+    with pytest.raises(DataError, match=r"no aligned documents of zh-en; expected such as mac-dev/001\.gold"):
+        read_tasks(["align"], data)
+    assert set(MORE) | {"nli", "align"} == set(TASKS)  # what aligns has tests of its own
