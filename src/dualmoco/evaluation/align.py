@@ -10,6 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -80,7 +81,7 @@ class Align:
         for side, lang in zip((document.src, document.tgt), self.langs, strict=True):
             longer = longer_texts(side, lang, LONGEST)
             vectors = sentences.vectors(side, lang)
-            runs.append(encoded_runs(vectors, longer, lambda texts, lang=lang: sentences.vectors(texts, lang)))  # type: ignore[misc]
+            runs.append(encoded_runs(vectors, longer, partial(sentences.vectors, lang=lang)))
         lengths = [np.array([len(text) for text in side], dtype=np.float64) for side in (document.src, document.tgt)]
         anchors = find_anchors(runs[0].sentences, runs[1].sentences)
         return as_sets(align_runs(runs[0], runs[1], (lengths[0], lengths[1]), anchors))
