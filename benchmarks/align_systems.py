@@ -14,14 +14,18 @@ import numpy as np
 
 from benchmarks.align_baselines import Lengths, bertalign, vecalign
 from benchmarks.align_documents import LONGEST, Suite
-from dualmoco.alignment.aligner import align_runs
+from dualmoco.alignment.aligner import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.runs import AveragedRuns, EncodedRuns, Runs, encoded_runs, longer_texts
+from dualmoco.alignment.lexicon import Words
+from dualmoco.alignment.links import Links
+from dualmoco.alignment.pair import text_lengths
+from dualmoco.alignment.runs import run_text
+from dualmoco.alignment.words import cut_words
 from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.evaluation.align import GoldDocument, Link, as_sets
 from dualmoco.models.model import Model
 
-ENCODED, AVERAGED = "dualmoco, encoded runs", "dualmoco, averaged runs"
+OURS, BY_VECTORS, AVERAGED = "dualmoco", "dualmoco, without words", "dualmoco, averaged runs, without words"
 PEERS = ("Bertalign", "vecalign")
 
 
@@ -29,9 +33,10 @@ PEERS = ("Bertalign", "vecalign")
 class Given:
     """What an aligner knows of two texts."""
 
-    src: np.ndarray  # (P, N + 1, D) unit vectors of runs by length and end, single precision; see `EncodedRuns`
+    src: np.ndarray  # (P, N + 1, D) unit vectors of runs by length and end, single precision; 0 before the text
     tgt: np.ndarray  # (P, M + 1, D)
     lengths: Lengths  # (N,) and (M,) characters of the sentences
+    words: tuple[Words, Words] | None = None
 
 
 class Encoder:
@@ -64,18 +69,22 @@ def encode_document(document: GoldDocument, langs: tuple[str, str], encoder: Enc
     """The vectors of both texts of a document, of single sentences and of runs as one text."""
     texts = document.src, document.tgt
     src, tgt = (_run_vectors(side, lang, encoder) for side, lang in zip(texts, langs, strict=True))
-    lengths = [np.array([len(text) for text in side], dtype=np.float64) for side in texts]
-    return Given(src, tgt, (lengths[0], lengths[1]))
+    return Given(src, tgt, (text_lengths(texts[0]), text_lengths(texts[1])), cut_words(texts, langs))
 
 
-def align_encoded(given: Given) -> list[Link]:
-    """Ours, by the vectors of runs."""
-    return _align(EncodedRuns(given.src), EncodedRuns(given.tgt), given.lengths)
+def our_links(given: Given, *, encoded: bool = True, words: bool = True) -> Links:
+    """Ours: by the vectors of runs or of single sentences alone, with the words that the texts have or without."""
+    src, tgt = (
+        Side(vectors[0, 1:], lengths, partial(_stored_runs, vectors) if encoded else None,
+             given.words[side] if words and given.words else None)
+        for side, (vectors, lengths) in enumerate(zip((given.src, given.tgt), given.lengths, strict=True))
+    )  # fmt: skip
+    return align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors))
 
 
-def align_averaged(given: Given) -> list[Link]:
-    """Ours, by the vectors of single sentences alone."""
-    return _align(AveragedRuns(given.src[0, 1:], LONGEST), AveragedRuns(given.tgt[0, 1:], LONGEST), given.lengths)
+def align_ours(given: Given, *, encoded: bool = True, words: bool = True) -> list[Link]:
+    """The links of `our_links` as sets of sentences."""
+    return as_sets(our_links(given, encoded=encoded, words=words))
 
 
 def by_steps(aligner: Callable[[np.ndarray, np.ndarray, Lengths], Ids], given: Given) -> list[Link]:
@@ -86,7 +95,8 @@ def by_steps(aligner: Callable[[np.ndarray, np.ndarray, Lengths], Ids], given: G
 
 
 ALIGNERS: dict[str, Callable[[Given], list[Link]]] = {
-    ENCODED: align_encoded, AVERAGED: align_averaged,
+    OURS: align_ours, BY_VECTORS: partial(align_ours, words=False),
+    AVERAGED: partial(align_ours, encoded=False, words=False),
     "Bertalign": partial(by_steps, bertalign), "vecalign": partial(by_steps, vecalign),
 }  # fmt: skip
 
@@ -98,11 +108,16 @@ def peak_mib() -> float:
 
 
 def _run_vectors(texts: Sequence[str], lang: str, encoder: Encoder) -> np.ndarray:
-    encode = partial(encoder, lang=lang)
-    runs = encoded_runs(encode(texts), longer_texts(texts, lang, LONGEST), encode)
-    assert isinstance(runs, EncodedRuns)
-    return runs.vectors
+    """Unit vectors of all runs by length and end, (P, N + 1, D)."""
+    single = encoder(texts, lang)
+    vectors = np.zeros((LONGEST, len(texts) + 1, single.shape[1]), dtype=np.float32)
+    vectors[0, 1:] = single
+    for size in range(2, min(LONGEST, len(texts)) + 1):
+        runs = [run_text(texts[end - size : end], lang) for end in range(size, len(texts) + 1)]
+        vectors[size - 1, size:] = encoder(runs, lang)
+    return vectors
 
 
-def _align(src: Runs, tgt: Runs, lengths: Lengths) -> list[Link]:
-    return as_sets(align_runs(src, tgt, lengths, find_anchors(src.sentences, tgt.sentences)))
+def _stored_runs(vectors: np.ndarray, runs: Ids) -> Vectors:
+    found: Vectors = vectors[runs[:, 1] - runs[:, 0] - 1, runs[:, 1]]
+    return found

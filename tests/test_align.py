@@ -17,6 +17,7 @@ import pytest
 
 import dualmoco
 from commands import Moment, run_command
+from dualmoco.alignment.aligner import LONGEST
 from dualmoco.alignment.api import MOST_LONGEST, AlignmentResult
 from dualmoco.alignment.batch import SUMMARY
 from dualmoco.alignment.document import Text
@@ -24,7 +25,7 @@ from dualmoco.alignment.folders import documents_of, pairs_by_name, pairs_of_lis
 from dualmoco.alignment.languages import looks_like, settle_languages
 from dualmoco.alignment.matching import Match, match_documents
 from dualmoco.alignment.output import ENDINGS
-from dualmoco.alignment.pair import LONGEST, MOST_TIMES, UnrelatedError, sentences_sha256
+from dualmoco.alignment.pair import MOST_TIMES, UnrelatedError, sentences_sha256
 from dualmoco.alignment.pairs import count_links
 from dualmoco.cli.main import build_parser, main
 from dualmoco.core.errors import ConfigError, DataError, ModelError

@@ -1,69 +1,131 @@
-"""Two texts' runs of sentences to links: anchors, what they tell of these texts, the best path around them.
+"""Two texts to links: anchors, what they tell of these texts, the best path around them.
 
-Takes `Runs` of both sides, gives `Links`. Shapes: N and M sentences, s steps, b links.
+Every link around the anchors is priced by single sentences; those of which a path nearly as good as the best one leads
+are looked at again, by the vectors of their runs and by their words. Takes a `Side` for each text, gives `Links`.
+Shapes: N and M sentences, D dimension, s steps, b links.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 
-from dualmoco.alignment.anchors import Anchors, band_around
+from dualmoco.alignment.anchors import Anchors
+from dualmoco.alignment.band import band_around, full_band, touched, widened
 from dualmoco.alignment.confidence import confidence
-from dualmoco.alignment.gains import LinkGains, Prices, Scale
+from dualmoco.alignment.cosines import pair_cosines
+from dualmoco.alignment.gains import BandCosines, LinkGains, Prices, Scale
+from dualmoco.alignment.lexicon import Words, link_words
 from dualmoco.alignment.links import Links
-from dualmoco.alignment.path import Band, KeptGains, best_path, full_band, margins
-from dualmoco.alignment.runs import Runs
-from dualmoco.core.vectors import Floats, Ids
+from dualmoco.alignment.path import LinkTable, Path, StepPrices, best_path, losses, margins
+from dualmoco.alignment.runs import RunEncoder
+from dualmoco.core.vectors import Floats, Ids, Vectors
 
+LONGEST = 5
 EXACT_CELLS = 160_000
 """Up to so many cells all are looked at."""
 CLOSE = 8  # sentences from one anchor to the next, at most, for their lengths to be compared
+NEAR_BEST = 1.2  # what a path may lose with a link that is looked at again
 PASSES = 3  # the path without prices of types, then twice with those of the path before
+LEXICONS = 2  # times that words are learnt from the links of the path before
 UNSEEN = 0.5  # links that a type counts before any is seen
+USUAL_SKIPS = 0.07  # share of the steps that leave a sentence out
 ROUNDS = 3  # of widening the band where the path runs along its edge
-BUFFER = 5  # cells around the anchors in which the path is looked for first
-NEAR = 32  # rows and columns that are added around such a place
+BUFFER = 3  # cells around the anchors in which the path is looked for first
 
 
-def align_runs(
-    src: Runs, tgt: Runs, lengths: tuple[Floats, Floats], anchors: Anchors, prices: Prices | None = None
-) -> Links:
+@dataclass(frozen=True)
+class Side:
+    """A text as the aligner knows it."""
+
+    vectors: Vectors  # (N, D) unit vectors of its sentences
+    lengths: Floats  # (N,) their characters
+    encode: RunEncoder | None = None  # of several sentences as one text; None for the mean of their vectors
+    words: Words | None = None  # None to go by vectors alone
+
+
+def align_sides(src: Side, tgt: Side, anchors: Anchors, prices: Prices | None = None, longest: int = LONGEST) -> Links:
     """Aligns two texts.
 
     Args:
-        src: Runs of the source sentences.
-        tgt: Runs of the target sentences.
-        lengths: Characters of the sentences of both sides, shapes (N,) and (M,).
+        src: One text.
+        tgt: The other.
         anchors: Where the path runs; see `find_anchors`.
         prices: What decides between links.
+        longest: Sentences of one side in a link.
 
     Returns:
         The links.
     """
     prices = prices or Prices()
-    gains = LinkGains(src, tgt, lengths, measure(anchors, lengths), prices)
-    counts = len(src.sentences), len(tgt.sentences)
+    scale = measure(anchors, (src.lengths, tgt.lengths))
+    gains = LinkGains((src.vectors, tgt.vectors), (src.lengths, tgt.lengths), scale, prices, longest)
+    table, cosines = _near_best(gains, anchors, prices)
+    if src.encode is not None and tgt.encode is not None:
+        table = replace(table, gains=gains.changed(table, cosines, _run_cosines(table, src, tgt)))
+    similarity = gains.similarity(table)
+    path, steps_prices = _settled_path(table, prices)
+    if src.words is not None and tgt.words is not None:
+        likeness = table
+        for _ in range(LEXICONS):
+            said = link_words(src.words, tgt.words, _linked_runs(path), table.runs())
+            table = replace(likeness, gains=(likeness.gains + prices.words * said).astype(np.float32))
+            path, steps_prices = _settled_path(table, prices)
+    return _links(path, similarity, margins(table, steps_prices, path))
+
+
+def _near_best(gains: LinkGains, anchors: Anchors, prices: Prices) -> tuple[LinkTable, BandCosines]:
+    """The links of paths that are nearly as good as the best one around the anchors, and the cosines around them."""
+    counts = len(gains.vectors[0]), len(gains.vectors[1])
     exact = (counts[0] + 1) * (counts[1] + 1) <= EXACT_CELLS
     band = full_band(*counts) if exact else band_around(anchors.src, anchors.tgt, counts, buffer=BUFFER)
-    kept, types = KeptGains(gains), np.zeros((src.longest, src.longest))
-    for _ in range(PASSES):
-        used, path = types, best_path(band, kept, types, prices.skip)
-        for _ in range(ROUNDS):
-            edges = touched(band, path.steps, counts[1])
-            if not len(edges):
-                break
-            band, kept = widened(band, edges, counts[1]), KeptGains(gains)
-            path = best_path(band, kept, types, prices.skip)
-        types = prices.rarity * np.log(type_shares(path.steps, src.longest))
-    return _links(path.steps, gains, margins(path, band, kept, used, prices.skip))
+    untyped = StepPrices(np.zeros(gains.longest**2), prices.skip)
+    for rounds_left in range(ROUNDS, -1, -1):
+        cosines = gains.cosines(band)
+        table = gains.table(band, cosines)
+        path = best_path(table, untyped)
+        edges = touched(band, path.steps)
+        if not len(edges) or not rounds_left:
+            break
+        band = widened(band, edges)
+    return table.take(losses(table, untyped, path) <= NEAR_BEST), cosines
 
 
-def type_shares(steps: Ids, longest: int) -> Floats:
-    """The share of links of m source and n target sentences among a path's steps, at [m - 1, n - 1]; never zero."""
+def _run_cosines(table: LinkTable, src: Side, tgt: Side) -> np.ndarray:
+    """Cosines (b,) of the links' runs as they are encoded; single sentences are encoded already."""
+    vectors, places = [], []
+    for side, runs in zip((src, tgt), table.runs(), strict=True):
+        number, place = np.unique(runs[:, 1] * (table.longest + 1) + np.diff(runs)[:, 0], return_inverse=True)
+        ends, sizes = np.divmod(number, table.longest + 1)
+        distinct = np.stack([ends - sizes, ends], axis=1)
+        longer = sizes > 1
+        found: Vectors = np.empty((len(distinct), side.vectors.shape[1]), dtype=np.float32)
+        found[~longer] = side.vectors[distinct[~longer, 0]]
+        if side.encode is not None and longer.any():
+            found[longer] = side.encode(distinct[longer])
+        vectors.append(found)
+        places.append(place)
+    return np.asarray(pair_cosines(vectors[0], vectors[1], np.stack(places, axis=1)))
+
+
+def _settled_path(table: LinkTable, prices: Prices) -> tuple[Path, StepPrices]:
+    """The best path when steps are priced by how often this document has their type, and those prices."""
+    used = StepPrices(np.zeros(table.longest**2), prices.skip)
+    path = best_path(table, used)
+    for _ in range(PASSES - 1):
+        used = step_prices(path.steps, table.longest, prices)
+        path = best_path(table, used)
+    return path, used
+
+
+def step_prices(steps: Ids, longest: int, prices: Prices) -> StepPrices:
+    """Prices of steps by their share among those (s, 2) of a path; a type that was not seen counts half a step."""
     both = steps[steps.all(axis=1)] - 1
-    counts = np.full((longest, longest), UNSEEN)
-    np.add.at(counts, (both[:, 0], both[:, 1]), 1.0)
-    return np.asarray(counts / (len(steps) + 1))
+    counts = np.full(longest**2, UNSEEN) + np.bincount(both @ [longest, 1], minlength=longest**2)
+    skips = (len(steps) - len(both) + UNSEEN) / (len(steps) + 1)
+    skip = prices.skip + prices.skip_rarity * np.log(skips / USUAL_SKIPS)
+    return StepPrices(prices.rarity * np.log(counts / (len(steps) + 1)), min(0.0, float(skip)))
 
 
 def measure(anchors: Anchors, lengths: tuple[Floats, Floats]) -> Scale:
@@ -85,31 +147,25 @@ def _sums_between(lengths: Floats, places: Ids) -> Floats:
     return np.asarray(np.add.reduceat(lengths, places))
 
 
-def touched(band: Band, steps: Ids, columns: int) -> Ids:
-    """Rows in which a path runs along the edge of its band, where the text does not end there."""
-    cells = np.concatenate([np.zeros((1, 2), dtype=np.int64), steps.cumsum(axis=0)])
-    rows, places = cells[:, 0], cells[:, 1]
-    low, high = band.low[rows], band.high[rows]
-    at_edge = ((places == low) & (low > 0)) | ((places == high) & (high < columns))
-    return np.unique(rows[at_edge])
+def _linked_runs(path: Path) -> tuple[Ids, Ids]:
+    """Runs (b, 2) of both sides of the path's links with both sides."""
+    src, tgt = _runs(path.steps)
+    linked = path.links >= 0
+    return src[linked], tgt[linked]
 
 
-def widened(band: Band, rows: Ids, columns: int) -> Band:
-    """The band with more cells around some rows."""
-    width = NEAR
-    near = np.zeros(len(band.low), dtype=bool)
-    for row in rows.tolist():
-        near[max(0, row - width) : row + width + 1] = True
-    low = np.where(near, np.maximum(band.low - width, 0), band.low)
-    high = np.where(near, np.minimum(band.high + width, columns), band.high)
-    return Band(np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high))
-
-
-def _links(steps: Ids, gains: LinkGains, lost: Floats) -> Links:
-    """The links that steps (s, 2) make, with their scores."""
+def _runs(steps: Ids) -> tuple[Ids, Ids]:
+    """The first sentence of each step (s, 2) and the one after its last, on either side, shapes (s, 2)."""
     ends = steps.cumsum(axis=0)
-    src, tgt = (np.stack([ends[:, side] - steps[:, side], ends[:, side]], axis=1) for side in (0, 1))
-    both = steps.all(axis=1)
-    scores = np.full(len(steps), np.nan)
-    scores[both] = gains.similarity(src[both], tgt[both])
-    return Links(src, tgt, scores, confidence(scores, lost))
+    return (
+        np.stack([ends[:, 0] - steps[:, 0], ends[:, 0]], axis=1),
+        np.stack([ends[:, 1] - steps[:, 1], ends[:, 1]], axis=1),
+    )
+
+
+def _links(path: Path, similarity: Floats, lost: Floats) -> Links:
+    """The links that a path makes, with their scores."""
+    scores = np.full(len(path.steps), np.nan)
+    linked = path.links >= 0
+    scores[linked] = similarity[path.links[linked]]
+    return Links(*_runs(path.steps), scores, confidence(scores, lost))

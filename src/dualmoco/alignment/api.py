@@ -13,10 +13,11 @@ from typing import TypedDict, Unpack
 
 import numpy as np
 
+from dualmoco.alignment.aligner import LONGEST
 from dualmoco.alignment.document import Aligned, Text
 from dualmoco.alignment.output import check_out_path, write_aligned
 from dualmoco.alignment.page import alignment_page
-from dualmoco.alignment.pair import LONGEST, AlignSettings, RunVectors, align_texts
+from dualmoco.alignment.pair import AlignSettings, RunVectors, align_texts
 from dualmoco.alignment.pairs import AlignedPair, LinkCounts, aligned_pairs, count_links
 from dualmoco.alignment.reading import read_text
 from dualmoco.alignment.splitting import SplitMode
@@ -39,6 +40,7 @@ class AlignOptions(TypedDict, total=False):
     split: str  # into sentences: auto (default), yes, or no if every line is one
     runs: str  # vectors of several sentences together: auto (default), encoded or averaged
     longest: int  # sentences of one side in a link; 5
+    lexicon: bool  # learn from the documents which words translate each other, and go by them too; True
     min_confidence: float  # leave out links of less, and those with one side only; 0 keeps all
     force: bool  # align texts that do not look like translations; False
     backend: str  # of a model given by its name: auto (default), torch, static, int8, onnx or onnx-int8
@@ -117,7 +119,8 @@ def align_settings(options: AlignOptions) -> AlignSettings:
         raise ConfigError(f"longest {longest}; expected from 1 to {MOST_LONGEST} sentences")
     return AlignSettings(
         parse_choice(SplitMode, options.get("split", SplitMode.auto), "split"),
-        parse_choice(RunVectors, options.get("runs", RunVectors.auto), "runs"), longest, options.get("force", False),
+        parse_choice(RunVectors, options.get("runs", RunVectors.auto), "runs"), longest,
+        options.get("lexicon", True), options.get("force", False),
     )  # fmt: skip
 
 

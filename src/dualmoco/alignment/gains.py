@@ -1,9 +1,9 @@
 """What a link is worth: how alike two runs of sentences are, and how well their lengths agree.
 
-Likeness counts as far as it is more than that of each run to the sentences beside the other.
-
-Takes `Runs` of both sides and what anchors tell of this pair of texts, gives `Gains` to path.py. Shapes: N and M
-sentences, P the longest run, r and c rows and columns of a tile of cells, b links.
+Likeness counts as far as it is more than that of each run to the sentences beside the other. Every link in a band is
+priced by cosines of single sentences: those of a run's mean vector are sums of them. Takes vectors and lengths of both
+sides and what anchors tell of this pair of texts, gives a `LinkTable` to path.py. Shapes: N and M sentences, P the
+longest run, D dimension, c cells, b links.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from dualmoco.alignment.runs import Runs
-from dualmoco.core.vectors import Floats, Ids
-
-PLACES = 5  # of cosines, so that a sum in another order changes nothing
+from dualmoco.alignment.band import Band, padded
+from dualmoco.alignment.cosines import band_cosines, dot
+from dualmoco.alignment.path import NEVER, LinkTable
+from dualmoco.core.vectors import Floats, Ids, Vectors
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Prices:
     docs/align.md says how, and how much each of them matters.
     """
 
-    beside: float = 0.75
+    beside: float = 0.6
     """Share of the similarity to the sentences beside the other run that is taken off."""
     length: float = 1.0
     """For the square of the logarithm of how much longer a side is than it should be."""
@@ -38,10 +38,14 @@ class Prices:
     """A link of more sentences counts more, by the mean number of both sides to this power."""
     many: float = 0.1
     """For every sentence beyond the first of the side that has fewer: several to several is rare."""
-    rarity: float = 0.04
+    rarity: float = 0.06
     """For the logarithm of the share that links of the same type have in this very document."""
     skip: float = -0.2
-    """For a sentence that is left out."""
+    """For a sentence that is left out, if USUAL_SKIPS of the steps of this document leave one out."""
+    skip_rarity: float = 0.06
+    """For the logarithm of how many times more of them do."""
+    words: float = 1.5
+    """For what the words of a link say, 1 for a usual link of one with one; see lexicon.py."""
 
 
 @dataclass(frozen=True)
@@ -54,100 +58,170 @@ class Scale:
     """Characters of the source for one of the target."""
 
 
+@dataclass(frozen=True)
+class BandCosines:
+    """Cosines of single sentences."""
+
+    band: Band
+    values: np.ndarray  # (c,) by cell, see `band_cosines`
+
+
 class LinkGains:
-    """Gains of the steps into a tile of cells; see `path.Gains`.
+    """Gains of links between two texts, by the mean vectors of their runs.
 
     Args:
-        src: Runs of the source.
-        tgt: Runs of the target.
-        lengths: Characters of the sentences of both sides, shapes (N,) and (M,).
+        vectors: Unit vectors of the sentences of both sides, shapes (N, D) and (M, D).
+        lengths: Their characters, shapes (N,) and (M,).
         scale: What anchors tell.
         prices: What decides.
+        longest: P.
     """
 
-    def __init__(self, src: Runs, tgt: Runs, lengths: tuple[Floats, Floats], scale: Scale, prices: Prices) -> None:
-        self.src, self.tgt, self.scale, self.prices = src, tgt, scale, prices
+    def __init__(
+        self, vectors: tuple[Vectors, Vectors], lengths: tuple[Floats, Floats], scale: Scale, prices: Prices,
+        longest: int,
+    ) -> None:  # fmt: skip
+        self.vectors, self.scale, self.prices, self.longest = vectors, scale, prices, longest
+        self.shares = mean_shares(vectors[0], longest), mean_shares(vectors[1], longest)  # (P, N + 1), (P, M + 1)
         start = prices.length_start * float(np.mean(lengths[0]))
         self.logs = (
-            _log_lengths(lengths[0], src.longest, start),  # (P, N + 1)
-            _log_lengths(lengths[1] * scale.ratio, src.longest, start),  # (P, M + 1)
+            _log_lengths(lengths[0], longest, start),  # (P, N + 1)
+            _log_lengths(lengths[1] * scale.ratio, longest, start),  # (P, M + 1)
         )
-        sizes = np.arange(1, src.longest + 1)
+        sizes = np.arange(1, longest + 1)
         self.weights = ((sizes[:, None] + sizes) / 2.0) ** prices.size_power  # (P, P)
         self.costs = prices.many * (np.minimum(sizes[:, None], sizes) - 1.0)  # (P, P)
 
-    def __call__(self, rows: slice, columns: slice) -> np.ndarray:
-        """Gains (P, P, r, c)."""
-        near_src, near_tgt = _around(rows, self.src), _around(columns, self.tgt)
-        gains = np.round(self.src.cosines(self.tgt, rows, columns), PLACES)
-        _add_up(
-            gains, np.round(self.src.beside(self.tgt.sentences[near_tgt], rows), PLACES), columns.start, near_tgt.start,
-            np.round(self.tgt.beside(self.src.sentences[near_src], columns), PLACES), rows.start, near_src.start,
-            self.logs[0][:, rows], self.logs[1][:, columns], self.weights, self.costs, 1.0 / self.scale.similarity,
-            self.prices.beside, self.prices.length, self.prices.length_cap,
+    def cosines(self, band: Band) -> BandCosines:
+        """Cosines of all single sentences that links into a band, and what stands beside them, are made of."""
+        near = padded(band, self.longest, 1)
+        return BandCosines(near, band_cosines(*self.vectors, near))
+
+    def table(self, band: Band, cosines: BandCosines) -> LinkTable:
+        """All links into the cells of a band, by cosines around it."""
+        types, near = self.longest**2, cosines.band
+        gains = np.full((band.cells, types), NEVER, dtype=np.float32)
+        _price(
+            band.low, band.high, near.low, near.high, near.starts, cosines.values, *self.shares, *self.logs,
+            self.weights, self.costs, 1.0 / self.scale.similarity, self.prices.beside, self.prices.length,
+            self.prices.length_cap, gains,
         )  # fmt: skip
-        return gains
+        sizes = np.tile(np.arange(types, dtype=np.uint8), band.cells)
+        return LinkTable(band, np.arange(band.cells + 1) * types, sizes, gains.ravel(), self.longest)
 
-    def similarity(self, src: Ids, tgt: Ids) -> Floats:
-        """Cosines of links (b, 2) less those of what stands beside, 1 for a usual translation, shape (b,)."""
-        x, y = self.src.at(src), self.tgt.at(tgt)
-        beside = _beside(x, tgt, self.tgt), _beside(y, src, self.src)
-        above = np.einsum("bd,bd->b", x, y) - self.prices.beside * (beside[0] + beside[1]) / 2
-        return np.asarray(np.round(above.astype(np.float64), PLACES) / self.scale.similarity)
+    def similarity(self, table: LinkTable) -> Floats:
+        """What the links' gains say of likeness alone, 1 for a usual translation, shape (b,)."""
+        rows, columns = table.ends()
+        m, n = np.divmod(table.sizes, self.longest)
+        off = self.logs[0][m, rows] - self.logs[1][n, columns]
+        lengths = self.prices.length * np.minimum(off * off, self.prices.length_cap)
+        return np.asarray((table.gains + self.costs[m, n]) / self.weights[m, n] + lengths)
+
+    def changed(self, table: LinkTable, cosines: BandCosines, found: np.ndarray) -> np.ndarray:
+        """Gains (b,) of links whose runs were found to have other cosines (b,) than their mean vectors have."""
+        rows, columns = table.ends()
+        m, n = np.divmod(table.sizes, self.longest)
+        sums = _sums(cosines.band.low, cosines.band.starts, cosines.values, rows, columns, m, n)
+        more = found - sums * self.shares[0][m, rows] * self.shares[1][n, columns]
+        return np.asarray(table.gains + self.weights[m, n] * more / self.scale.similarity, dtype=np.float32)
 
 
-@njit(cache=True)
-def _add_up(
-    gains: np.ndarray, src_beside: np.ndarray, column: int, first_tgt: int, tgt_beside: np.ndarray, row: int,
-    first_src: int, src_logs: Floats, tgt_logs: Floats, weights: Floats, costs: Floats, scale: float, share: float,
-    length: float, cap: float,
-) -> None:  # fmt: skip
-    """Makes gains of cosines (P, P, r, c), in their place.
+def mean_shares(vectors: Vectors, longest: int) -> Floats:
+    """What the sum of a run's vectors is multiplied with to be a unit vector.
 
-    `src_beside` (P, r, k) are cosines of the source runs with target sentences from `first_tgt` on, `tgt_beside`
-    (P, c, k) the other way round; `column` and `row` are the ends of the tile's first runs.
+    Args:
+        vectors: Unit vectors of single sentences, shape (N, D).
+        longest: P.
+
+    Returns:
+        Numbers by size and end, shape (P, N + 1); 0 where a run would begin before the text.
     """
-    longest, _, height, width = gains.shape
-    for m in range(longest):
-        for n in range(longest):
-            for i in range(height):
-                for j in range(width):
-                    left, right = (
-                        column + j - n - 2 - first_tgt,
-                        column + j - first_tgt,
-                    )  # sentences beside the target run
-                    beside = _mean_of_two(src_beside[m, i], left, right)
-                    left, right = row + i - m - 2 - first_src, row + i - first_src
-                    beside += _mean_of_two(tgt_beside[n, j], left, right)
-                    off = src_logs[m, i] - tgt_logs[n, j]
-                    above = (gains[m, n, i, j] - share * beside / 2) * scale
-                    gains[m, n, i, j] = weights[m, n] * (above - length * min(off * off, cap)) - costs[m, n]
+    products = _neighbour_products(vectors, longest)  # (P, N)
+    squares = np.zeros((longest, len(vectors) + 1))
+    squares[0, 1:] = products[0]
+    for size in range(1, min(longest, len(vectors))):
+        more = sum(products[back, size - back :][: len(vectors) - size] for back in range(1, size + 1))
+        squares[size, size + 1 :] = squares[size - 1, size:-1] + products[0, size:] + 2 * np.asarray(more)
+    return np.divide(1.0, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 1e-9)
 
 
 @njit(cache=True)
-def _mean_of_two(values: np.ndarray, left: int, right: int) -> float:
-    """The mean of those of two places that there are; 0 if there is neither."""
-    total, count = 0.0, 0
-    if left >= 0:
-        total, count = total + values[left], count + 1
-    if right < len(values):
-        total, count = total + values[right], count + 1
-    return total / count if count else 0.0
+def _neighbour_products(vectors: np.ndarray, longest: int) -> Floats:
+    """Products of each vector with the one so many places after it, by distance and the first's place, (P, N)."""
+    products = np.zeros((longest, len(vectors)))
+    for place in range(len(vectors)):
+        for far in range(min(longest, len(vectors) - place)):
+            products[far, place] = dot(vectors[place], vectors[place + far])
+    return products
 
 
-def _around(ends: slice, runs: Runs) -> slice:
-    """Sentences from the one before the longest run of a tile's first end to the one after its last end."""
-    return slice(max(0, ends.start - runs.longest - 1), min(len(runs.sentences), ends.stop))
+@njit(cache=True)
+def _price(
+    low: Ids, high: Ids, near_low: Ids, near_high: Ids, near_starts: Ids, cosines: np.ndarray, src_shares: Floats,
+    tgt_shares: Floats, src_logs: Floats, tgt_logs: Floats, weights: Floats, costs: Floats, scale: float, beside: float,
+    length: float, cap: float, gains: np.ndarray,
+) -> None:  # fmt: skip
+    """Writes the gains (c, P * P) of all links, from cosines of single sentences in a band with cells around."""
+    longest, rows, columns = len(weights), len(low) - 1, high[-1]
+    width = (high - low).max() + longest + 2
+    single = np.zeros((longest + 2, width))  # cosines of the row after this one, of this one and of those before it
+    down = np.zeros((longest, width))  # sums of the cosines of 1 to P rows up to this one
+    cell = 0
+    for row in range(rows + 1):
+        left = low[row] - longest
+        _lay_out(row, left, near_low, near_high, near_starts, cosines, single, down)
+        for column in range(low[row], high[row] + 1):
+            place = column - left
+            last = 0.0 if column == columns else 1.0
+            for m in range(min(longest, row)):
+                block, above, below = 0.0, 0.0, 0.0
+                first_row, last_row = 0.0 if row == m + 1 else 1.0, 0.0 if row == rows else 1.0
+                x, src_log = src_shares[m, row], src_logs[m, row]
+                around = 0.5 if first_row + last_row == 2 else 1.0
+                for n in range(min(longest, column)):
+                    block += down[m, place - n]
+                    above += single[m + 2, place - n]
+                    below += single[0, place - n]
+                    first, y = 0.0 if column == n + 1 else 1.0, tgt_shares[n, column]
+                    sides = first * down[m, place - n - 1] + last * down[m, place + 1]
+                    near = x * sides * (0.5 if first + last == 2 else 1.0)
+                    near += y * (first_row * above + last_row * below) * around
+                    off = src_log - tgt_logs[n, column]
+                    likeness = (block * x * y - beside * near / 2) * scale
+                    gains[cell, m * longest + n] = (
+                        weights[m, n] * (likeness - length * min(off * off, cap)) - costs[m, n]
+                    )
+            cell += 1
 
 
-def _beside(vectors: np.ndarray, runs: Ids, other: Runs) -> np.ndarray:
-    """Mean cosine of vectors (b, D) with the sentences on both sides of runs (b, 2) of the other text, (b,)."""
-    total, count = np.zeros(len(runs)), np.zeros(len(runs))
-    for places in (runs[:, 0] - 1, runs[:, 1]):
-        there = (places >= 0) & (places < len(other.sentences))
-        total[there] += np.einsum("bd,bd->b", vectors[there], other.sentences[places[there]])
-        count += there
-    return np.asarray(total / np.maximum(count, 1))
+@njit(cache=True)
+def _lay_out(
+    row: int, left: int, low: Ids, high: Ids, starts: Ids, cosines: np.ndarray, single: Floats, down: Floats
+) -> None:
+    """Writes the cosines that a row of cells needs, from column `left` on, and their sums; zeros beside the band."""
+    for back in range(len(single)):
+        single[back] = 0.0
+        there = row + 1 - back
+        if 1 <= there < len(low):
+            begin, end = max(left, low[there]), min(left + single.shape[1], high[there] + 1)
+            for column in range(begin, end):
+                single[back, column - left] = cosines[starts[there] + column - low[there]]
+    for place in range(single.shape[1]):
+        total = 0.0
+        for m in range(len(down)):
+            total += single[m + 1, place]
+            down[m, place] = total
+
+
+@njit(cache=True)
+def _sums(low: Ids, starts: Ids, cosines: np.ndarray, rows: Ids, columns: Ids, m: Ids, n: Ids) -> Floats:
+    """Sums (b,) of the cosines of all sentences of one run with all of the other."""
+    sums = np.zeros(len(rows))
+    for link in range(len(rows)):
+        for row in range(rows[link] - m[link], rows[link] + 1):
+            for column in range(columns[link] - n[link], columns[link] + 1):
+                sums[link] += cosines[starts[row] + column - low[row]]
+    return sums
 
 
 def _log_lengths(lengths: Floats, longest: int, start: float) -> Floats:

@@ -9,19 +9,20 @@ from enum import StrEnum
 
 import numpy as np
 
-from dualmoco.alignment.aligner import align_runs
+from dualmoco.alignment.aligner import LONGEST, Side, align_sides
 from dualmoco.alignment.anchors import FEWEST_PARTNERS, Anchors, find_anchors, partner_share
 from dualmoco.alignment.document import Aligned, Document, Text
 from dualmoco.alignment.gains import Prices
 from dualmoco.alignment.languages import settle_languages
-from dualmoco.alignment.runs import AveragedRuns, Runs, encoded_runs, longer_texts
+from dualmoco.alignment.lexicon import Words
+from dualmoco.alignment.runs import run_encoder
 from dualmoco.alignment.splitting import SplitMode, split_text
+from dualmoco.alignment.words import cut_words
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats, Vectors
 from dualmoco.core.version import VERSION
 from dualmoco.models.model import STATIC, Model
 
-LONGEST = 5
 ENCODED_SENTENCES = 20_000
 """Sentences of both sides up to which runs are encoded by a model that is not static."""
 MOST_TIMES = 20
@@ -49,6 +50,8 @@ class AlignSettings:
     runs: RunVectors = RunVectors.auto
     longest: int = LONGEST
     """Sentences of one side in a link."""
+    lexicon: bool = True
+    """Whether words that translate each other are learnt from the documents."""
     force: bool = False
     """Whether texts that do not look like translations are aligned."""
 
@@ -87,14 +90,18 @@ def align_texts(
             "files, or add --force"
         )
     encoded = are_encoded(settings.runs, documents, model)
-    runs = tuple(_runs(*pair, model, settings.longest, encoded) for pair in zip(documents, vectors, strict=True))
-    links = align_runs(runs[0], runs[1], (text_lengths(documents[0]), text_lengths(documents[1])), anchors)
+    words = _words(documents, settings)
+    src_side, tgt_side = (
+        _side(document, some, model, encoded, own)
+        for document, some, own in zip(documents, vectors, words, strict=True)
+    )
+    links = align_sides(src_side, tgt_side, anchors, longest=settings.longest)
     return Aligned(*documents, links, _origin(documents, model, settings, encoded, anchors))
 
 
-def text_lengths(document: Document) -> Floats:
-    """Characters of the sentences, shape (N,)."""
-    return np.array([len(sentence) for sentence in document.sentences], dtype=np.float64)
+def text_lengths(sentences: Sequence[str]) -> Floats:
+    """Characters of sentences, shape (N,)."""
+    return np.array([len(sentence) for sentence in sentences], dtype=np.float64)
 
 
 def are_encoded(runs: RunVectors, documents: Sequence[Document], model: Model) -> bool:
@@ -105,11 +112,17 @@ def are_encoded(runs: RunVectors, documents: Sequence[Document], model: Model) -
     return is_static or sum(len(document.sentences) for document in documents) <= ENCODED_SENTENCES
 
 
-def _runs(document: Document, vectors: Vectors, model: Model, longest: int, encoded: bool) -> Runs:
-    if not encoded:
-        return AveragedRuns(vectors, longest)
-    longer = longer_texts(document.sentences, document.lang, longest)
-    return encoded_runs(vectors, longer, lambda texts: model.encode(texts, lang=document.lang))
+def _words(documents: Sequence[Document], settings: AlignSettings) -> Sequence[Words | None]:
+    src, tgt = documents
+    if not settings.lexicon:
+        return None, None
+    return cut_words((src.sentences, tgt.sentences), (src.lang, tgt.lang))
+
+
+def _side(document: Document, vectors: Vectors, model: Model, encoded: bool, words: Words | None) -> Side:
+    lengths, lang = text_lengths(document.sentences), document.lang
+    encode = run_encoder(document.sentences, lang, lambda texts: model.encode(texts, lang=lang)) if encoded else None
+    return Side(vectors, lengths, encode, words)
 
 
 def _check_sizes(src: Document, tgt: Document, settings: AlignSettings) -> None:
@@ -132,6 +145,7 @@ def _origin(
         "src_sentences": len(src.sentences), "tgt_sentences": len(tgt.sentences),
         "src_sha256": sentences_sha256(src.sentences), "tgt_sha256": sentences_sha256(tgt.sentences),
         "split": settings.split.value, "runs": "encoded" if encoded else "averaged", "longest": settings.longest,
+        "lexicon": settings.lexicon,
         "anchors": len(anchors.src), "prices": asdict(Prices()),
     }  # fmt: skip
 

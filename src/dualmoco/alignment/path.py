@@ -1,42 +1,61 @@
-"""The best path through a band of cells: dynamic programming, exact within the band.
+"""The best path through a band of cells: dynamic programming, exact for the links that it is given.
 
-A cell (i, j) is reached when i sentences of the source and j of the target are linked. A step to it takes a run of
-1 to P source sentences with a run of 1 to P target sentences, or leaves one sentence of either side out. Takes `Band`
-and gains of runs, gives the steps. Shapes: N and M sentences, P the longest run, s steps.
+A step to a cell takes a run of 1 to P source sentences with a run of 1 to P target sentences, or leaves one sentence of
+either side out. Takes `LinkTable`, gives the steps, and what would be lost without them. Shapes: N and M sentences, P
+the longest run, c cells, b links, s steps.
 """
 
 # Compiled by Numba: a version vectorised in NumPy, row by row, took several times as long (docs/align.md).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numba import njit
 
+from dualmoco.alignment.band import Band
 from dualmoco.core.vectors import Floats, Ids
 
-TILE_STEPS = 64  # rows of a tile of cells times P
 MOST_MARGIN = 2.0  # beyond it nothing is more certain
-KEPT_BYTES = 512 << 20  # of gains, at most
 NEVER = -1e30  # in the place of minus infinity
-Gains = Callable[[slice, slice], np.ndarray]
-"""Takes rows and columns of cells, gives the gain of every step with both sides into each, (P, P, rows, columns), in
-single precision: at [m - 1, n - 1] that of m source and n target sentences, anything where there are fewer before."""
+LEFT, UP = -1, -2  # in the place of a link: a target or a source sentence that is left out
 
 
 @dataclass(frozen=True)
-class Band:
-    """The cells that are looked at: in row i the columns from low[i] to high[i], both never falling."""
+class LinkTable:
+    """Links that a path can take, by the cell that they lead to."""
 
-    low: Ids  # (N + 1,), 0 in the first row
-    high: Ids  # (N + 1,), M in the last row
+    band: Band
+    firsts: Ids  # (c + 1,) number of the first link into each cell
+    sizes: np.ndarray  # (b,) m source and n target sentences as (m - 1) * P + n - 1, in 8 bits
+    gains: np.ndarray  # (b,) in single precision
+    longest: int  # P
+
+    def ends(self) -> tuple[Ids, Ids]:
+        """Rows and columns that the links lead to, shapes (b,)."""
+        cells = np.repeat(np.arange(self.band.cells), np.diff(self.firsts))
+        rows = np.searchsorted(self.band.starts, cells, "right") - 1
+        return rows, cells - self.band.starts[rows] + self.band.low[rows]
+
+    def runs(self) -> tuple[Ids, Ids]:
+        """Sentences of the links on either side, from one to before another, shapes (b, 2)."""
+        rows, columns = self.ends()
+        m, n = (part.astype(np.int64) + 1 for part in np.divmod(self.sizes, self.longest))
+        return np.stack([rows - m, rows], axis=1), np.stack([columns - n, columns], axis=1)
+
+    def take(self, kept: np.ndarray) -> LinkTable:
+        """Some of the links, by a mask (b,)."""
+        before = np.append(0, np.cumsum(kept))
+        return replace(self, firsts=before[self.firsts], sizes=self.sizes[kept], gains=self.gains[kept])
 
 
-def full_band(rows: int, columns: int) -> Band:
-    """All cells of N = `rows` source and M = `columns` target sentences."""
-    return Band(np.zeros(rows + 1, dtype=np.int64), np.full(rows + 1, columns, dtype=np.int64))
+@dataclass(frozen=True)
+class StepPrices:
+    """What is added to the gains of steps."""
+
+    types: Floats  # (P * P,) for links by their size
+    skip: float  # for leaving out one sentence; not above 0
 
 
 @dataclass(frozen=True)
@@ -44,188 +63,175 @@ class Path:
     """A way through the cells."""
 
     steps: Ids  # (s, 2) sentences of the source and of the target that each step takes
-    totals: np.ndarray  # (N + 1, width) best sum of gains up to each cell of a row, from its lowest column on
+    links: Ids  # (s,) numbers of the links; below zero where a sentence is left out
+    totals: Floats  # (c,) best sum of gains up to each cell
 
 
-def best_path(band: Band, gains: Gains, types: Floats, skip: float) -> Path:
+def best_path(table: LinkTable, prices: StepPrices) -> Path:
     """The steps from the first cell to the last whose gains sum up highest.
 
     Args:
-        band: Where to look.
-        gains: Of the steps with both sides.
-        types: Added to the gain of every step of m source and n target sentences, at [m - 1, n - 1]; shape (P, P).
-        skip: Gain of leaving out one sentence; not above 0.
+        table: The links.
+        prices: Of their sizes, and of leaving out sentences.
 
     Returns:
         The path.
     """
-    if (band.low[1:] > band.high[:-1] + len(types)).any():
-        raise ValueError("a band without a way through it; expected every row to begin where the one above ends")
-    rows, width, longest = len(band.low), int((band.high - band.low).max()) + 1, len(types)
-    totals = np.empty((rows, width))
-    taken = np.empty((rows, width), dtype=np.uint8)  # the step that came to it
-    for cells in _tiles(band, longest):
-        _fill(totals, taken, band.low, band.high, gains(*cells), cells[0].start, cells[1].start, types, skip)
-    steps = np.empty((rows + int(band.high[-1]), 2), dtype=np.int64)
-    count = _trace(taken, band.low, int(band.high[-1]), longest, steps)
-    return Path(steps[:count][::-1], totals)
+    band = table.band
+    band.check_passable(table.longest)
+    totals, taken = np.empty(band.cells), np.empty(band.cells, dtype=np.int32)
+    _fill(*_arrays(table), prices.types, prices.skip, totals, taken)
+    rows, columns = len(band.low) - 1, int(band.high[-1])
+    steps, links = np.empty((rows + columns, 2), dtype=np.int64), np.empty(rows + columns, dtype=np.int64)
+    count = _trace(taken, band.low, band.starts, columns, table.sizes, table.longest, steps, links)
+    return Path(steps[:count][::-1], links[:count][::-1], totals)
 
 
-def margins(path: Path, band: Band, gains: Gains, types: Floats, skip: float) -> Floats:
+def losses(table: LinkTable, prices: StepPrices, path: Path) -> Floats:
+    """How much less than the best path the best one with each of the links has, shape (b,); 0 on the best path."""
+    found: Floats = _look_back(*_arrays(table), prices.types, prices.skip, path.totals)[0]
+    return found
+
+
+def margins(table: LinkTable, prices: StepPrices, path: Path) -> Floats:
     """How much a path would lose if it had to do without each of its steps.
 
     Args:
+        table: The links.
+        prices: As for `best_path`.
         path: The best one.
-        band: Where it was looked for.
-        gains: Of the steps with both sides.
-        types: As for `best_path`.
-        skip: As for `best_path`.
 
     Returns:
         For each step the sum of gains less that of the best path with one of its sentences in another step, (s,); at
         most MOST_MARGIN.
     """
-    best = path.totals[-1, int(band.high[-1] - band.low[-1])]
-    ends = path.steps.cumsum(axis=0)
+    lost, *skipped = _look_back(*_arrays(table), prices.types, prices.skip, path.totals)
+    lost[path.links[path.links >= 0]] = np.inf  # a step is no rival of itself
+    near = np.flatnonzero(lost < MOST_MARGIN)
+    src, tgt = (side[near] for side in table.runs())
+    rivals = [np.full(count, MOST_MARGIN) for count in (len(table.band.low) - 1, int(table.band.high[-1]))]
+    _lower(rivals[0], src, lost[near])
+    _lower(rivals[1], tgt, lost[near])
     owners = [np.repeat(np.arange(len(path.steps)), path.steps[:, side]) for side in (0, 1)]  # (N,), (M,)
-    others = [np.full(len(side), best - MOST_MARGIN) for side in owners]
-    after = np.full_like(path.totals, NEVER)  # best sum of gains from each cell on
-    after[-1, int(band.high[-1] - band.low[-1])] = 0.0
-    for cells in reversed(_tiles(band, len(types))):
-        _look_back(
-            path.totals, after, band.low, band.high, gains(*cells), cells[0].start, cells[1].start, types, skip,
-            (owners[0], owners[1]), ends, path.steps, (others[0], others[1]), best - MOST_MARGIN,
-        )  # fmt: skip
-    rivals = np.full(len(path.steps), best - MOST_MARGIN)
-    for owner, other in zip(owners, others, strict=True):
-        np.maximum.at(rivals, owner, other)
-    return np.asarray(best - rivals)
+    one_sided = path.links < 0
+    for rival, owner, without in zip(rivals, owners, skipped, strict=True):
+        out = one_sided[owner]  # sentences that the path leaves out itself
+        np.minimum(rival, np.where(out, np.inf, without), out=rival)
+    found = np.full(len(path.steps), MOST_MARGIN)
+    for owner, rival in zip(owners, rivals, strict=True):
+        np.minimum.at(found, owner, rival)
+    return np.asarray(np.maximum(found, 0.0))
 
 
-def _tiles(band: Band, longest: int) -> list[tuple[slice, slice]]:
-    """Rows and columns of the tiles that a band is cut into."""
-    height, rows = TILE_STEPS // longest, len(band.low)
-    ends = [(first, min(first + height, rows)) for first in range(0, rows, height)]
-    return [(slice(first, last), slice(int(band.low[first]), int(band.high[last - 1]) + 1)) for first, last in ends]
+def _arrays(table: LinkTable) -> tuple[Ids, Ids, Ids, Ids, np.ndarray, Ids, Ids, np.ndarray]:
+    """The band, the links, how many sentences links of each size take of either side, (P * P,), and gains."""
+    band, (m, n) = table.band, np.divmod(np.arange(table.longest**2), table.longest)
+    return band.low, band.high, band.starts, table.firsts, table.sizes, m + 1, n + 1, table.gains
 
 
 @njit(cache=True)
 def _fill(
-    totals: np.ndarray, taken: np.ndarray, low: Ids, high: Ids, gains: np.ndarray, first: int, left: int,
-    types: Floats, skip: float,
+    low: Ids, high: Ids, starts: Ids, firsts: Ids, sizes: np.ndarray, src_sizes: Ids, tgt_sizes: Ids,
+    gains: np.ndarray, types: Floats, skip: float, totals: Floats, taken: np.ndarray,
 ) -> None:  # fmt: skip
-    """Finds the best totals of a tile's cells, row by row."""
-    longest = len(types)
-    for row in range(first, first + gains.shape[2]):
+    """Finds the best sum of each cell and the step that came to it, row by row."""
+    reach = np.empty((3, len(types)), np.int64)
+    for row in range(len(low)):
+        _look_up(low, high, starts, row, src_sizes, tgt_sizes, reach)
         for column in range(low[row], high[row] + 1):
-            best, step = _best_link(totals, low, high, gains[:, :, row - first, column - left], types, row, column)
-            if row > 0 and low[row - 1] <= column <= high[row - 1]:
-                total = totals[row - 1, column - low[row - 1]] + skip
-                if total > best:
-                    best, step = total, longest * longest
-            if column > low[row]:
-                total = totals[row, column - 1 - low[row]] + skip
-                if total > best:
-                    best, step = total, longest * longest + 1
-            totals[row, column - low[row]] = best
-            taken[row, column - low[row]] = step
+            cell = starts[row] + column - low[row]
+            best, step = _best_skip(low, high, starts, row, column, skip, totals)
+            for link in range(firsts[cell], firsts[cell + 1]):
+                size = sizes[link]
+                if reach[1, size] <= column <= reach[2, size]:
+                    total = totals[reach[0, size] + column] + gains[link] + types[size]
+                    if total > best:
+                        best, step = total, link
+            totals[cell], taken[cell] = best, step
 
 
 @njit(cache=True)
-def _best_link(
-    totals: np.ndarray, low: Ids, high: Ids, gains: np.ndarray, types: Floats, row: int, column: int
+def _look_up(low: Ids, high: Ids, starts: Ids, row: int, src_sizes: Ids, tgt_sizes: Ids, reach: Ids) -> None:
+    """For links of each size into a row: what is added to a column for the cell they come from, and in which columns.
+
+    Writes three numbers a size, (3, P * P): the difference, the first and the last column.
+    """
+    for size in range(len(src_sizes)):
+        above = row - src_sizes[size]
+        reach[1, size], reach[2, size] = 1, 0
+        if above >= 0:
+            reach[0, size] = starts[above] - low[above] - tgt_sizes[size]
+            reach[1, size], reach[2, size] = low[above] + tgt_sizes[size], high[above] + tgt_sizes[size]
+
+
+@njit(cache=True, inline="always")
+def _best_skip(
+    low: Ids, high: Ids, starts: Ids, row: int, column: int, skip: float, totals: Floats
 ) -> tuple[float, int]:
-    """The best total of a cell (row, column) after a step with both sides, and the number of that step."""
-    best, step, longest = 0.0 if row == 0 and column == 0 else NEVER, 0, len(types)
-    for m in range(1, min(longest, row) + 1):
-        begin, end = low[row - m], high[row - m]
-        for n in range(max(1, column - end), min(longest, column - begin) + 1):
-            total = totals[row - m, column - n - begin] + gains[m - 1, n - 1] + types[m - 1, n - 1]
-            if total > best:
-                best, step = total, (m - 1) * longest + n - 1
+    """The best sum of a cell if a sentence of either side is left out before it, and which; 0 for the first cell."""
+    best, step = 0.0 if row == column == 0 else NEVER, LEFT
+    if column > low[row]:
+        best = totals[starts[row] + column - low[row] - 1] + skip
+    if row > 0 and low[row - 1] <= column <= high[row - 1]:
+        total = totals[starts[row - 1] + column - low[row - 1]] + skip
+        if total > best:
+            best, step = total, UP
     return best, step
 
 
 @njit(cache=True)
 def _look_back(
-    totals: np.ndarray, after: np.ndarray, low: Ids, high: Ids, gains: np.ndarray, first: int, left: int,
-    types: Floats, skip: float, owners: tuple[Ids, Ids], ends: Ids, steps: Ids, others: tuple[Floats, Floats],
-    least: float,
-) -> None:  # fmt: skip
-    """Takes a tile's cells from the last to the first: the best sums from each cell on are known when it is reached.
+    low: Ids, high: Ids, starts: Ids, firsts: Ids, sizes: np.ndarray, src_sizes: Ids, tgt_sizes: Ids,
+    gains: np.ndarray, types: Floats, skip: float, totals: Floats,
+) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    """What paths lose with each of the links, (b,), and if each sentence is left out, (N,) and (M,).
 
-    Every step into it is tried; the best sum of a path with that step counts for its sentences, unless it is their own.
+    Takes cells from the last to the first: the best sum from each cell on is known when it is reached.
     """
-    longest = len(types)
-    for row in range(first + gains.shape[2] - 1, first - 1, -1):
+    after, best = np.full(len(totals), NEVER), totals[-1]
+    lost, lost_src, lost_tgt = np.full(len(gains), np.inf), np.full(len(low) - 1, np.inf), np.full(high[-1], np.inf)
+    after[-1], reach = 0.0, np.empty((3, len(types)), np.int64)
+    for row in range(len(low) - 1, -1, -1):
+        _look_up(low, high, starts, row, src_sizes, tgt_sizes, reach)
         for column in range(high[row], low[row] - 1, -1):
-            rest = after[row, column - low[row]]
-            for m in range(0, min(longest, row) + 1):
-                begin, end = low[row - m], high[row - m]
-                for n in range(max(0, column - end), min(longest, column - begin) + 1):
-                    if m == 0 or n == 0:
-                        gain = skip if m + n == 1 else NEVER
-                    else:
-                        gain = gains[m - 1, n - 1, row - first, column - left] + types[m - 1, n - 1]
-                    place = column - n - begin
-                    after[row - m, place] = max(after[row - m, place], gain + rest)
-                    total = totals[row - m, place] + gain + rest
-                    if total <= least:
-                        continue
-                    owner = owners[0][row - 1] if m > 0 else owners[1][column - 1]
-                    if not _is_step(ends[owner], steps[owner], row, column, m, n):
-                        _raise_to(others[0][row - m : row], total)
-                        _raise_to(others[1][column - n : column], total)
+            cell = starts[row] + column - low[row]
+            rest = after[cell]
+            if column > low[row]:
+                after[cell - 1] = max(after[cell - 1], rest + skip)
+                lost_tgt[column - 1] = min(lost_tgt[column - 1], best - (totals[cell - 1] + skip + rest))
+            if row > 0 and low[row - 1] <= column <= high[row - 1]:
+                place = starts[row - 1] + column - low[row - 1]
+                after[place] = max(after[place], rest + skip)
+                lost_src[row - 1] = min(lost_src[row - 1], best - (totals[place] + skip + rest))
+            for link in range(firsts[cell], firsts[cell + 1]):
+                size = sizes[link]
+                if reach[1, size] <= column <= reach[2, size]:
+                    place = reach[0, size] + column
+                    onwards = rest + gains[link] + types[size]
+                    after[place] = max(after[place], onwards)
+                    lost[link] = best - (totals[place] + onwards)
+    return lost, lost_src, lost_tgt
 
 
 @njit(cache=True)
-def _is_step(end: Ids, step: Ids, row: int, column: int, m: int, n: int) -> bool:
-    """Whether a step of the path is the one of m and n sentences into a cell."""
-    return bool(end[0] == row and end[1] == column and step[0] == m and step[1] == n)
+def _lower(values: Floats, runs: Ids, limits: Floats) -> None:
+    """Puts each limit in the place of the larger values of its run (b, 2)."""
+    for number in range(len(runs)):
+        for place in range(runs[number, 0], runs[number, 1]):
+            values[place] = min(values[place], limits[number])
 
 
 @njit(cache=True)
-def _raise_to(values: Floats, least: float) -> None:
-    """Puts a number in the place of all smaller ones."""
-    for place in range(len(values)):
-        values[place] = max(values[place], least)
-
-
-@njit(cache=True)
-def _trace(taken: np.ndarray, low: Ids, columns: int, longest: int, steps: Ids) -> int:
+def _trace(
+    taken: np.ndarray, low: Ids, starts: Ids, columns: int, sizes: np.ndarray, longest: int, steps: Ids, links: Ids
+) -> int:
     """Writes the steps of the best path, the last one first; gives their number."""
     row, column, count = len(low) - 1, columns, 0
     while row > 0 or column > 0:
-        step = taken[row, column - low[row]]
-        if step == longest * longest:
-            m, n = 1, 0
-        elif step == longest * longest + 1:
-            m, n = 0, 1
-        else:
-            m, n = step // longest + 1, step % longest + 1
-        steps[count, 0], steps[count, 1] = m, n
+        link = taken[starts[row] + column - low[row]]
+        m, n = (1, 0) if link == UP else (0, 1)
+        if link >= 0:
+            m, n = sizes[link] // longest + 1, sizes[link] % longest + 1
+        steps[count, 0], steps[count, 1], links[count] = m, n, link
         row, column, count = row - m, column - n, count + 1
     return count
-
-
-class KeptGains:
-    """Gains that are made once for several paths through the same band, while they are not too many.
-
-    Args:
-        gains: What makes them.
-    """
-
-    def __init__(self, gains: Gains) -> None:
-        self.gains, self.bytes = gains, 0
-        self.tiles: dict[tuple[int, int, int, int], np.ndarray] = {}
-
-    def __call__(self, rows: slice, columns: slice) -> np.ndarray:
-        """See `Gains`."""
-        key = rows.start, rows.stop, columns.start, columns.stop
-        if key in self.tiles:
-            return self.tiles[key]
-        tile = self.gains(rows, columns)
-        if self.bytes + tile.nbytes <= KEPT_BYTES:
-            self.tiles[key] = tile
-            self.bytes += tile.nbytes
-        return tile

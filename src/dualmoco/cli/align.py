@@ -48,6 +48,7 @@ def add(verbs: Any) -> None:
     align.add_argument("--format", default="tsv", help="of several documents: tsv, parquet, tmx, xml or intertext.xml")
     align.add_argument("--split", default="auto", help="into sentences: auto, yes, or no if every line is one")
     align.add_argument("--runs", default="auto", help="vectors of several sentences: auto, encoded or averaged")
+    align.add_argument("--no-lexicon", action="store_true", help="go by vectors alone, not by words learnt on the way")
     align.add_argument("--longest", type=int, default=5, metavar="N", help="sentences of one side in a link")
     align.add_argument(
         "--min-confidence", type=float, default=0.0, metavar="C", help="leave out links of less, and one-sided ones"
@@ -169,6 +170,7 @@ def _describe_batch(outcomes: list[Outcome], failed: list[Outcome], summary: Pat
 
 def _options(parsed: argparse.Namespace) -> AlignOptions:
     return {
-        "split": parsed.split, "runs": parsed.runs, "longest": parsed.longest, "force": parsed.force,
+        "split": parsed.split, "runs": parsed.runs, "longest": parsed.longest,
+        "lexicon": not parsed.no_lexicon, "force": parsed.force,
         "min_confidence": parsed.min_confidence, "backend": parsed.backend,
     }  # fmt: skip

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.alignment.aligner import align_runs
+from dualmoco.alignment.aligner import LONGEST, Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.links import Links
-from dualmoco.alignment.pair import LONGEST
-from dualmoco.alignment.runs import encoded_runs, longer_texts
+from dualmoco.alignment.pair import text_lengths
+from dualmoco.alignment.runs import run_encoder, run_text
+from dualmoco.alignment.words import cut_words
 from dualmoco.core.errors import DataError
 from dualmoco.data.languages import base_language
 from dualmoco.data.text import read_lines
@@ -61,8 +62,8 @@ class Align:
         wanted: dict[str, list[str]] = {}
         for lang, sides in zip(self.langs, self._sides(), strict=True):
             wanted[lang] = [
-                text for side in sides for size in ([side], longer_texts(side, lang, LONGEST)) for texts in size
-                for text in texts
+                run_text(side[first : first + size], lang)
+                for side in sides for size in range(1, LONGEST + 1) for first in range(len(side) - size + 1)
             ]  # fmt: skip
         return wanted
 
@@ -77,14 +78,14 @@ class Align:
 
     def align(self, document: GoldDocument, sentences: Sentences) -> list[Link]:
         """The links of one document."""
-        runs = []
-        for side, lang in zip((document.src, document.tgt), self.langs, strict=True):
-            longer = longer_texts(side, lang, LONGEST)
-            vectors = sentences.vectors(side, lang)
-            runs.append(encoded_runs(vectors, longer, partial(sentences.vectors, lang=lang)))
-        lengths = [np.array([len(text) for text in side], dtype=np.float64) for side in (document.src, document.tgt)]
-        anchors = find_anchors(runs[0].sentences, runs[1].sentences)
-        return as_sets(align_runs(runs[0], runs[1], (lengths[0], lengths[1]), anchors))
+        texts = document.src, document.tgt
+        words = cut_words(texts, (self.langs[0], self.langs[1]))
+        src, tgt = (
+            Side(sentences.vectors(text, lang), text_lengths(text),
+                 run_encoder(text, lang, partial(sentences.vectors, lang=lang)), own)
+            for text, lang, own in zip(texts, self.langs, words, strict=True)
+        )  # fmt: skip
+        return as_sets(align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors)))
 
     def _sides(self) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
         return [document.src for document in self.documents], [document.tgt for document in self.documents]

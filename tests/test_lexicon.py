@@ -1,0 +1,201 @@
+"""Words that translate each other, learnt from links: against slow oracles, and on texts whose words are known."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from itertools import product
+
+import numpy as np
+import pytest
+
+from alignments import Step, random_units
+from dualmoco.alignment import lexicon
+from dualmoco.alignment.aligner import Side, align_sides
+from dualmoco.alignment.anchors import find_anchors
+from dualmoco.alignment.lexicon import (
+    DISCOUNT,
+    LEAST_USUAL,
+    PRIOR_COUNT,
+    ROUNDS,
+    SHARPNESS,
+    TRANSLATED,
+    Words,
+    link_words,
+)
+from dualmoco.alignment.words import cut_words
+from dualmoco.core.vectors import Ids, Vectors
+
+Text = list[list[int]]
+
+
+def as_words(text: Text, vectors: Vectors | None = None) -> Words:
+    """A text whose sentences are lists of numbers."""
+    ends = np.cumsum([0, *map(len, text)])
+    return Words(np.array([word for sentence in text for word in sentence], dtype=np.int64), ends, vectors)
+
+
+def random_text(generator: np.random.Generator, count: int, vocabulary: int) -> Text:
+    """Sentences of up to six words; some have none."""
+    return [generator.integers(0, vocabulary, generator.integers(0, 7)).tolist() for _ in range(count)]
+
+
+class SlowLexicon:
+    """Model 1 with dictionaries, one direction, as lexicon.py describes it."""
+
+    def __init__(self, given: Text, said: Text, links: list[tuple[Step, Step]], nearness: dict[Step, float]) -> None:
+        words = [word for sentence in said for word in sentence]
+        self.share = {word: count / len(words) for word, count in Counter(words).items()}
+        known = sorted({word for sentence in given for word in sentence})
+        prior: dict[int, dict[int, float]] = {}
+        for word in known:
+            near = {other: nearness[word, other] * self.share[other] for other in self.share}
+            prior[word] = {other: PRIOR_COUNT * value / sum(near.values()) for other, value in near.items()}
+        self.likely = {word: {other: value / PRIOR_COUNT for other, value in prior[word].items()} for word in known}
+        for _ in range(ROUNDS):
+            counts: dict[Step, float] = defaultdict(float)
+            for own, others in links:
+                here = [word for sentence in given[slice(*own)] for word in sentence]
+                for other in (word for sentence in said[slice(*others)] for word in sentence):
+                    total = sum(self.likely[word][other] for word in here)
+                    for word in here:
+                        counts[word, other] += self.likely[word][other] / total
+            for word in known:
+                row = {other: max(counts[word, other] - DISCOUNT, 0) + prior[word][other] for other in self.share}
+                self.likely[word] = {other: value / sum(row.values()) for other, value in row.items()}
+
+    def explain(self, here: list[int], said: list[int]) -> float:
+        """How much more likely some words are beside others, as the sum of logarithms."""
+        total = 0.0
+        for word in said:
+            times = sum(self.likely[one][word] / self.share[word] for one in here) / max(1, len(here))
+            total += math.log(1 - TRANSLATED + TRANSLATED * times)
+        return total
+
+
+@pytest.mark.parametrize("with_vectors", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_words_of_links_by_a_slow_model(seed: int, with_vectors: bool) -> None:
+    """Every pair of runs of up to two sentences, both directions, 1 for a mean link of one with one on the path."""
+    generator = np.random.default_rng(seed)
+    src, tgt = random_text(generator, 12, 9), random_text(generator, 11, 8)
+    vectors = (random_units(generator, 9, 6), random_units(generator, 8, 6)) if with_vectors else None
+    links: list[tuple[Step, Step]] = [
+        ((0, 1), (0, 1)),
+        ((1, 3), (1, 2)),
+        ((4, 5), (2, 4)),
+        ((6, 7), (5, 6)),
+        ((7, 9), (8, 9)),
+    ]
+    near = {
+        (i, j): math.exp(SHARPNESS * round(float(vectors[0][i] @ vectors[1][j]), 4)) if vectors else 1.0
+        for i, j in product(range(9), range(8))
+    }
+    to_tgt = SlowLexicon(src, tgt, links, near)
+    to_src = SlowLexicon(tgt, src, [(b, a) for a, b in links], {(j, i): value for (i, j), value in near.items()})
+    runs = [
+        ((i - m, i), (j - n, j))
+        for i, j, m, n in product(range(1, 13), range(1, 12), (1, 2), (1, 2)) if m <= i and n <= j
+    ]  # fmt: skip
+    expected = []
+    for a, b in runs:
+        here = [[word for sentence in text[slice(*run)] for word in sentence] for text, run in ((src, a), (tgt, b))]
+        expected.append(to_tgt.explain(here[0], here[1]) + to_src.explain(here[1], here[0]))
+    single = [expected[runs.index(link)] for link in links if link[0][1] - link[0][0] == link[1][1] - link[1][0] == 1]
+    usual = max(float(np.mean(single)), LEAST_USUAL)
+    found = link_words(
+        as_words(src, vectors and vectors[0]), as_words(tgt, vectors and vectors[1]),
+        _arrays(links), _arrays(runs),
+    )  # fmt: skip
+    np.testing.assert_allclose(found * usual, expected, rtol=2e-3, atol=2e-3)
+
+
+def _arrays(links: list[tuple[Step, Step]]) -> tuple[Ids, Ids]:
+    src, tgt = (np.array([link[side] for link in links], dtype=np.int64).reshape(-1, 2) for side in (0, 1))
+    return src, tgt
+
+
+def test_long_texts_have_a_lexicon_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is learnt in one stretch is not known in another; within one nothing changes."""
+    generator = np.random.default_rng(5)
+    text = [[int(word) for word in generator.integers(0, 30, 5)] for _ in range(40)]
+    other = [[word + 100 for word in sentence] for sentence in text]
+    links: list[tuple[Step, Step]] = [((i, i + 1), (i, i + 1)) for i in range(40)]
+    src, tgt = as_words(text), as_words(other)
+    whole = link_words(src, tgt, _arrays(links), _arrays(links))
+    monkeypatch.setattr(lexicon, "STRETCH", 40)
+    np.testing.assert_array_equal(link_words(src, tgt, _arrays(links), _arrays(links)), whole)
+    monkeypatch.setattr(lexicon, "STRETCH", 20)
+    halves = link_words(src, tgt, _arrays(links), _arrays(links))
+    first = link_words(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20]), _arrays(links[:20]))
+    ratio = halves[:20] / first
+    np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
+
+
+def test_no_links_and_no_words() -> None:
+    """A path without links, and sentences without words, are judged all the same."""
+    src, tgt = as_words([[1], [], [2, 3]]), as_words([[], [5], [5, 6]])
+    runs = _arrays([((0, 1), (0, 1)), ((1, 2), (1, 2)), ((2, 3), (2, 3))])
+    none = np.empty((0, 2), dtype=np.int64)
+    assert np.isfinite(link_words(src, tgt, (none, none), runs)).all()
+    assert np.isfinite(link_words(src, tgt, runs, runs)).all()
+
+
+def test_words_decide_where_vectors_cannot() -> None:
+    """A sentence between two that are as near by their vectors goes to the one whose words it shares.
+
+    Every third source sentence is translated in two, the other halves of which have a name that recurs: vectors of
+    those halves lie between both neighbours, words say which link they belong to.
+    """
+    generator = np.random.default_rng(1)
+    count = 240
+    meanings = random_units(generator, count, 48)
+    names = generator.integers(0, 25, count)
+    src_text, tgt_text, tgt_vectors, expected = [], [], [], []
+    for number in range(count):
+        src_text.append([int(names[number]), 100 + int(generator.integers(0, 400))])
+        tgt_vectors.append(meanings[number])
+        tgt_text.append([200 + int(generator.integers(0, 400))])
+        if (
+            number % 3 == 1 and number + 1 < count
+        ):  # the name stands in a sentence of its own, which could be the next one's
+            tgt_vectors.append(meanings[number] + meanings[number + 1])
+            tgt_text.append([1000 + int(names[number])])
+            expected.append((1, 2))
+        else:
+            tgt_text[-1].append(1000 + int(names[number]))
+            expected.append((1, 1))
+    tgt_units = np.array([vector / np.linalg.norm(vector) for vector in tgt_vectors], dtype=np.float32)
+    anchors = find_anchors(meanings, tgt_units)
+    right = {}
+    for with_words in (False, True):
+        words = (as_words(src_text), as_words(tgt_text)) if with_words else (None, None)
+        src = Side(meanings, np.full(count, 20.0), None, words[0])
+        tgt = Side(tgt_units, np.full(len(tgt_units), 20.0 * count / len(tgt_units)), None, words[1])
+        links = align_sides(src, tgt, anchors)
+        made = list(zip(links.src.tolist(), links.tgt.tolist(), strict=True))
+        ends = np.cumsum(expected, axis=0)
+        gold = [([a - m, a], [b - n, b]) for (a, b), (m, n) in zip(ends.tolist(), expected, strict=True)]
+        right[with_words] = np.mean([link in made for link in gold])
+    assert right[True] > 0.95 > 0.85 > right[False]
+
+
+def test_english_and_chinese_have_tokens_with_vectors() -> None:
+    """Words of both are near in the space of the embedded model; traditional characters are read too."""
+    english, chinese = cut_words((["The water.", ""], ["水", "學習"]), ("en", "zh-CN"))
+    assert english.ends.tolist()[0] == 0 and english.ends[-1] == english.ends[1] == len(english.ids)
+    assert english.vectors is not None and chinese.vectors is not None
+    cosines = english.vectors[english.ids] @ chinese.vectors[chinese.ids[: chinese.ends[1]]].T
+    assert cosines.max() > 0.5
+    simplified = cut_words((["x"], ["学习"]), ("en", "zh"))[1]
+    assert chinese.ids[chinese.ends[1] :].tolist() == simplified.ids.tolist()
+
+
+def test_other_languages_have_words_or_characters() -> None:
+    """Cut at spaces and punctuation, or into characters; nothing is known of them, so there are no vectors."""
+    german, japanese = cut_words((["Der Hund, der Hund!", "Hund"], ["犬だ。OK", "犬"]), ("de", "ja"))
+    assert german.vectors is None and japanese.vectors is None
+    assert german.ids.tolist() == [0, 1, 2, 0, 1, 3, 1] and german.ends.tolist() == [0, 6, 7]
+    assert japanese.ids.tolist() == [0, 1, 2, 3, 0] and japanese.ends.tolist() == [0, 4, 5]
+    mixed = cut_words((["The dog"], ["Der Hund"]), ("en", "de"))
+    assert mixed[0].vectors is None
