@@ -15,6 +15,7 @@ from dualmoco.alignment.aligner import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.lexicon import (
     DISCOUNT,
+    IN_PLACE,
     LEAST_USUAL,
     PRIOR_COUNT,
     ROUNDS,
@@ -56,10 +57,12 @@ class SlowLexicon:
             counts: dict[Step, float] = defaultdict(float)
             for own, others in links:
                 here = [word for sentence in given[slice(*own)] for word in sentence]
-                for other in (word for sentence in said[slice(*others)] for word in sentence):
-                    total = sum(self.likely[word][other] for word in here)
-                    for word in here:
-                        counts[word, other] += self.likely[word][other] / total
+                there = [word for sentence in said[slice(*others)] for word in sentence]
+                for place, other in enumerate(there):
+                    near = in_place(place, len(there), len(here))
+                    total = sum(share * self.likely[word][other] for word, share in zip(here, near, strict=True))
+                    for word, share in zip(here, near, strict=True):
+                        counts[word, other] += share * self.likely[word][other] / total
             for word in known:
                 row = {other: max(counts[word, other] - DISCOUNT, 0) + prior[word][other] for other in self.share}
                 self.likely[word] = {other: value / sum(row.values()) for other, value in row.items()}
@@ -67,10 +70,17 @@ class SlowLexicon:
     def explain(self, here: list[int], said: list[int]) -> float:
         """How much more likely some words are beside others, as the sum of logarithms."""
         total = 0.0
-        for word in said:
-            times = sum(self.likely[one][word] / self.share[word] for one in here) / max(1, len(here))
+        for place, word in enumerate(said):
+            near = zip(here, in_place(place, len(said), len(here)), strict=True)
+            times = sum(share * self.likely[one][word] / self.share[word] for one, share in near)
             total += math.log(1 - TRANSLATED + TRANSLATED * times)
         return total
+
+
+def in_place(place: int, others: int, count: int) -> list[float]:
+    """How much each of so many words counts for one at a place among the others: more the nearer, 1 together."""
+    near = [math.exp(-IN_PLACE * abs((k + 0.5) / count - (place + 0.5) / others)) for k in range(count)]
+    return [value / sum(near) for value in near]
 
 
 @pytest.mark.parametrize("with_vectors", [False, True])
@@ -153,7 +163,7 @@ def test_words_decide_where_vectors_cannot() -> None:
     names = generator.integers(0, 25, count)
     src_text, tgt_text, tgt_vectors, expected = [], [], [], []
     for number in range(count):
-        src_text.append([int(names[number]), 100 + int(generator.integers(0, 400))])
+        src_text.append([100 + int(generator.integers(0, 400)), int(names[number])])
         tgt_vectors.append(meanings[number])
         tgt_text.append([200 + int(generator.integers(0, 400))])
         if (

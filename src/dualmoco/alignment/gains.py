@@ -38,11 +38,11 @@ class Prices:
     """A link of more sentences counts more, by the mean number of both sides to this power."""
     many: float = 0.1
     """For every sentence beyond the first of the side that has fewer: several to several is rare."""
-    rarity: float = 0.06
+    rarity: float = 0.08
     """For the logarithm of the share that links of the same type have in this very document."""
-    skip: float = -0.2
+    skip: float = -0.25
     """For a sentence that is left out, if USUAL_SKIPS of the steps of this document leave one out."""
-    skip_rarity: float = 0.06
+    skip_rarity: float = 0.08
     """For the logarithm of how many times more of them do."""
     words: float = 1.5
     """For what the words of a link say, 1 for a usual link of one with one; see lexicon.py."""

@@ -1,7 +1,8 @@
 """What the words of a link say: which words of two texts translate each other, learnt from the texts themselves.
 
-IBM's model 1 (Brown et al., 1993), trained on the links of a first path as Moore (2002) did, but not from nothing:
-before any link is seen, a word translates into those whose vectors are near. A count of a pair of words is lowered by
+IBM's model 1 (Brown et al., 1993), trained on the links of a first path as Moore (2002) did, with words looked for near
+the same place of the other side (Dyer et al., 2013), and not from nothing: before any link is seen, a word translates
+into those whose vectors are near. A count of a pair of words is lowered by
 DISCOUNT, for a link that is to be judged was among those that were counted. Names, which no model knows, are learnt so.
 Long texts have a lexicon for every stretch. Takes words of both texts and a path's links, gives each link a number.
 Shapes: N and M sentences, V distinct words, k words of a text, D dimension, b links.
@@ -21,6 +22,7 @@ ROUNDS = 4  # of expectation and maximisation
 DISCOUNT = 0.7
 PRIOR_COUNT = 5.0  # what nearness of vectors counts for, in words
 SHARPNESS = 10.0  # of that nearness
+IN_PLACE = 3.0  # how much a word is looked for in the place of its link where the other stands in its own
 TRANSLATED = 0.5  # share of the words that have a translation in the link
 LEAST_USUAL = 5.0  # what words say of a link of one with one, at least, for differences not to be blown up
 PLACES = 4  # of cosines of words, so that a sum in another order changes nothing
@@ -132,14 +134,36 @@ def _count(
 ) -> None:
     """Expectation: shares each word of the other text among the words of its link."""
     for link in range(len(runs)):
-        first, last = ends[runs[link, 0]], ends[runs[link, 1]]
-        for place in range(other_ends[other_runs[link, 0]], other_ends[other_runs[link, 1]]):
-            word, total = other_ids[place], 0.0
-            for k in range(first, last):
-                total += likely[ids[k], word]
+        here = ids[ends[runs[link, 0]] : ends[runs[link, 1]]]
+        there = other_ids[other_ends[other_runs[link, 0]] : other_ends[other_runs[link, 1]]]
+        falling, rising, shares = _near_places(len(here))
+        for place in range(len(there)):
+            _share_places(place, len(there), falling, rising, shares)
+            word, total = there[place], 0.0
+            for k in range(len(here)):
+                total += shares[k] * likely[here[k], word]
             if total > 0:
-                for k in range(first, last):
-                    counts[ids[k], word] += likely[ids[k], word] / total
+                for k in range(len(here)):
+                    counts[here[k], word] += shares[k] * likely[here[k], word] / total
+
+
+@njit(cache=True)
+def _near_places(count: int) -> tuple[Floats, Floats, Floats]:
+    """For words of a run of so many: what makes their share fall after a place, and rise to it; room for shares."""
+    places = (np.arange(count) + 0.5) / max(1, count)
+    return np.exp(-IN_PLACE * places), np.exp(IN_PLACE * places), np.empty(count)
+
+
+@njit(cache=True)
+def _share_places(place: int, count: int, falling: Floats, rising: Floats, shares: Floats) -> None:
+    """Writes how near words are to a place of the other run, exp(-IN_PLACE * distance), as shares of one."""
+    there, total = (place + 0.5) / count, 0.0
+    up, down = np.exp(-IN_PLACE * there), np.exp(IN_PLACE * there)
+    for k in range(len(shares)):
+        shares[k] = min(rising[k] * up, falling[k] * down)
+        total += shares[k]
+    for k in range(len(shares)):
+        shares[k] /= total
 
 
 @njit(cache=True)
@@ -158,39 +182,15 @@ def _estimate(counts: Matrix, prior: Matrix, likely: Matrix) -> None:
 @njit(cache=True)
 def _explain(ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, times: Matrix) -> Floats:
     """Sums over the other side's words of the logarithm of how much more likely they are by this side's, (b,)."""
-    begins, starts, sums = _meet(ids, ends, other_ids, other_ends, runs, other_runs, times)
     found = np.zeros(len(runs))
     for link in range(len(runs)):
-        first, last = runs[link]
-        share = TRANSLATED / max(1, ends[last] - ends[first])
-        for place in range(other_ends[other_runs[link, 0]], other_ends[other_runs[link, 1]]):
+        here = ids[ends[runs[link, 0]] : ends[runs[link, 1]]]
+        there = other_ids[other_ends[other_runs[link, 0]] : other_ends[other_runs[link, 1]]]
+        falling, rising, shares = _near_places(len(here))
+        for place in range(len(there)):
+            _share_places(place, len(there), falling, rising, shares)
             total = 0.0
-            for sentence in range(first, last):
-                total += sums[starts[sentence] + place - begins[sentence]]
-            found[link] += np.log(1 - TRANSLATED + share * total)
+            for k in range(len(here)):
+                total += shares[k] * times[here[k], there[place]]
+            found[link] += np.log(1 - TRANSLATED + TRANSLATED * total)
     return found
-
-
-@njit(cache=True)
-def _meet(
-    ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, times: Matrix
-) -> tuple[Ids, Ids, np.ndarray]:
-    """For each sentence how much more likely its words make those of the other side that it meets in some link.
-
-    Returns:
-        The first word of the other side that each sentence meets, (N,); where its sums begin, (N + 1,); the sums.
-    """
-    begins, finishes = np.full(len(ends) - 1, len(other_ids)), np.zeros(len(ends) - 1, np.int64)
-    for link in range(len(runs)):
-        for sentence in range(runs[link, 0], runs[link, 1]):
-            begins[sentence] = min(begins[sentence], other_ends[other_runs[link, 0]])
-            finishes[sentence] = max(finishes[sentence], other_ends[other_runs[link, 1]])
-    starts = np.zeros(len(ends), np.int64)
-    starts[1:] = np.cumsum(np.maximum(finishes - begins, 0))
-    sums = np.zeros(starts[-1], np.float32)
-    for sentence in range(len(ends) - 1):
-        for k in range(ends[sentence], ends[sentence + 1]):
-            row = times[ids[k]]
-            for place in range(begins[sentence], finishes[sentence]):
-                sums[starts[sentence] + place - begins[sentence]] += row[other_ids[place]]
-    return begins, starts, sums
