@@ -3,8 +3,9 @@
 python -m benchmarks.align_synthetic vecalign --sentences 5000
 
 Both texts have the same meanings in the same order, fifty to a topic, each with noise of its own; either lacks 3 % of
-the sentences. Runs are averages. Making vectors is not timed. Prints a JSON object. Does without `measure`, for torch,
-which that imports, would be in the peak. Shapes: N sentences, P the longest run, D dimension.
+the sentences. Runs are averages. Sentences have twenty words, drawn by rank and with vectors by chance; on the other
+side most of them have their translation. Making vectors is not timed. Prints a JSON object. Does without `measure`, for
+torch, which that imports, would be in the peak. Shapes: N sentences, P the longest run, D dimension.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 
 from benchmarks.align_documents import LONGEST
 from benchmarks.align_systems import ALIGNERS, AVERAGED, Given, peak_mib
+from dualmoco.alignment.lexicon import Words
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.evaluation.align import Link, link_f1
 
@@ -24,6 +26,12 @@ DIMENSION = 768
 TOPIC, TOPIC_SHARE, NOISE, DROPPED = 50, 0.7, 0.8, 0.03
 ROUNDS = 3  # of which the fastest counts
 CHARACTERS = 40.0  # of every sentence
+WORDS, VOCABULARY, WORD_DIMENSION, TRANSLATED = (
+    20,
+    4_000,
+    384,
+    0.6,
+)  # 1,600 distinct ones of 300 sentences, as in MAC-Dev
 WARM_UP = 450  # sentences of the text that compiles everything: more than are looked at without a band
 
 
@@ -76,7 +84,21 @@ def related_texts(count: int, longest: int, seed: int = 0) -> tuple[Given, list[
     places = zip(kept.T.tolist(), (ends.T - 1).tolist(), strict=True)
     links: list[Link] = [((src,) * own_src, (tgt,) * own_tgt) for (own_src, own_tgt), (src, tgt) in places]
     lengths = [np.full(side.shape[1] - 1, CHARACTERS) for side in sides]
-    return Given(sides[0], sides[1], (lengths[0], lengths[1])), [link for link in links if any(link)]
+    given = Given(sides[0], sides[1], (lengths[0], lengths[1]), _random_words(chance, kept))
+    return given, [link for link in links if any(link)]
+
+
+def _random_words(chance: np.random.Generator, kept: np.ndarray) -> tuple[Words, Words]:
+    """Words of both sides of the sentences that are kept, (2, n); a word's translation has its number."""
+    shape = kept.shape[1], WORDS
+    said, other = (np.exp(chance.random(shape) * np.log(VOCABULARY)).astype(np.int64) - 1 for _ in range(2))
+    translated = np.where(chance.random(shape) < TRANSLATED, said, other)
+    vectors = unit_vectors(chance.standard_normal((VOCABULARY, WORD_DIMENSION), dtype=np.float32))
+    src, tgt = (
+        Words(words[own].ravel(), np.arange(own.sum() + 1) * WORDS, vectors)
+        for words, own in zip((said, translated), kept, strict=True)
+    )
+    return src, tgt
 
 
 def _average_runs(vectors: np.ndarray) -> None:

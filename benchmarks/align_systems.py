@@ -17,7 +17,6 @@ from benchmarks.align_documents import LONGEST, Suite
 from dualmoco.alignment.aligner import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.lexicon import Words
-from dualmoco.alignment.links import Links
 from dualmoco.alignment.pair import text_lengths
 from dualmoco.alignment.runs import run_text
 from dualmoco.alignment.words import cut_words
@@ -72,19 +71,20 @@ def encode_document(document: GoldDocument, langs: tuple[str, str], encoder: Enc
     return Given(src, tgt, (text_lengths(texts[0]), text_lengths(texts[1])), cut_words(texts, langs))
 
 
-def our_links(given: Given, *, encoded: bool = True, words: bool = True) -> Links:
-    """Ours: by the vectors of runs or of single sentences alone, with the words that the texts have or without."""
+def our_sides(given: Given, *, encoded: bool = True, words: bool = True) -> tuple[Side, Side]:
+    """For ours: by the vectors of runs or of single sentences alone, with the words that the texts have or without."""
     src, tgt = (
         Side(vectors[0, 1:], lengths, partial(_stored_runs, vectors) if encoded else None,
              given.words[side] if words and given.words else None)
         for side, (vectors, lengths) in enumerate(zip((given.src, given.tgt), given.lengths, strict=True))
     )  # fmt: skip
-    return align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors))
+    return src, tgt
 
 
 def align_ours(given: Given, *, encoded: bool = True, words: bool = True) -> list[Link]:
-    """The links of `our_links` as sets of sentences."""
-    return as_sets(our_links(given, encoded=encoded, words=words))
+    """Our links; see `our_sides`."""
+    src, tgt = our_sides(given, encoded=encoded, words=words)
+    return as_sets(align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors)))
 
 
 def by_steps(aligner: Callable[[np.ndarray, np.ndarray, Lengths], Ids], given: Given) -> list[Link]:

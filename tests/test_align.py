@@ -227,7 +227,7 @@ BAD: dict[str, tuple[Sequence[str], Sequence[str], dict[str, Any], type[Exceptio
     "unrelated": (
         EN[:150], ZH[170:], {}, UnrelatedError,
         r"^src and tgt: only \d+ % of the sentences have a likely partner, as in unrelated texts; expected "
-        r"translations, which have 30 % and more: check the files, or add --force$",
+        r"translations, which have 40 % and more: check the files, or add --force$",
     ),
     "swapped": (
         ZH[:40], EN[:40], {"src_lang": "en", "tgt_lang": "zh"}, DataError,

@@ -21,8 +21,8 @@ from dualmoco.alignment.lexicon import (
     ROUNDS,
     SHARPNESS,
     TRANSLATED,
+    Lexicon,
     Words,
-    link_words,
 )
 from dualmoco.alignment.words import cut_words
 from dualmoco.core.vectors import Ids, Vectors
@@ -84,9 +84,12 @@ def in_place(place: int, others: int, count: int) -> list[float]:
 
 
 @pytest.mark.parametrize("with_vectors", [False, True])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_words_of_links_by_a_slow_model(seed: int, with_vectors: bool) -> None:
-    """Every pair of runs of up to two sentences, both directions, 1 for a mean link of one with one on the path."""
+@pytest.mark.parametrize(("seed", "far"), [(0, 99), (1, 99), (2, 1)])
+def test_words_of_links_by_a_slow_model(seed: int, far: int, with_vectors: bool) -> None:
+    """Runs of up to two sentences, both directions, 1 for a mean link of one with one on the path.
+
+    Where only runs near each other are judged, words that never meet are as near as unrelated ones.
+    """
     generator = np.random.default_rng(seed)
     src, tgt = random_text(generator, 12, 9), random_text(generator, 11, 8)
     vectors = (random_units(generator, 9, 6), random_units(generator, 8, 6)) if with_vectors else None
@@ -95,28 +98,27 @@ def test_words_of_links_by_a_slow_model(seed: int, with_vectors: bool) -> None:
         ((1, 3), (1, 2)),
         ((4, 5), (2, 4)),
         ((6, 7), (5, 6)),
-        ((7, 9), (8, 9)),
+        ((7, 9), (7, 9)),
     ]
+    runs = [
+        ((i - m, i), (j - n, j))
+        for i, j, m, n in product(range(1, 13), range(1, 12), (1, 2), (1, 2)) if m <= i and n <= j and abs(i - j) <= far
+    ]  # fmt: skip
+    met = {pair for a, b in runs for one in src[slice(*a)] for other in tgt[slice(*b)] for pair in product(one, other)}
     near = {
-        (i, j): math.exp(SHARPNESS * round(float(vectors[0][i] @ vectors[1][j]), 4)) if vectors else 1.0
+        (i, j): math.exp(SHARPNESS * float(vectors[0][i] @ vectors[1][j])) if vectors and (i, j) in met else 1.0
         for i, j in product(range(9), range(8))
     }
     to_tgt = SlowLexicon(src, tgt, links, near)
     to_src = SlowLexicon(tgt, src, [(b, a) for a, b in links], {(j, i): value for (i, j), value in near.items()})
-    runs = [
-        ((i - m, i), (j - n, j))
-        for i, j, m, n in product(range(1, 13), range(1, 12), (1, 2), (1, 2)) if m <= i and n <= j
-    ]  # fmt: skip
     expected = []
     for a, b in runs:
         here = [[word for sentence in text[slice(*run)] for word in sentence] for text, run in ((src, a), (tgt, b))]
         expected.append(to_tgt.explain(here[0], here[1]) + to_src.explain(here[1], here[0]))
     single = [expected[runs.index(link)] for link in links if link[0][1] - link[0][0] == link[1][1] - link[1][0] == 1]
     usual = max(float(np.mean(single)), LEAST_USUAL)
-    found = link_words(
-        as_words(src, vectors and vectors[0]), as_words(tgt, vectors and vectors[1]),
-        _arrays(links), _arrays(runs),
-    )  # fmt: skip
+    words = as_words(src, vectors and vectors[0]), as_words(tgt, vectors and vectors[1])
+    found = Lexicon(*words, _arrays(runs)).judge(_arrays(links))
     np.testing.assert_allclose(found * usual, expected, rtol=2e-3, atol=2e-3)
 
 
@@ -132,12 +134,12 @@ def test_long_texts_have_a_lexicon_a_stretch(monkeypatch: pytest.MonkeyPatch) ->
     other = [[word + 100 for word in sentence] for sentence in text]
     links: list[tuple[Step, Step]] = [((i, i + 1), (i, i + 1)) for i in range(40)]
     src, tgt = as_words(text), as_words(other)
-    whole = link_words(src, tgt, _arrays(links), _arrays(links))
+    whole = Lexicon(src, tgt, _arrays(links)).judge(_arrays(links))
     monkeypatch.setattr(lexicon, "STRETCH", 40)
-    np.testing.assert_array_equal(link_words(src, tgt, _arrays(links), _arrays(links)), whole)
+    np.testing.assert_array_equal(Lexicon(src, tgt, _arrays(links)).judge(_arrays(links)), whole)
     monkeypatch.setattr(lexicon, "STRETCH", 20)
-    halves = link_words(src, tgt, _arrays(links), _arrays(links))
-    first = link_words(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20]), _arrays(links[:20]))
+    halves = Lexicon(src, tgt, _arrays(links)).judge(_arrays(links))
+    first = Lexicon(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20])).judge(_arrays(links[:20]))
     ratio = halves[:20] / first
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
 
@@ -147,8 +149,8 @@ def test_no_links_and_no_words() -> None:
     src, tgt = as_words([[1], [], [2, 3]]), as_words([[], [5], [5, 6]])
     runs = _arrays([((0, 1), (0, 1)), ((1, 2), (1, 2)), ((2, 3), (2, 3))])
     none = np.empty((0, 2), dtype=np.int64)
-    assert np.isfinite(link_words(src, tgt, (none, none), runs)).all()
-    assert np.isfinite(link_words(src, tgt, runs, runs)).all()
+    assert np.isfinite(Lexicon(src, tgt, runs).judge((none, none))).all()
+    assert np.isfinite(Lexicon(src, tgt, runs).judge(runs)).all()
 
 
 def test_words_decide_where_vectors_cannot() -> None:

@@ -16,7 +16,7 @@ from dualmoco.alignment.band import band_around, full_band, touched, widened
 from dualmoco.alignment.confidence import confidence
 from dualmoco.alignment.cosines import pair_cosines
 from dualmoco.alignment.gains import BandCosines, LinkGains, Prices, Scale
-from dualmoco.alignment.lexicon import Words, link_words
+from dualmoco.alignment.lexicon import Lexicon, Words
 from dualmoco.alignment.links import Links
 from dualmoco.alignment.path import LinkTable, Path, StepPrices, best_path, losses, margins
 from dualmoco.alignment.runs import RunEncoder
@@ -45,34 +45,52 @@ class Side:
     words: Words | None = None  # None to go by vectors alone
 
 
-def align_sides(src: Side, tgt: Side, anchors: Anchors, prices: Prices | None = None, longest: int = LONGEST) -> Links:
-    """Aligns two texts.
+@dataclass(frozen=True)
+class Found:
+    """The best path, and what is known of its steps."""
+
+    steps: Ids  # (s, 2) sentences of the source and of the target that each takes
+    scores: Floats  # (s,) similarity, 1 for a usual translation; NaN where a sentence is left out
+    margins: Floats  # (s,) what the path would lose without each
+
+
+def align_sides(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -> Links:
+    """Aligns two texts; arguments as for `find_steps`."""
+    found = find_steps(src, tgt, anchors, longest)
+    return Links(*_runs(found.steps), found.scores, confidence(found.scores, found.margins))
+
+
+def find_steps(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -> Found:
+    """Finds the best path through two texts.
 
     Args:
         src: One text.
         tgt: The other.
         anchors: Where the path runs; see `find_anchors`.
-        prices: What decides between links.
         longest: Sentences of one side in a link.
 
     Returns:
-        The links.
+        Its steps.
     """
-    prices = prices or Prices()
+    prices = Prices()
     scale = measure(anchors, (src.lengths, tgt.lengths))
     gains = LinkGains((src.vectors, tgt.vectors), (src.lengths, tgt.lengths), scale, prices, longest)
     table, cosines = _near_best(gains, anchors, prices)
     if src.encode is not None and tgt.encode is not None:
-        table = replace(table, gains=gains.changed(table, cosines, _run_cosines(table, src, tgt)))
+        longer = table.sizes > 0  # all but those of one sentence with one
+        some = table.take(longer)
+        table.gains[longer] = gains.changed(some, cosines, _run_cosines(some, src, tgt))
     similarity = gains.similarity(table)
     path, steps_prices = _settled_path(table, prices)
     if src.words is not None and tgt.words is not None:
-        likeness = table
+        likeness, lexicon = table, Lexicon(src.words, tgt.words, table.runs())
         for _ in range(LEXICONS):
-            said = link_words(src.words, tgt.words, _linked_runs(path), table.runs())
+            said = lexicon.judge(_linked_runs(path))
             table = replace(likeness, gains=(likeness.gains + prices.words * said).astype(np.float32))
             path, steps_prices = _settled_path(table, prices)
-    return _links(path, similarity, margins(table, steps_prices, path))
+    scores = np.full(len(path.steps), np.nan)
+    scores[path.links >= 0] = similarity[path.links[path.links >= 0]]
+    return Found(path.steps, scores, margins(table, steps_prices, path))
 
 
 def _near_best(gains: LinkGains, anchors: Anchors, prices: Prices) -> tuple[LinkTable, BandCosines]:
@@ -161,11 +179,3 @@ def _runs(steps: Ids) -> tuple[Ids, Ids]:
         np.stack([ends[:, 0] - steps[:, 0], ends[:, 0]], axis=1),
         np.stack([ends[:, 1] - steps[:, 1], ends[:, 1]], axis=1),
     )
-
-
-def _links(path: Path, similarity: Floats, lost: Floats) -> Links:
-    """The links that a path makes, with their scores."""
-    scores = np.full(len(path.steps), np.nan)
-    linked = path.links >= 0
-    scores[linked] = similarity[path.links[linked]]
-    return Links(*_runs(path.steps), scores, confidence(scores, lost))

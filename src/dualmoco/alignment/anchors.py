@@ -19,9 +19,9 @@ from dualmoco.core.vectors import Floats, Ids, Vectors
 
 FEW_CELLS = 90_000  # at most so many are looked at without a band
 SAMPLE = 128  # sentences of each side whose cosines tell what is usual
-FEWEST_PARTNERS = 0.3
+FEWEST_PARTNERS = 0.4
 """The share of the shorter text's sentences that have a partner, below which texts are not translations: of unrelated
-ones it was at most 0.26, of translations at least 0.8 (docs/align.md)."""
+ones it was at most 0.3, of translations at least 0.79 (`python -m benchmarks.align_confidence`)."""
 DEVIATIONS = 2.0  # above what is usual, from where on two sentences can be an anchor
 FEW_PAIRS = 100  # of sentences: of fewer most may be translations, so that nothing is usual
 PLACES = 5

@@ -2,10 +2,11 @@
 
 IBM's model 1 (Brown et al., 1993), trained on the links of a first path as Moore (2002) did, with words looked for near
 the same place of the other side (Dyer et al., 2013), and not from nothing: before any link is seen, a word translates
-into those whose vectors are near. A count of a pair of words is lowered by
-DISCOUNT, for a link that is to be judged was among those that were counted. Names, which no model knows, are learnt so.
-Long texts have a lexicon for every stretch. Takes words of both texts and a path's links, gives each link a number.
-Shapes: N and M sentences, V distinct words, k words of a text, D dimension, b links.
+into those whose vectors are near. A count of a pair of words is lowered by DISCOUNT, for a link that is to be judged
+was among those that were counted. Names, which no model knows, are learnt so. Long texts have a lexicon for every
+stretch. Only pairs of words that meet in some link are kept; others are taken to have nothing to do with each other.
+Takes words of both texts and links, gives each link a number. Shapes: N sentences, V distinct words, k words of a text,
+D dimension, b links, w pairs of words that meet.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
+from dualmoco.alignment.cosines import dot
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
-STRETCH = 1000  # source sentences that a lexicon is learnt from
+STRETCH = 500  # source sentences that a lexicon is learnt from
 ROUNDS = 4  # of expectation and maximisation
 DISCOUNT = 0.7
 PRIOR_COUNT = 5.0  # what nearness of vectors counts for, in words
@@ -25,8 +27,8 @@ SHARPNESS = 10.0  # of that nearness
 IN_PLACE = 3.0  # how much a word is looked for in the place of its link where the other stands in its own
 TRANSLATED = 0.5  # share of the words that have a translation in the link
 LEAST_USUAL = 5.0  # what words say of a link of one with one, at least, for differences not to be blown up
-PLACES = 4  # of cosines of words, so that a sum in another order changes nothing
-Matrix = np.ndarray
+Runs = tuple[Ids, Ids]
+"""Sentences of links on either side, each from one to before another, shapes (b, 2)."""
 
 
 @dataclass(frozen=True)
@@ -37,101 +39,142 @@ class Words:
     ends: Ids  # (N + 1,) how many words there are up to each sentence, from 0
     vectors: Vectors | None  # (V, D) unit vectors by number; None if nothing is known of them
 
-    def part(self, first: int, last: int) -> Words:
-        """Those of some sentences."""
-        return Words(
-            self.ids[self.ends[first] : self.ends[last]], self.ends[first : last + 1] - self.ends[first], self.vectors
-        )
 
-
-def link_words(src: Words, tgt: Words, links: tuple[Ids, Ids], table: tuple[Ids, Ids]) -> Floats:
-    """How well the words of links translate each other.
+class Lexicon:
+    """Judges links by their words.
 
     Args:
         src: Words of the source.
         tgt: Words of the target.
-        links: Runs of both sides that a path links, shapes (l, 2), rising.
-        table: Runs of both sides of the links to judge, shapes (b, 2), by rising ends of the source.
-
-    Returns:
-        Sums of the logarithms of how much more likely the words are than anywhere, 1 for a mean link of one with one
-        sentence; shape (b,).
+        judged: The links, by rising ends of the source.
     """
-    found = np.zeros(len(table[0]))
-    for first in range(0, len(src.ends) - 1, STRETCH):
-        here = slice(*np.searchsorted(table[0][:, 1], [first + 1, first + STRETCH + 1]))
-        if here.start == here.stop:
-            continue
-        judged = table[0][here], table[1][here]
-        bounds = [(int(side[:, 0].min()), int(side[:, 1].max())) for side in judged]
-        known = _inside(links[0], bounds[0]) & _inside(links[1], bounds[1])
-        found[here] = _judge(
-            src.part(*bounds[0]), tgt.part(*bounds[1]), links[0][known] - bounds[0][0], links[1][known] - bounds[1][0],
-            judged[0] - bounds[0][0], judged[1] - bounds[1][0],
-        )  # fmt: skip
-    return found / _usual(links, table, found)
+
+    def __init__(self, src: Words, tgt: Words, judged: Runs) -> None:
+        self.judged, self.stretches = judged, []
+        for first in range(0, len(src.ends) - 1, STRETCH):
+            here = slice(*np.searchsorted(judged[0][:, 1], [first + 1, first + STRETCH + 1]))
+            if here.start < here.stop:
+                self.stretches.append((here, _Stretch((src, tgt), (judged[0][here], judged[1][here]))))
+
+    def judge(self, path: Runs) -> Floats:
+        """How well the words of the links translate each other, learnt from those that a path takes.
+
+        Args:
+            path: Links with both sides.
+
+        Returns:
+            Sums of the logarithms of how much more likely the words are than anywhere, 1 for a mean link of one with
+            one sentence on the path; shape (b,).
+        """
+        found = np.zeros(len(self.judged[0]))
+        for here, stretch in self.stretches:
+            found[here] = stretch.judge(path)
+        return found / self._usual(path, found)
+
+    def _usual(self, path: Runs, found: Floats) -> float:
+        """The mean of the links of one with one sentence that are on the path; LEAST_USUAL where words say little."""
+        src, tgt = self.judged
+        partner = np.full(int(src.max(initial=0)) + 1, -1)  # of each source sentence that the path links so
+        single = (np.diff(path[0])[:, 0] == 1) & (np.diff(path[1])[:, 0] == 1)
+        partner[path[0][single, 0]] = path[1][single, 0]
+        alone = (np.diff(src)[:, 0] == 1) & (np.diff(tgt)[:, 0] == 1)
+        chosen = found[alone & (partner[src[:, 0]] == tgt[:, 0])]
+        return max(float(chosen.mean()), LEAST_USUAL) if len(chosen) else LEAST_USUAL
 
 
-def _inside(runs: Ids, bounds: tuple[int, int]) -> np.ndarray:
-    """Which runs (l, 2) lie between two sentences, shape (l,)."""
-    return np.asarray((runs[:, 0] >= bounds[0]) & (runs[:, 1] <= bounds[1]))
+class _Stretch:
+    """The links of a part of two texts, and the words in it, numbered anew."""
+
+    def __init__(self, words: tuple[Words, Words], judged: Runs) -> None:
+        self.bounds = [(int(side[:, 0].min()), int(side[:, 1].max())) for side in judged]
+        self.judged = judged[0] - self.bounds[0][0], judged[1] - self.bounds[1][0]
+        self.sides, known = [], []
+        for side, (first, last) in zip(words, self.bounds, strict=True):
+            ends = side.ends[first : last + 1]
+            numbers, ids = np.unique(side.ids[ends[0] : ends[-1]], return_inverse=True)
+            self.sides.append((ids.astype(np.int64), ends - ends[0]))
+            known.append(numbers)
+        self.sizes = len(known[0]), len(known[1])
+        pairs = _pairs_that_meet(*self.sides[0], *self.sides[1], *self.judged, self._empty())
+        self.pairs: Ids = pairs  # (w, 2)
+        self.nearness = np.ones(len(pairs))  # (w,)
+        src, tgt = (side.vectors for side in words)
+        if src is not None and tgt is not None:
+            self.nearness = _nearness(src[known[0]], tgt[known[1]], pairs)
+
+    def judge(self, path: Runs) -> Floats:
+        """See `Lexicon.judge`; not scaled."""
+        inside = [
+            (side[:, 0] >= first) & (side[:, 1] <= last) for side, (first, last) in zip(path, self.bounds, strict=True)
+        ]
+        src, tgt = (side[inside[0] & inside[1]] - bounds[0] for side, bounds in zip(path, self.bounds, strict=True))
+        number = self._empty()
+        number[self.pairs[:, 0], self.pairs[:, 1]] = np.arange(len(self.pairs))
+        one, other, back = self.sides[0], self.sides[1], np.ascontiguousarray(number.T)
+        into_tgt = self._learn(one, other, (src, tgt), number, self.pairs)
+        into_src = self._learn(other, one, (tgt, src), back, self.pairs[:, ::-1])
+        return np.asarray(
+            _explain(*one, *other, *self.judged, number, into_tgt)
+            + _explain(*other, *one, *self.judged[::-1], back, into_src)
+        )
+
+    def _empty(self) -> np.ndarray:
+        return np.full(self.sizes, -1, dtype=np.int32)
+
+    def _learn(
+        self, here: tuple[Ids, Ids], there: tuple[Ids, Ids], path: Runs, number: np.ndarray, pairs: Ids
+    ) -> Floats:
+        """How many times more likely than anywhere a word of the other text is beside one of this, (w,)."""
+        word, other = pairs.T
+        share = np.bincount(there[0], minlength=number.shape[1]) / max(1, len(there[0]))  # (V',)
+        prior = self.nearness * share[other]
+        strange = 1 - np.bincount(word, share[other], minlength=len(number))  # (V,) share of the words it never meets
+        scale = PRIOR_COUNT / (np.bincount(word, prior, minlength=len(number)) + strange)
+        prior, strange = prior * scale[word], strange * scale
+        likely = prior / PRIOR_COUNT
+        for _ in range(ROUNDS):
+            counts = np.zeros(len(prior))
+            _count(*here, *there, *path, number, likely, counts)
+            likely = np.maximum(counts - DISCOUNT, 0) + prior
+            likely /= (np.bincount(word, likely, minlength=len(number)) + strange)[word]
+        return np.asarray(likely / share[other])
 
 
-def _usual(links: tuple[Ids, Ids], table: tuple[Ids, Ids], found: Floats) -> float:
-    """The mean of the links of one with one sentence that are on the path; LEAST_USUAL where words say little."""
-    partner = np.full(int(table[0].max(initial=0)) + 1, -1)  # of each source sentence that the path links so
-    single = (np.diff(links[0])[:, 0] == 1) & (np.diff(links[1])[:, 0] == 1)
-    partner[links[0][single, 0]] = links[1][single, 0]
-    alone = (np.diff(table[0])[:, 0] == 1) & (np.diff(table[1])[:, 0] == 1)
-    chosen = found[alone & (partner[table[0][:, 0]] == table[1][:, 0])]
-    return max(float(chosen.mean()), LEAST_USUAL) if len(chosen) else LEAST_USUAL
+@njit(cache=True)
+def _pairs_that_meet(
+    ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, number: np.ndarray
+) -> Ids:
+    """The pairs (w, 2) of words that stand in one link; numbers them in a table (V, V') of -1."""
+    count = 0
+    for link in range(len(runs)):
+        for k in range(ends[runs[link, 0]], ends[runs[link, 1]]):
+            row = number[ids[k]]
+            for place in range(other_ends[other_runs[link, 0]], other_ends[other_runs[link, 1]]):
+                if row[other_ids[place]] < 0:
+                    row[other_ids[place]] = count
+                    count += 1
+    pairs = np.empty((count, 2), np.int64)
+    for word in range(len(number)):
+        for other in range(number.shape[1]):
+            if number[word, other] >= 0:
+                pairs[number[word, other]] = word, other
+    return pairs
 
 
-def _judge(src: Words, tgt: Words, src_links: Ids, tgt_links: Ids, src_runs: Ids, tgt_runs: Ids) -> Floats:
-    """Numbers (b,) of the runs of a stretch, not scaled."""
-    (src_ids, src_known), (tgt_ids, tgt_known) = (_renumbered(side) for side in (src, tgt))
-    one, other = (src_ids, src.ends), (tgt_ids, tgt.ends)
-    nearness = _nearness(src_known, tgt_known, src, tgt)
-    into_tgt = _learn(*one, *other, src_links, tgt_links, nearness)
-    into_src = _learn(*other, *one, tgt_links, src_links, np.ascontiguousarray(nearness.T))
-    return np.asarray(
-        _explain(*one, *other, src_runs, tgt_runs, into_tgt) + _explain(*other, *one, tgt_runs, src_runs, into_src)
-    )
-
-
-def _renumbered(words: Words) -> tuple[Ids, Ids]:
-    """Words (k,) by numbers without gaps, and the numbers (V,) that they had."""
-    known, ids = np.unique(words.ids, return_inverse=True)
-    return ids.astype(np.int64), known
-
-
-def _nearness(src_known: Ids, tgt_known: Ids, src: Words, tgt: Words) -> Matrix:
-    """How near words are by their vectors, (V, V') above 0; all alike where there are none."""
-    if src.vectors is None or tgt.vectors is None:
-        return np.ones((len(src_known), len(tgt_known)), dtype=np.float32)
-    cosines = src.vectors[src_known] @ tgt.vectors[tgt_known].T
-    return np.exp(SHARPNESS * np.round(cosines, PLACES), dtype=np.float32)
-
-
-def _learn(
-    ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, nearness: Matrix
-) -> Matrix:
-    """How many times more likely a word of the other text is beside one of this, (V, V')."""
-    share = np.bincount(other_ids, minlength=nearness.shape[1]).astype(np.float32) / max(1, len(other_ids))  # (V',)
-    prior = nearness * share
-    prior *= PRIOR_COUNT / prior.sum(axis=1, keepdims=True)
-    likely = prior / PRIOR_COUNT
-    for _ in range(ROUNDS):
-        counts = np.zeros_like(prior)
-        _count(ids, ends, other_ids, other_ends, runs, other_runs, likely, counts)
-        _estimate(counts, prior, likely)
-    return np.asarray(likely / share)
+@njit(cache=True)
+def _nearness(src: np.ndarray, tgt: np.ndarray, pairs: Ids) -> Floats:
+    """How near words are by their unit vectors (V, D) and (V', D), above 0, shape (w,)."""
+    near = np.empty(len(pairs))
+    for pair in range(len(pairs)):
+        near[pair] = np.exp(SHARPNESS * dot(src[pairs[pair, 0]], tgt[pairs[pair, 1]]))
+    return near
 
 
 @njit(cache=True)
 def _count(
-    ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, likely: Matrix, counts: Matrix
-) -> None:
+    ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, number: np.ndarray,
+    likely: Floats, counts: Floats,
+) -> None:  # fmt: skip
     """Expectation: shares each word of the other text among the words of its link."""
     for link in range(len(runs)):
         here = ids[ends[runs[link, 0]] : ends[runs[link, 1]]]
@@ -139,12 +182,32 @@ def _count(
         falling, rising, shares = _near_places(len(here))
         for place in range(len(there)):
             _share_places(place, len(there), falling, rising, shares)
-            word, total = there[place], 0.0
+            total = 0.0
             for k in range(len(here)):
-                total += shares[k] * likely[here[k], word]
+                shares[k] *= likely[number[here[k], there[place]]]
+                total += shares[k]
             if total > 0:
                 for k in range(len(here)):
-                    counts[here[k], word] += shares[k] * likely[here[k], word] / total
+                    counts[number[here[k], there[place]]] += shares[k] / total
+
+
+@njit(cache=True)
+def _explain(
+    ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, number: np.ndarray, times: Floats
+) -> Floats:
+    """Sums over the other side's words of the logarithm of how much more likely they are by this side's, (b,)."""
+    found = np.zeros(len(runs))
+    for link in range(len(runs)):
+        here = ids[ends[runs[link, 0]] : ends[runs[link, 1]]]
+        there = other_ids[other_ends[other_runs[link, 0]] : other_ends[other_runs[link, 1]]]
+        falling, rising, shares = _near_places(len(here))
+        for place in range(len(there)):
+            _share_places(place, len(there), falling, rising, shares)
+            total = 0.0
+            for k in range(len(here)):
+                total += shares[k] * times[number[here[k], there[place]]]
+            found[link] += np.log(1 - TRANSLATED + TRANSLATED * total)
+    return found
 
 
 @njit(cache=True)
@@ -164,33 +227,3 @@ def _share_places(place: int, count: int, falling: Floats, rising: Floats, share
         total += shares[k]
     for k in range(len(shares)):
         shares[k] /= total
-
-
-@njit(cache=True)
-def _estimate(counts: Matrix, prior: Matrix, likely: Matrix) -> None:
-    """Maximisation: lowered counts and those of the prior, as shares of a word's row."""
-    for word in range(len(counts)):
-        total = 0.0
-        for other in range(counts.shape[1]):
-            value = max(counts[word, other] - DISCOUNT, 0.0) + prior[word, other]
-            likely[word, other] = value
-            total += value
-        for other in range(counts.shape[1]):
-            likely[word, other] /= total
-
-
-@njit(cache=True)
-def _explain(ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, times: Matrix) -> Floats:
-    """Sums over the other side's words of the logarithm of how much more likely they are by this side's, (b,)."""
-    found = np.zeros(len(runs))
-    for link in range(len(runs)):
-        here = ids[ends[runs[link, 0]] : ends[runs[link, 1]]]
-        there = other_ids[other_ends[other_runs[link, 0]] : other_ends[other_runs[link, 1]]]
-        falling, rising, shares = _near_places(len(here))
-        for place in range(len(there)):
-            _share_places(place, len(there), falling, rising, shares)
-            total = 0.0
-            for k in range(len(here)):
-                total += shares[k] * times[here[k], there[place]]
-            found[link] += np.log(1 - TRANSLATED + TRANSLATED * total)
-    return found

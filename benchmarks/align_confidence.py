@@ -1,0 +1,103 @@
+"""How sure links are: the weights of confidence.py fitted anew, and how often links of a confidence are right.
+
+    python -m benchmarks.align_confidence --data DATA --model en-zh
+
+Weights are fitted by logistic regression to the links that our aligner makes of generated documents, right or wrong by
+their gold; the table is of MAC-Dev, which has no part in it. Also prints by which share of partners unrelated texts
+are told from translations. Shapes: b links.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import pairwise, permutations
+from pathlib import Path
+
+import numpy as np
+from sklearn.linear_model import LogisticRegression
+
+from benchmarks.align_documents import Suite, generated_suites, mac_dev
+from benchmarks.align_systems import Encoder, Given, encode_document, our_sides
+from benchmarks.measure import print_machine, print_table
+from dualmoco.alignment.aligner import find_steps
+from dualmoco.alignment.anchors import find_anchors, partner_share
+from dualmoco.alignment.confidence import LINKED, ONE_SIDED, confidence
+from dualmoco.core.vectors import Floats
+from dualmoco.evaluation.align import GoldDocument
+from dualmoco.models.opening import open_model
+
+EDGES = (0.0, 0.5, 0.8, 0.95, 1.01)  # of the confidence
+
+
+def main() -> None:
+    """Fits, and prints both tables."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", required=True, type=Path, help="folder of the corpora and test sets")
+    parser.add_argument("--model", default="en-zh-static", help="a model with the languages en and zh")
+    parsed = parser.parse_args()
+    print_machine()
+    encoder = Encoder(open_model(parsed.model))
+    suites = [(suite, encoded(suite, encoder)) for suite in (*generated_suites(parsed.data), mac_dev(parsed.data))]
+    known = [np.concatenate(part) for part in zip(*(judged(*suite) for suite in suites[:-1]), strict=True)]
+    print(f"{parsed.model}: constant, for the score, for the margin\n")
+    for name, used, one_sided in (("linked", LINKED, False), ("one-sided", ONE_SIDED, True)):
+        fitted = ", ".join(f"{weight:.2f}" for weight in fit(*known, one_sided=one_sided))
+        print(f"{name}: fitted ({fitted}), in confidence.py {used}")
+    scores, margins, right = judged(*suites[-1])
+    linked = ~np.isnan(scores)
+    sure = confidence(scores, margins)[linked]
+    print("\nMAC-Dev, links with both sides\n")
+    print_table([
+        {"confidence": f"{low:g} to {min(high, 1):g}", "links": int(here.sum()),
+         "exactly right, %": f"{100 * right[linked][here].mean():.1f}" if here.any() else "",
+         "mean confidence, %": f"{100 * sure[here].mean():.1f}" if here.any() else ""}
+        for low, high in pairwise(EDGES) for here in [(sure >= low) & (sure < high)]
+    ])  # fmt: skip
+    print_partners([given for _, givens in suites for given in givens])
+
+
+def encoded(suite: Suite, encoder: Encoder) -> list[Given]:
+    """The vectors of a suite's documents."""
+    return [encode_document(document, suite.langs, encoder) for document in suite.documents]
+
+
+def judged(suite: Suite, givens: list[Given]) -> tuple[Floats, Floats, np.ndarray]:
+    """Scores, margins and whether gold has them, of all links that our aligner makes; shapes (b,)."""
+    parts = [_judge(document, given) for document, given in zip(suite.documents, givens, strict=True)]
+    scores, margins, right = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return scores, margins, right
+
+
+def _judge(document: GoldDocument, given: Given) -> tuple[Floats, Floats, np.ndarray]:
+    src, tgt = our_sides(given)
+    found = find_steps(src, tgt, find_anchors(src.vectors, tgt.vectors))
+    gold, ends = set(document.gold), found.steps.cumsum(axis=0)
+    runs = np.stack([ends - found.steps, ends], axis=2).tolist()
+    right = np.array([(tuple(range(*one)), tuple(range(*other))) in gold for one, other in runs])
+    return found.scores, found.margins, right
+
+
+def fit(scores: Floats, margins: Floats, right: np.ndarray, *, one_sided: bool) -> list[float]:
+    """Weights of links with both sides, or of those with one: constant, for the score, for the margin."""
+    here = np.isnan(scores) == one_sided
+    known = np.stack([np.zeros(here.sum()) if one_sided else scores[here], margins[here]], axis=1)
+    fitted = LogisticRegression(C=1e6).fit(known, right[here])
+    return [float(fitted.intercept_[0]), *fitted.coef_[0].tolist()]
+
+
+def print_partners(givens: list[Given]) -> None:
+    """Shares of sentences with a partner: of documents as they are, and of each with the next three's translations."""
+    shares = [_partners(given, given) for given in givens]
+    apart = [(one, other) for one, other in permutations(range(len(givens)), 2) if 1 <= other - one <= 3]
+    unrelated = [_partners(givens[one], givens[other]) for one, other in apart]
+    print(f"sentences with a partner: at least {100 * min(shares):.0f} % of {len(shares)} documents and their ", end="")
+    print(f"translations, at most {100 * max(unrelated):.0f} % of {len(unrelated)} unrelated ones")
+
+
+def _partners(one: Given, other: Given) -> float:
+    src, tgt = one.src[0, 1:], other.tgt[0, 1:]
+    return partner_share(find_anchors(src, tgt), len(src), len(tgt))
+
+
+if __name__ == "__main__":
+    main()
