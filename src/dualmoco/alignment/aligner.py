@@ -30,6 +30,7 @@ NEAR_BEST = 1.2  # what a path may lose with a link that is looked at again
 PASSES = 3  # the path without prices of types, then twice with those of the path before
 LEXICONS = 2  # times that words are learnt from the links of the path before
 UNSEEN = 0.5  # links that a type counts before any is seen
+FIRST_SKIP = 0.5  # share of the price of leaving a sentence out that holds before this document has told its own
 USUAL_SKIPS = 0.07  # share of the steps that leave a sentence out
 ROUNDS = 3  # of widening the band where the path runs along its edge
 BUFFER = 3  # cells around the anchors in which the path is looked for first
@@ -98,16 +99,16 @@ def _near_best(gains: LinkGains, anchors: Anchors, prices: Prices) -> tuple[Link
     counts = len(gains.vectors[0]), len(gains.vectors[1])
     exact = (counts[0] + 1) * (counts[1] + 1) <= EXACT_CELLS
     band = full_band(*counts) if exact else band_around(anchors.src, anchors.tgt, counts, buffer=BUFFER)
-    untyped = StepPrices(np.zeros(gains.longest**2), prices.skip)
+    first = _first_prices(gains.longest, prices)
     for rounds_left in range(ROUNDS, -1, -1):
         cosines = gains.cosines(band)
         table = gains.table(band, cosines)
-        path = best_path(table, untyped)
+        path = best_path(table, first)
         edges = touched(band, path.steps)
         if not len(edges) or not rounds_left:
             break
         band = widened(band, edges)
-    return table.take(losses(table, untyped, path) <= NEAR_BEST), cosines
+    return table.take(losses(table, first, path) <= NEAR_BEST), cosines
 
 
 def _run_cosines(table: LinkTable, src: Side, tgt: Side) -> np.ndarray:
@@ -129,12 +130,17 @@ def _run_cosines(table: LinkTable, src: Side, tgt: Side) -> np.ndarray:
 
 def _settled_path(table: LinkTable, prices: Prices) -> tuple[Path, StepPrices]:
     """The best path when steps are priced by how often this document has their type, and those prices."""
-    used = StepPrices(np.zeros(table.longest**2), prices.skip)
+    used = _first_prices(table.longest, prices)
     path = best_path(table, used)
     for _ in range(PASSES - 1):
         used = step_prices(path.steps, table.longest, prices)
         path = best_path(table, used)
     return path, used
+
+
+def _first_prices(longest: int, prices: Prices) -> StepPrices:
+    """Prices of steps before anything is known of the document: all types alike, and sentences are left out freely."""
+    return StepPrices(np.zeros(longest**2), FIRST_SKIP * prices.skip)
 
 
 def step_prices(steps: Ids, longest: int, prices: Prices) -> StepPrices:
