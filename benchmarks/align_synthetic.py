@@ -17,7 +17,7 @@ import time
 import numpy as np
 
 from benchmarks.align_documents import LONGEST
-from benchmarks.align_systems import ALIGNERS, AVERAGED, Given, peak_mib
+from benchmarks.align_systems import ALIGNERS, AVERAGED, AVERAGED_BY_VECTORS, Given, peak_mib
 from dualmoco.alignment.lexicon import Words
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.evaluation.align import Link, link_f1
@@ -42,7 +42,8 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=5_000, help="of either text before some are left out")
     parsed = parser.parse_args()
     aligner = ALIGNERS[parsed.aligner]
-    longest = 1 if parsed.aligner == AVERAGED else LONGEST  # it asks for no vectors of runs, so none take up memory
+    averages = parsed.aligner in (AVERAGED, AVERAGED_BY_VECTORS)  # these ask for no vectors of runs, so none are made
+    longest = 1 if averages else LONGEST
     aligner(related_texts(WARM_UP, longest)[0])
     given, gold = related_texts(parsed.sentences, longest)
     seconds, elapsed = [], []

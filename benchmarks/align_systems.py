@@ -24,7 +24,8 @@ from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.evaluation.align import GoldDocument, Link, as_sets
 from dualmoco.models.model import Model
 
-OURS, BY_VECTORS, AVERAGED = "dualmoco", "dualmoco, without words", "dualmoco, averaged runs, without words"
+OURS, AVERAGED = "dualmoco", "dualmoco, averaged runs"
+BY_VECTORS, AVERAGED_BY_VECTORS = "dualmoco, without words", "dualmoco, averaged runs, without words"
 PEERS = ("Bertalign", "vecalign")
 
 
@@ -95,8 +96,8 @@ def by_steps(aligner: Callable[[np.ndarray, np.ndarray, Lengths], Ids], given: G
 
 
 ALIGNERS: dict[str, Callable[[Given], list[Link]]] = {
-    OURS: align_ours, BY_VECTORS: partial(align_ours, words=False),
-    AVERAGED: partial(align_ours, encoded=False, words=False),
+    OURS: align_ours, AVERAGED: partial(align_ours, encoded=False), BY_VECTORS: partial(align_ours, words=False),
+    AVERAGED_BY_VECTORS: partial(align_ours, encoded=False, words=False),
     "Bertalign": partial(by_steps, bertalign), "vecalign": partial(by_steps, vecalign),
 }  # fmt: skip
 

@@ -96,8 +96,8 @@ class _Stretch:
             known.append(numbers)
         self.sizes = len(known[0]), len(known[1])
         pairs = _pairs_that_meet(*self.sides[0], *self.sides[1], *self.judged, self._empty())
-        self.pairs: Ids = pairs  # (w, 2)
-        self.nearness = np.ones(len(pairs))  # (w,)
+        self.pairs = pairs  # (w, 2), in 32 bits as what follows, for there are millions
+        self.nearness = np.ones(len(pairs), dtype=np.float32)  # (w,)
         src, tgt = (side.vectors for side in words)
         if src is not None and tgt is not None:
             self.nearness = _nearness(src[known[0]], tgt[known[1]], pairs)
@@ -122,7 +122,7 @@ class _Stretch:
         return np.full(self.sizes, -1, dtype=np.int32)
 
     def _learn(
-        self, here: tuple[Ids, Ids], there: tuple[Ids, Ids], path: Runs, number: np.ndarray, pairs: Ids
+        self, here: tuple[Ids, Ids], there: tuple[Ids, Ids], path: Runs, number: np.ndarray, pairs: np.ndarray
     ) -> Floats:
         """How many times more likely than anywhere a word of the other text is beside one of this, (w,)."""
         word, other = pairs.T
@@ -143,7 +143,7 @@ class _Stretch:
 @njit(cache=True)
 def _pairs_that_meet(
     ids: Ids, ends: Ids, other_ids: Ids, other_ends: Ids, runs: Ids, other_runs: Ids, number: np.ndarray
-) -> Ids:
+) -> np.ndarray:
     """The pairs (w, 2) of words that stand in one link; numbers them in a table (V, V') of -1."""
     count = 0
     for link in range(len(runs)):
@@ -153,7 +153,7 @@ def _pairs_that_meet(
                 if row[other_ids[place]] < 0:
                     row[other_ids[place]] = count
                     count += 1
-    pairs = np.empty((count, 2), np.int64)
+    pairs = np.empty((count, 2), np.int32)
     for word in range(len(number)):
         for other in range(number.shape[1]):
             if number[word, other] >= 0:
@@ -162,9 +162,9 @@ def _pairs_that_meet(
 
 
 @njit(cache=True)
-def _nearness(src: np.ndarray, tgt: np.ndarray, pairs: Ids) -> Floats:
+def _nearness(src: np.ndarray, tgt: np.ndarray, pairs: np.ndarray) -> np.ndarray:
     """How near words are by their unit vectors (V, D) and (V', D), above 0, shape (w,)."""
-    near = np.empty(len(pairs))
+    near = np.empty(len(pairs), np.float32)
     for pair in range(len(pairs)):
         near[pair] = np.exp(SHARPNESS * dot(src[pairs[pair, 0]], tgt[pairs[pair, 1]]))
     return near
