@@ -17,6 +17,7 @@ import argparse
 import json
 import math
 import shutil
+import statistics
 import tempfile
 import time
 from itertools import pairwise
@@ -70,40 +71,60 @@ def main() -> None:
     parser.add_argument("--systems", default=",".join([*OURS, PEER, CACHED_PEER]), help="by commas, dual-moco first")
     parser.add_argument("--peer-rate", type=float, help="of the cached peer; scaled from the recipe's if absent")
     parser.add_argument("--cached-batch", type=int, help="of the cached peer; our queue's size if absent")
+    parser.add_argument(
+        "--seeds", default="0", help="by commas; with several, means and standard deviations are printed"
+    )
     parser.add_argument("--plot", help="PNG to write")
     parser.add_argument("--json", help="file to write the curves to")
     parsed = parser.parse_args()
-    limit = [f"data.root={parsed.data}", f"schedule.minutes={parsed.minutes}", "schedule.steps=0"]
     print_machine()
-    curves: dict[str, Curve] = {}
-    rows = []
-    with tempfile.TemporaryDirectory() as folder:
-        start = Path(folder) / "dual-moco" / "initial"
-        for name in parsed.systems.split(","):
-            own = OURS.get(name, [])
-            config = load_config(parsed.recipe, [*parsed.overrides, *limit, *own, f"out={folder}/{name}"])
-            with peak_memory() as peak:
-                if name in OURS:
-                    curves[name] = by_us(config, None if name in OWN_START else start)
-                elif name == PEER:
-                    curves[name] = by_peer(config, start, config.optimizer.batch_size, config.optimizer.lr)
-                else:
-                    size = parsed.cached_batch or config.contrast.queue_size
-                    scaled = config.optimizer.lr * math.sqrt(size / config.optimizer.batch_size)
-                    curves[name] = by_peer(config, start, size, parsed.peer_rate or scaled, cached=True)
-            encoder = open_model(str(Path(folder) / name / "model"))
-            scores = evaluate(encoder, "tatoeba", data=parsed.data).scores
-            zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
-            rows.append({"system": name, "held-out": 100 * curves[name][-1][1], "Tatoeba zh-en": zh_en,
-                         "en-zh": en_zh, "peak MiB": peak.extra_mib})  # fmt: skip
-    if PEER in curves:
-        for row in rows:
-            row["minutes to the peer's final"] = first_time(curves[str(row["system"])], curves[PEER][-1][1])
-    print_table(rows)
+    curves: dict[str, list[Curve]] = {name: [] for name in parsed.systems.split(",")}
+    tables = []
+    for seed in parsed.seeds.split(","):
+        with tempfile.TemporaryDirectory() as folder:
+            tables.append([run_system(name, parsed, seed, Path(folder), curves[name]) for name in curves])
+        if PEER in curves:
+            for row in tables[-1]:
+                row["minutes to the peer's final"] = first_time(curves[row["system"]][-1], curves[PEER][-1][-1][1])
+    print_table([over_seeds(rows) for rows in zip(*tables, strict=True)])
     if parsed.json:
         Path(parsed.json).write_text(json.dumps(curves), encoding="utf-8")
     if parsed.plot:
         plot(curves, Path(parsed.plot), f"{Path(parsed.recipe).stem}, {parsed.minutes:g} minutes each")
+
+
+def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, curves: list[Curve]) -> dict[str, Any]:
+    """Trains one system and scores it: a row of the table; its curve is added to the others of that system."""
+    limit = [f"data.root={parsed.data}", f"schedule.minutes={parsed.minutes}", "schedule.steps=0", f"seed={seed}"]
+    config = load_config(parsed.recipe, [*parsed.overrides, *limit, *OURS.get(name, []), f"out={folder}/{name}"])
+    start = folder / "dual-moco" / "initial"
+    with peak_memory() as peak:
+        if name in OURS:
+            curve = by_us(config, None if name in OWN_START else start)
+        elif name == PEER:
+            curve = by_peer(config, start, config.optimizer.batch_size, config.optimizer.lr)
+        else:
+            size = parsed.cached_batch or config.contrast.queue_size
+            scaled = config.optimizer.lr * math.sqrt(size / config.optimizer.batch_size)
+            curve = by_peer(config, start, size, parsed.peer_rate or scaled, cached=True)
+    curves.append(curve)
+    scores = evaluate(open_model(str(folder / name / "model")), "tatoeba", data=parsed.data).scores
+    zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
+    return {"system": name, "held-out": 100 * curve[-1][1], "Tatoeba zh-en": zh_en, "en-zh": en_zh,
+            "peak MiB": peak.extra_mib}  # fmt: skip
+
+
+def over_seeds(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
+    """One row of several: numbers as mean and standard deviation, others side by side."""
+    if len(rows) == 1:
+        return rows[0]
+    merged: dict[str, Any] = {"system": rows[0]["system"]}
+    for name in list(rows[0])[1:]:
+        values = [row[name] for row in rows]
+        numbers = all(isinstance(value, int | float) for value in values)
+        spread = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if numbers else ""
+        merged[name] = spread or ", ".join(str(value) for value in values)
+    return merged
 
 
 def by_us(config: TrainConfig, start: Path | None = None) -> Curve:
@@ -163,16 +184,18 @@ def first_time(curve: Curve, goal: float) -> Any:
     return "never"
 
 
-def plot(curves: dict[str, Curve], path: Path, title: str) -> None:
-    """Draws accuracy against minutes; the peer's curves are dashed."""
+def plot(curves: dict[str, list[Curve]], path: Path, title: str) -> None:
+    """Draws accuracy against minutes, a line a seed; the peer's curves are dashed."""
     with new_figure(title, 7.5, 4.6, list(curves)) as (figure, axes):
-        for number, (name, curve) in enumerate(curves.items()):
-            minutes, scores = zip(*curve, strict=True)
-            axes.plot(
-                minutes, [100 * score for score in scores], "--" if name.startswith(PEER) else "-", linewidth=1.6,
-                marker=MARKERS[number % len(MARKERS)], markersize=4, color=COLORS[number % len(COLORS)],
-                label=f"{name}, {100 * scores[-1]:.1f}",
-            )  # fmt: skip
+        for number, (name, several) in enumerate(curves.items()):
+            final = statistics.mean(100 * curve[-1][1] for curve in several)
+            for seed, curve in enumerate(several):
+                minutes, scores = zip(*curve, strict=True)
+                axes.plot(
+                    minutes, [100 * score for score in scores], "--" if name.startswith(PEER) else "-", linewidth=1.4,
+                    marker=MARKERS[number % len(MARKERS)], markersize=4, color=COLORS[number % len(COLORS)],
+                    label=f"{name}, {final:.1f}" if seed == 0 else None,
+                )  # fmt: skip
         axes.set(xlabel="minutes of training", ylabel="held-out retrieval, %")
         axes.set_ylim(bottom=0)
         figure.legend(loc="outside lower center", ncols=3)

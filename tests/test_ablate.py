@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +140,26 @@ def test_a_study_goes_on_after_a_kill(tmp_path: Path, done: tuple[Path, StudyRes
     assert result.is_whole
     wanted = [row.metrics["held-out"].values[0] for row in done[1].rows]
     assert [row.metrics["held-out"].values[0] for row in result.rows] == wanted
+
+
+def test_a_worker_started_in_the_background_can_be_interrupted(tmp_path: Path) -> None:
+    """Shells without job control start such processes with SIGINT ignored, which a worker must not inherit."""
+    run = tmp_path / "run"
+    task = {"recipe": "tiny", "settings": [f"out={run}"], "tasks": "", "data": None, "run": str(run),
+            "result": str(tmp_path / "result.json")}  # fmt: skip
+    (tmp_path / "task.json").write_text(json.dumps(task), encoding="utf-8")
+    command = [sys.executable, "-m", "dualmoco.analysis.worker", str(tmp_path / "task.json")]
+    with locked(run):  # it waits for the folder, and so does nothing else meanwhile
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            worker = subprocess.Popen(command, stderr=subprocess.PIPE)
+        finally:
+            signal.signal(signal.SIGINT, before)
+        while worker.poll() is None:
+            worker.send_signal(signal.SIGINT)
+            time.sleep(0.2)
+        worker.communicate()
+    assert worker.returncode in (130, -signal.SIGINT) and not (tmp_path / "result.json").exists()
 
 
 def test_a_full_disk_is_recorded(tmp_path: Path) -> None:

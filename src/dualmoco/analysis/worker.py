@@ -89,4 +89,5 @@ def _end_with(parent: int) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # scripts start what runs in the background without it
     raise SystemExit(train_and_record(sys.argv[1]))
