@@ -134,6 +134,18 @@ def test_merged_sentences_are_linked(vectors: str, model: Model) -> None:
     assert len(right) > 0.97 * len(links) and {"1-1", "1-2", "2-1"} <= set(found.counts.types)
 
 
+def test_words_can_be_left_out(model: Model) -> None:
+    """The origin says whether they were looked at; scores are of vectors either way."""
+    with_words, without = (
+        dualmoco.align(EN[:40], ZH[:40], model=model, split="no", lexicon=lexicon, progress=False)
+        for lexicon in (True, False)
+    )
+    assert with_words.aligned.origin["lexicon"] is True and without.aligned.origin["lexicon"] is False
+    assert [pair.src for pair in with_words] == [pair.src for pair in without]
+    assert [pair.score for pair in with_words] == [pair.score for pair in without]
+    assert [pair.confidence for pair in with_words] != [pair.confidence for pair in without]
+
+
 def test_the_longest_run_can_be_set(model: Model) -> None:
     """With 1 every link is one to one or one-sided."""
     src, tgt, _ = merged(0, 60)
@@ -341,11 +353,11 @@ def test_command_and_python_write_the_same(model: Model, tmp_path: Path) -> None
     """The command is thin over the function."""
     src, tgt, _ = merged(0, 60)
     paths = write(tmp_path / "en.txt", src), write(tmp_path / "zh.txt", tgt)
-    options = ["--split", "no", "--runs", "averaged", "--longest", "3", "--min-confidence", "0.6"]
+    options = ["--split", "no", "--runs", "averaged", "--longest", "3", "--min-confidence", "0.6", "--no-lexicon"]
     assert run(*paths, "--out", tmp_path / "a.tsv", *options) == 0
     dualmoco.align(
         *paths, model=model, out=tmp_path / "b.tsv", split="no", runs="averaged", longest=3, min_confidence=0.6,
-        progress=False,
+        lexicon=False, progress=False,
     )  # fmt: skip
     assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
     assert (tmp_path / "a.tsv.json").read_bytes() == (tmp_path / "b.tsv.json").read_bytes()
