@@ -9,7 +9,6 @@ from alignments import Step, mean_vector, random_units
 from dualmoco.alignment.band import Band, full_band, padded
 from dualmoco.alignment.cosines import band_cosines, pair_cosines
 from dualmoco.alignment.gains import LinkGains, Prices, Scale, mean_shares
-from dualmoco.alignment.path import NEVER
 from dualmoco.core.vectors import Floats, Vectors
 
 RAGGED = Band(
@@ -101,14 +100,20 @@ def test_gains_are_what_the_formula_says(longest: int, band: Band) -> None:
     formula = Formula(sides, lengths, Scale(0.4, 2.5))
     gains = LinkGains(sides, lengths, formula.scale, formula.prices, longest)
     around = gains.cosines(band)
-    table = gains.table(band, around)
-    src, tgt = table.runs()
-    before_text = (src[:, 0] < 0) | (tgt[:, 0] < 0)
-    assert len(table.gains) == band.cells * longest**2 and (table.gains[before_text] == np.float32(NEVER)).all()
-    table = table.take(~before_text)
+    table = gains.table(band, around, -np.inf)
     runs = [(tuple(a), tuple(b)) for a, b in zip(*(side.tolist() for side in table.runs()), strict=True)]
     np.testing.assert_allclose(table.gains, [formula.gain(a, b) for a, b in runs], atol=2e-4)
     np.testing.assert_allclose(gains.similarity(table), [formula.similarity(a, b) for a, b in runs], atol=2e-4)
     other = generator.uniform(-1, 1, len(runs)).astype(np.float32)
     expected = [formula.gain(a, b, float(cosine)) for (a, b), cosine in zip(runs, other, strict=True)]
     np.testing.assert_allclose(gains.changed(table, around, other), expected, atol=3e-4)
+    inside = [
+        ((i - m, i), (j - n, j))
+        for i in range(15) for j in range(band.low[i], band.high[i] + 1)
+        for m in range(1, min(i, longest) + 1) for n in range(1, min(j, longest) + 1)
+    ]  # fmt: skip
+    assert runs == inside
+    few = gains.table(band, around, -0.4)
+    worth = table.gains >= -0.4 * np.array([a[1] - a[0] + b[1] - b[0] for a, b in runs])
+    assert few.gains.tolist() == table.gains[worth].tolist() and 0 < len(few.gains) < len(table.gains)
+    assert few.firsts.tolist() == table.take(worth).firsts.tolist()

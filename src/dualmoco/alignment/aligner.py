@@ -102,7 +102,7 @@ def _near_best(gains: LinkGains, anchors: Anchors, prices: Prices) -> tuple[Link
     first = _first_prices(gains.longest, prices)
     for rounds_left in range(ROUNDS, -1, -1):
         cosines = gains.cosines(band)
-        table = gains.table(band, cosines)
+        table = gains.table(band, cosines, first.skip - NEAR_BEST / 2)  # others lose to leaving their sentences out
         path = best_path(table, first)
         edges = touched(band, path.steps)
         if not len(edges) or not rounds_left:

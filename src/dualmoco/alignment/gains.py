@@ -15,7 +15,7 @@ from numba import njit
 
 from dualmoco.alignment.band import Band, padded
 from dualmoco.alignment.cosines import band_cosines, dot
-from dualmoco.alignment.path import NEVER, LinkTable
+from dualmoco.alignment.path import LinkTable
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
 
@@ -97,17 +97,26 @@ class LinkGains:
         near = padded(band, self.longest, 1)
         return BandCosines(near, band_cosines(*self.vectors, near))
 
-    def table(self, band: Band, cosines: BandCosines) -> LinkTable:
-        """All links into the cells of a band, by cosines around it."""
-        types, near = self.longest**2, cosines.band
-        gains = np.full((band.cells, types), NEVER, dtype=np.float32)
-        _price(
+    def table(self, band: Band, cosines: BandCosines, least: float) -> LinkTable:
+        """The links into the cells of a band.
+
+        Args:
+            band: The cells.
+            cosines: Around it.
+            least: A link that is worth less than this for each of its sentences is left out.
+
+        Returns:
+            The links.
+        """
+        near, most = cosines.band, band.cells * self.longest**2
+        firsts, sizes = np.empty(band.cells + 1, dtype=np.int64), np.empty(most, dtype=np.uint8)
+        gains = np.empty(most, dtype=np.float32)
+        count = _price(
             band.low, band.high, near.low, near.high, near.starts, cosines.values, *self.shares, *self.logs,
             self.weights, self.costs, 1.0 / self.scale.similarity, self.prices.beside, self.prices.length,
-            self.prices.length_cap, gains,
+            self.prices.length_cap, least, firsts, sizes, gains,
         )  # fmt: skip
-        sizes = np.tile(np.arange(types, dtype=np.uint8), band.cells)
-        return LinkTable(band, np.arange(band.cells + 1) * types, sizes, gains.ravel(), self.longest)
+        return LinkTable(band, firsts, sizes[:count].copy(), gains[:count].copy(), self.longest)
 
     def similarity(self, table: LinkTable) -> Floats:
         """What the links' gains say of likeness alone, 1 for a usual translation, shape (b,)."""
@@ -159,19 +168,19 @@ def _neighbour_products(vectors: np.ndarray, longest: int) -> Floats:
 def _price(
     low: Ids, high: Ids, near_low: Ids, near_high: Ids, near_starts: Ids, cosines: np.ndarray, src_shares: Floats,
     tgt_shares: Floats, src_logs: Floats, tgt_logs: Floats, weights: Floats, costs: Floats, scale: float, beside: float,
-    length: float, cap: float, gains: np.ndarray,
-) -> None:  # fmt: skip
-    """Writes the gains (c, P * P) of all links, from cosines of single sentences in a band with cells around."""
+    length: float, cap: float, least: float, firsts: Ids, sizes: np.ndarray, gains: np.ndarray,
+) -> int:  # fmt: skip
+    """Writes a table of links from cosines of single sentences in a band with cells around; gives their number."""
     longest, rows, columns = len(weights), len(low) - 1, high[-1]
     width = (high - low).max() + longest + 2
     single = np.zeros((longest + 2, width))  # cosines of the row after this one, of this one and of those before it
     down = np.zeros((longest, width))  # sums of the cosines of 1 to P rows up to this one
-    cell = 0
+    cell, count = 0, 0
     for row in range(rows + 1):
         left = low[row] - longest
         _lay_out(row, left, near_low, near_high, near_starts, cosines, single, down)
         for column in range(low[row], high[row] + 1):
-            place = column - left
+            place, firsts[cell] = column - left, count
             last = 0.0 if column == columns else 1.0
             for m in range(min(longest, row)):
                 block, above, below = 0.0, 0.0, 0.0
@@ -188,10 +197,13 @@ def _price(
                     near += y * (first_row * above + last_row * below) * around
                     off = src_log - tgt_logs[n, column]
                     likeness = (block * x * y - beside * near / 2) * scale
-                    gains[cell, m * longest + n] = (
-                        weights[m, n] * (likeness - length * min(off * off, cap)) - costs[m, n]
-                    )
+                    gain = weights[m, n] * (likeness - length * min(off * off, cap)) - costs[m, n]
+                    if gain >= least * (m + n + 2):
+                        sizes[count], gains[count] = m * longest + n, gain
+                        count += 1
             cell += 1
+    firsts[cell] = count
+    return count
 
 
 @njit(cache=True)
