@@ -122,8 +122,10 @@ def over_seeds(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
     for name in list(rows[0])[1:]:
         values = [row[name] for row in rows]
         numbers = all(isinstance(value, int | float) for value in values)
-        spread = f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if numbers else ""
-        merged[name] = spread or ", ".join(str(value) for value in values)
+        merged[name] = (
+            f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if numbers
+            else ", ".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in values)
+        )  # fmt: skip
     return merged
 
 
