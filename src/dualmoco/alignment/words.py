@@ -22,6 +22,8 @@ from dualmoco.models.embedded import FAST_MODEL
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
 
+TOKEN_LANGUAGES = {"en", "zh"}
+"""Of FAST_MODEL."""
 WORD = re.compile(r"\w+|[^\w\s]")
 CHARACTER = re.compile(r"[a-z0-9]+|\S")
 
@@ -36,10 +38,9 @@ def cut_words(sentences: tuple[Sequence[str], Sequence[str]], langs: tuple[str, 
     Returns:
         The words of both, with vectors of one space if the embedded model has both languages.
     """
-    known = _token_model()
     src, tgt = map(base_language, langs)
-    if {src, tgt} <= set(known.languages or ()):
-        return _tokens(sentences[0], src, known), _tokens(sentences[1], tgt, known)
+    if {src, tgt} <= TOKEN_LANGUAGES:
+        return _tokens(sentences[0], src), _tokens(sentences[1], tgt)
     return _plain_words(sentences[0], src), _plain_words(sentences[1], tgt)
 
 
@@ -48,17 +49,20 @@ def _token_model() -> Model:
     return open_model(FAST_MODEL)
 
 
-@cache
-def _token_vectors(lang: str) -> Vectors:
+def _token_table(lang: str) -> StaticBackend:
     backend = _token_model().backend(lang)
     assert isinstance(backend, StaticBackend)
-    return unit_vectors(backend.table)
+    return backend
 
 
-def _tokens(sentences: Sequence[str], lang: str, model: Model) -> Words:
-    backend = model.backend(lang)
-    assert isinstance(backend, StaticBackend)
-    return _words(backend.words.tokens(model.conversion.apply(list(sentences), lang)), _token_vectors(lang))
+@cache
+def _token_vectors(lang: str) -> Vectors:
+    return unit_vectors(_token_table(lang).table)
+
+
+def _tokens(sentences: Sequence[str], lang: str) -> Words:
+    converted = _token_model().conversion.apply(list(sentences), lang)
+    return _words(_token_table(lang).words.tokens(converted), _token_vectors(lang))
 
 
 def _plain_words(sentences: Sequence[str], lang: str) -> Words:
