@@ -59,9 +59,9 @@ class SlowLexicon:
                 here = [word for sentence in given[slice(*own)] for word in sentence]
                 there = [word for sentence in said[slice(*others)] for word in sentence]
                 for place, other in enumerate(there):
-                    near = in_place(place, len(there), len(here))
-                    total = sum(share * self.likely[word][other] for word, share in zip(here, near, strict=True))
-                    for word, share in zip(here, near, strict=True):
+                    shares = in_place(place, len(there), len(here))
+                    total = sum(share * self.likely[word][other] for word, share in zip(here, shares, strict=True))
+                    for word, share in zip(here, shares, strict=True):
                         counts[word, other] += share * self.likely[word][other] / total
             for word in known:
                 row = {other: max(counts[word, other] - DISCOUNT, 0) + prior[word][other] for other in self.share}

@@ -128,15 +128,15 @@ class _Stretch:
         word, other = pairs.T
         share = np.bincount(there[0], minlength=number.shape[1]) / max(1, len(there[0]))  # (V',)
         prior = self.nearness * share[other]
-        strange = 1 - np.bincount(word, share[other], minlength=len(number))  # (V,) share of the words it never meets
-        scale = PRIOR_COUNT / (np.bincount(word, prior, minlength=len(number)) + strange)
-        prior, strange = prior * scale[word], strange * scale
+        unmet: Floats = 1.0 - np.bincount(word, share[other], minlength=len(number))  # (V,) share of the other words
+        scale = PRIOR_COUNT / (np.bincount(word, prior, minlength=len(number)) + unmet)
+        prior, unmet = prior * scale[word], unmet * scale
         likely = prior / PRIOR_COUNT
         for _ in range(ROUNDS):
             counts = np.zeros(len(prior))
             _count(*here, *there, *path, number, likely, counts)
             likely = np.maximum(counts - DISCOUNT, 0) + prior
-            likely /= (np.bincount(word, likely, minlength=len(number)) + strange)[word]
+            likely /= (np.bincount(word, likely, minlength=len(number)) + unmet)[word]
         return np.asarray(likely / share[other])
 
 
