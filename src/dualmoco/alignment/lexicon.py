@@ -128,7 +128,8 @@ class _Stretch:
         word, other = pairs.T
         share = np.bincount(there[0], minlength=number.shape[1]) / max(1, len(there[0]))  # (V',)
         prior = self.nearness * share[other]
-        unmet: Floats = 1.0 - np.bincount(word, share[other], minlength=len(number))  # (V,) share of the other words
+        met = np.bincount(word, share[other], minlength=len(number)).astype(np.float64)  # (V,) share of the other words
+        unmet = 1.0 - met
         scale = PRIOR_COUNT / (np.bincount(word, prior, minlength=len(number)) + unmet)
         prior, unmet = prior * scale[word], unmet * scale
         likely = prior / PRIOR_COUNT
