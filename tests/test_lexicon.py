@@ -21,7 +21,7 @@ from dualmoco.alignment.lexicon import (
     ROUNDS,
     SHARPNESS,
     TRANSLATED,
-    Lexicon,
+    WordModel,
     Words,
 )
 from dualmoco.alignment.words import cut_words
@@ -118,7 +118,7 @@ def test_words_of_links_by_a_slow_model(seed: int, far: int, with_vectors: bool)
     single = [expected[runs.index(link)] for link in links if link[0][1] - link[0][0] == link[1][1] - link[1][0] == 1]
     usual = max(float(np.mean(single)), LEAST_USUAL)
     words = as_words(src, vectors and vectors[0]), as_words(tgt, vectors and vectors[1])
-    found = Lexicon(*words, _arrays(runs)).judge(_arrays(links))
+    found = WordModel(*words, _arrays(runs)).judge(_arrays(links))
     np.testing.assert_allclose(found * usual, expected, rtol=2e-3, atol=2e-3)
 
 
@@ -134,12 +134,12 @@ def test_long_texts_have_a_lexicon_a_stretch(monkeypatch: pytest.MonkeyPatch) ->
     other = [[word + 100 for word in sentence] for sentence in text]
     links: list[tuple[Step, Step]] = [((i, i + 1), (i, i + 1)) for i in range(40)]
     src, tgt = as_words(text), as_words(other)
-    whole = Lexicon(src, tgt, _arrays(links)).judge(_arrays(links))
+    whole = WordModel(src, tgt, _arrays(links)).judge(_arrays(links))
     monkeypatch.setattr(lexicon, "STRETCH", 40)
-    np.testing.assert_array_equal(Lexicon(src, tgt, _arrays(links)).judge(_arrays(links)), whole)
+    np.testing.assert_array_equal(WordModel(src, tgt, _arrays(links)).judge(_arrays(links)), whole)
     monkeypatch.setattr(lexicon, "STRETCH", 20)
-    halves = Lexicon(src, tgt, _arrays(links)).judge(_arrays(links))
-    first = Lexicon(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20])).judge(_arrays(links[:20]))
+    halves = WordModel(src, tgt, _arrays(links)).judge(_arrays(links))
+    first = WordModel(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20])).judge(_arrays(links[:20]))
     ratio = halves[:20] / first
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
 
@@ -149,8 +149,8 @@ def test_no_links_and_no_words() -> None:
     src, tgt = as_words([[1], [], [2, 3]]), as_words([[], [5], [5, 6]])
     runs = _arrays([((0, 1), (0, 1)), ((1, 2), (1, 2)), ((2, 3), (2, 3))])
     none = np.empty((0, 2), dtype=np.int64)
-    assert np.isfinite(Lexicon(src, tgt, runs).judge((none, none))).all()
-    assert np.isfinite(Lexicon(src, tgt, runs).judge(runs)).all()
+    assert np.isfinite(WordModel(src, tgt, runs).judge((none, none))).all()
+    assert np.isfinite(WordModel(src, tgt, runs).judge(runs)).all()
 
 
 def test_words_decide_where_vectors_cannot() -> None:

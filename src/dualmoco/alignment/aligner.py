@@ -16,7 +16,7 @@ from dualmoco.alignment.band import band_around, full_band, touched, widened
 from dualmoco.alignment.confidence import confidence
 from dualmoco.alignment.cosines import pair_cosines
 from dualmoco.alignment.gains import BandCosines, LinkGains, Prices, Scale
-from dualmoco.alignment.lexicon import Lexicon, Words
+from dualmoco.alignment.lexicon import WordModel, Words
 from dualmoco.alignment.links import Links
 from dualmoco.alignment.path import LinkTable, Path, StepPrices, best_path, losses, margins
 from dualmoco.alignment.runs import RunEncoder
@@ -84,9 +84,9 @@ def find_steps(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -
     similarity = gains.similarity(table)
     path, steps_prices = _settled_path(table, prices)
     if src.words is not None and tgt.words is not None:
-        likeness, lexicon = table, Lexicon(src.words, tgt.words, table.runs())
+        likeness, words = table, WordModel(src.words, tgt.words, table.runs())
         for _ in range(LEXICONS):
-            said = lexicon.judge(_linked_runs(path))
+            said = words.judge(_linked_runs(path))
             table = replace(likeness, gains=(likeness.gains + prices.words * said).astype(np.float32))
             path, steps_prices = _settled_path(table, prices)
     scores = np.full(len(path.steps), np.nan)

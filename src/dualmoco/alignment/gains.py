@@ -120,7 +120,7 @@ class LinkGains:
 
     def similarity(self, table: LinkTable) -> Floats:
         """What the links' gains say of likeness alone, 1 for a usual translation, shape (b,)."""
-        rows, columns = table.ends()
+        rows, columns = table.ends
         m, n = np.divmod(table.sizes, self.longest)
         off = self.logs[0][m, rows] - self.logs[1][n, columns]
         lengths = self.prices.length * np.minimum(off * off, self.prices.length_cap)
@@ -128,7 +128,7 @@ class LinkGains:
 
     def changed(self, table: LinkTable, cosines: BandCosines, found: np.ndarray) -> np.ndarray:
         """Gains (b,) of links whose runs were found to have other cosines (b,) than their mean vectors have."""
-        rows, columns = table.ends()
+        rows, columns = table.ends
         m, n = np.divmod(table.sizes, self.longest)
         sums = _sums(cosines.band.low, cosines.band.starts, cosines.values, rows, columns, m, n)
         more = found - sums * self.shares[0][m, rows] * self.shares[1][n, columns]

@@ -40,7 +40,7 @@ class Words:
     vectors: Vectors | None  # (V, D) unit vectors by number; None if nothing is known of them
 
 
-class Lexicon:
+class WordModel:
     """Judges links by their words.
 
     Args:
@@ -103,7 +103,7 @@ class _Stretch:
             self.nearness = _nearness(src[known[0]], tgt[known[1]], pairs)
 
     def judge(self, path: Runs) -> Floats:
-        """See `Lexicon.judge`; not scaled."""
+        """See `WordModel.judge`; not scaled."""
         inside = [
             (side[:, 0] >= first) & (side[:, 1] <= last) for side, (first, last) in zip(path, self.bounds, strict=True)
         ]

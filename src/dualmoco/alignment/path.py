@@ -10,6 +10,7 @@ the longest run, c cells, b links, s steps.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numba import njit
@@ -32,15 +33,16 @@ class LinkTable:
     gains: np.ndarray  # (b,) in single precision
     longest: int  # P
 
+    @cached_property
     def ends(self) -> tuple[Ids, Ids]:
         """Rows and columns that the links lead to, shapes (b,)."""
+        rows = np.repeat(np.arange(len(self.band.low)), np.diff(self.firsts[self.band.starts]))
         cells = np.repeat(np.arange(self.band.cells), np.diff(self.firsts))
-        rows = np.searchsorted(self.band.starts, cells, "right") - 1
         return rows, cells - self.band.starts[rows] + self.band.low[rows]
 
     def runs(self) -> tuple[Ids, Ids]:
         """Sentences of the links on either side, from one to before another, shapes (b, 2)."""
-        rows, columns = self.ends()
+        rows, columns = self.ends
         m, n = (part.astype(np.int64) + 1 for part in np.divmod(self.sizes, self.longest))
         return np.stack([rows - m, rows], axis=1), np.stack([columns - n, columns], axis=1)
 
