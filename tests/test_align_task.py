@@ -214,6 +214,7 @@ def test_task_gives_signed_scores(folder: Path) -> None:
         assert score.task == "align" and score.subset == "made" and score.n == 75
         signed = dict(part.split(":", 1) for part in score.signature.split("|"))
         assert signed["pair"] == "zh-en" and signed["documents"] == "2" and signed["longest"] == "5"
+        assert signed["lexicon"] == "learnt"
         assert len(signed["data"]) == 12
     for protocol in ("strict", "lax"):
         precision, recall, f1 = (scores[protocol, metric].value for metric in ("precision", "recall", "f1"))

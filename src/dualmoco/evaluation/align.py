@@ -99,7 +99,8 @@ class Align:
             "precision": 100 * sample.correct.sum() / max(1, sample.extracted.sum()),
             "recall": 100 * found.sum() / max(1, sample.gold.sum()),
         }
-        n, settings = int(sample.gold.sum()), {"pair": self.pair, "documents": len(golds), "longest": LONGEST}
+        n = int(sample.gold.sum())
+        settings = {"pair": self.pair, "documents": len(golds), "longest": LONGEST, "lexicon": "learnt"}
         return [
             *(
                 Score("align", self.name, protocol, metric, float(value), n, signer.sign(protocol, metric, **settings))
