@@ -6,6 +6,7 @@ All start from the same encoders, read the same pairs and decay their rate over 
 plain loss takes our batches and rate; its cached loss takes batches as large as our queue, so that it has as many
 negatives, or as `--cached-batch` says, encodes them 256 at a time, its fastest way here, and a rate scaled by the root
 of the batch size unless one is given. It refuses static encoders, for which the plain loss takes these batches at once.
+Evaluations on the way are within the minutes, after as many pairs with every system.
 `distill` copies all-MiniLM-L6-v2, for which both encoders get a projection; `simcse` gets the dropout that it needs.
 Prints the accuracy on held-out pairs, both ways averaged, and on Tatoeba, and when each system first had the final
 accuracy of the plain peer.
@@ -20,6 +21,7 @@ import shutil
 import statistics
 import tempfile
 import time
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ import torch
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
 from dualmoco.analysis.figures import MARKERS
+from dualmoco.core.storage import write_json
 from dualmoco.data.pairs import load_pairs
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.figures.canvas import COLORS, new_figure, save_figure
@@ -44,7 +47,6 @@ from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.run import train
 
 Curve = list[tuple[float, float]]  # minutes, accuracy
-EVALUATIONS = 10
 PEER, CACHED_PEER = "sentence-transformers", "sentence-transformers cached"
 OURS = {
     "dual-moco": [],
@@ -65,7 +67,9 @@ def main() -> None:
     """Trains the systems and compares them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", help="encoders, data and the settings of dual-moco")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
+    parser.add_argument(
+        "overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's and the systems' own"
+    )
     parser.add_argument("--data", required=True, help="folder of the corpora and test sets")
     parser.add_argument("--minutes", type=float, default=4.0, help="training time of each system")
     parser.add_argument("--systems", default=",".join([*OURS, PEER, CACHED_PEER]), help="by commas, dual-moco first")
@@ -75,28 +79,32 @@ def main() -> None:
         "--seeds", default="0", help="by commas; with several, means and standard deviations are printed"
     )
     parser.add_argument("--plot", help="PNG to write")
-    parser.add_argument("--json", help="file to write the curves to")
+    parser.add_argument("--out", help="folder of the runs; systems that are done there are not run again")
     parsed = parser.parse_args()
     print_machine()
     curves: dict[str, list[Curve]] = {name: [] for name in parsed.systems.split(",")}
     tables = []
-    for seed in parsed.seeds.split(","):
-        with tempfile.TemporaryDirectory() as folder:
-            tables.append([run_system(name, parsed, seed, Path(folder), curves[name]) for name in curves])
-        if PEER in curves:
-            for row in tables[-1]:
-                row["minutes to the peer's final"] = first_time(curves[row["system"]][-1], curves[PEER][-1][-1][1])
+    with nullcontext(parsed.out) if parsed.out else tempfile.TemporaryDirectory() as folder:
+        for seed in parsed.seeds.split(","):
+            tables.append([run_system(name, parsed, seed, Path(folder) / seed, curves[name]) for name in curves])
+            if PEER in curves:
+                for row in tables[-1]:
+                    row["minutes to the peer's final"] = first_time(curves[row["system"]][-1], curves[PEER][-1][-1][1])
     print_table([over_seeds(rows) for rows in zip(*tables, strict=True)])
-    if parsed.json:
-        Path(parsed.json).write_text(json.dumps(curves), encoding="utf-8")
     if parsed.plot:
         plot(curves, Path(parsed.plot), f"{Path(parsed.recipe).stem}, {parsed.minutes:g} minutes each")
 
 
 def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, curves: list[Curve]) -> dict[str, Any]:
     """Trains one system and scores it: a row of the table; its curve is added to the others of that system."""
+    done = folder / f"{name}.json"
+    if done.exists():
+        result = json.loads(done.read_text(encoding="utf-8"))
+        curves.append(result["curve"])
+        return {"system": name} | result["row"]
+    shutil.rmtree(folder / name, ignore_errors=True)  # of an interrupted run, whose minutes cannot be told
     limit = [f"data.root={parsed.data}", f"schedule.minutes={parsed.minutes}", "schedule.steps=0", f"seed={seed}"]
-    config = load_config(parsed.recipe, [*parsed.overrides, *limit, *OURS.get(name, []), f"out={folder}/{name}"])
+    config = load_config(parsed.recipe, [*limit, *OURS.get(name, []), *parsed.overrides, f"out={folder}/{name}"])
     start = folder / "dual-moco" / "initial"
     with peak_memory() as peak:
         if name in OURS:
@@ -110,8 +118,9 @@ def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, c
     curves.append(curve)
     scores = evaluate(open_model(str(folder / name / "model")), "tatoeba", data=parsed.data).scores
     zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
-    return {"system": name, "held-out": 100 * curve[-1][1], "Tatoeba zh-en": zh_en, "en-zh": en_zh,
-            "peak MiB": peak.extra_mib}  # fmt: skip
+    row = {"held-out": 100 * curve[-1][1], "Tatoeba zh-en": zh_en, "en-zh": en_zh, "peak MiB": peak.extra_mib}
+    write_json(done, {"row": row, "curve": curve})
+    return {"system": name} | row
 
 
 def over_seeds(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
@@ -163,14 +172,16 @@ def by_peer(config: TrainConfig, start: Path, batch_size: int, peak_rate: float,
     optimizer = torch.optim.AdamW(loss.parameters(), peak_rate, weight_decay=config.optimizer.weight_decay, fused=True)
     heldout = Heldout(split.heldout, src, tgt)
     curve: Curve = [(0.0, heldout.score().score)]
-    limit = 60 * config.schedule.minutes
+    limit, step = 60 * config.schedule.minutes, 0
+    pause = max(1, round(config.schedule.evaluate_every * config.optimizer.batch_size / batch_size))
     began, batches = time.monotonic(), prefetch(loader.step, 0)
     while (seconds := time.monotonic() - began) < limit:
         now = peak_rate * min(1.0, (seconds / limit + 0.01) / WARM_UP) * (1 + math.cos(math.pi * seconds / limit)) / 2
         optimizer.param_groups[0]["lr"] = now
         loss.train()
         peer_step(loss, optimizer, next(batches)[0], config.optimizer.clip)
-        if seconds / limit >= len(curve) / EVALUATIONS:
+        step += 1
+        if step % pause == 0:
             curve.append(((time.monotonic() - began) / 60, heldout.score().score))
     batches.close()
     curve.append(((time.monotonic() - began) / 60, heldout.score().score))
