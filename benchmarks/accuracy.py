@@ -99,9 +99,9 @@ def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, c
     """Trains one system and scores it: a row of the table; its curve is added to the others of that system."""
     done = folder / f"{name}.json"
     if done.exists():
-        result = json.loads(done.read_text(encoding="utf-8"))
+        result: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
         curves.append(result["curve"])
-        return {"system": name} | result["row"]
+        return {"system": name, **result["row"]}
     shutil.rmtree(folder / name, ignore_errors=True)  # of an interrupted run, whose minutes cannot be told
     limit = [f"data.root={parsed.data}", f"schedule.minutes={parsed.minutes}", "schedule.steps=0", f"seed={seed}"]
     config = load_config(parsed.recipe, [*limit, *OURS.get(name, []), *parsed.overrides, f"out={folder}/{name}"])
@@ -120,7 +120,7 @@ def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, c
     zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
     row = {"held-out": 100 * curve[-1][1], "Tatoeba zh-en": zh_en, "en-zh": en_zh, "peak MiB": peak.extra_mib}
     write_json(done, {"row": row, "curve": curve})
-    return {"system": name} | row
+    return {"system": name, **row}
 
 
 def over_seeds(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from benchmarks.align_baselines import Lengths, bertalign, vecalign
 from benchmarks.align_documents import LONGEST, Suite
 from dualmoco.alignment.aligner import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.lexicon import Words
+from dualmoco.alignment.meetings import Words
 from dualmoco.alignment.pair import text_lengths
 from dualmoco.alignment.runs import run_text
 from dualmoco.alignment.words import cut_words

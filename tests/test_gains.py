@@ -7,7 +7,7 @@ import pytest
 
 from alignments import Step, mean_vector, random_units
 from dualmoco.alignment.band import Band, full_band, padded
-from dualmoco.alignment.cosines import band_cosines, pair_cosines
+from dualmoco.alignment.cosines import BandCosines, band_cosines, pair_cosines
 from dualmoco.alignment.gains import LinkGains, Prices, Scale, mean_shares
 from dualmoco.core.vectors import Floats, Vectors
 
@@ -25,10 +25,24 @@ def test_cosines_stand_in_their_cells(band: Band) -> None:
     src, tgt = random_units(generator, 14, 12), random_units(generator, 11, 12)
     cells = [(i, j) for i in range(15) for j in range(band.low[i], band.high[i] + 1)]
     expected = [float(src[i - 1] @ tgt[j - 1]) if i and j else 0.0 for i, j in cells]
-    np.testing.assert_allclose(band_cosines(src, tgt, band), expected, atol=6e-6)
+    np.testing.assert_allclose(band_cosines(src, tgt, band).values, expected, atol=6e-6)
     inner = [(i - 1, j - 1) for i, j in cells if i and j]
     products = [float(src[i] @ tgt[j]) for i, j in inner]
     np.testing.assert_allclose(pair_cosines(src, tgt, np.array(inner)), products, atol=6e-6)
+
+
+@pytest.mark.parametrize(
+    ("band", "other"), [(full_band(14, 11), RAGGED), (RAGGED, full_band(14, 11)), (RAGGED, RAGGED)]
+)
+def test_known_cosines_are_not_multiplied_again(band: Band, other: Band) -> None:
+    """What another band holds is taken from there, here with 10 added to tell; only the rest is multiplied."""
+    generator = np.random.default_rng(3)
+    src, tgt = random_units(generator, 14, 12), random_units(generator, 11, 12)
+    known = band_cosines(src, tgt, other)
+    cells = [(i, j) for i in range(15) for j in range(band.low[i], band.high[i] + 1)]
+    taken = [bool(i and j and other.low[i] <= j <= other.high[i]) for i, j in cells]
+    found = band_cosines(src, tgt, band, BandCosines(other, known.values + 10)).values
+    np.testing.assert_allclose(found, band_cosines(src, tgt, band).values + 10 * np.array(taken), atol=1e-6)
 
 
 def test_padded_band_has_what_stands_around() -> None:

@@ -18,12 +18,10 @@ from dualmoco.alignment.lexicon import (
     IN_PLACE,
     LEAST_USUAL,
     PRIOR_COUNT,
-    ROUNDS,
-    SHARPNESS,
     TRANSLATED,
-    WordModel,
-    Words,
+    judge_links,
 )
+from dualmoco.alignment.meetings import SHARPNESS, Words, find_meetings
 from dualmoco.alignment.words import cut_words
 from dualmoco.core.vectors import Ids, Vectors
 
@@ -52,20 +50,19 @@ class SlowLexicon:
         for word in known:
             near = {other: nearness[word, other] * self.share[other] for other in self.share}
             prior[word] = {other: PRIOR_COUNT * value / sum(near.values()) for other, value in near.items()}
-        self.likely = {word: {other: value / PRIOR_COUNT for other, value in prior[word].items()} for word in known}
-        for _ in range(ROUNDS):
-            counts: dict[Step, float] = defaultdict(float)
-            for own, others in links:
-                here = [word for sentence in given[slice(*own)] for word in sentence]
-                there = [word for sentence in said[slice(*others)] for word in sentence]
-                for place, other in enumerate(there):
-                    shares = in_place(place, len(there), len(here))
-                    total = sum(share * self.likely[word][other] for word, share in zip(here, shares, strict=True))
-                    for word, share in zip(here, shares, strict=True):
-                        counts[word, other] += share * self.likely[word][other] / total
-            for word in known:
-                row = {other: max(counts[word, other] - DISCOUNT, 0) + prior[word][other] for other in self.share}
-                self.likely[word] = {other: value / sum(row.values()) for other, value in row.items()}
+        counts: dict[Step, float] = defaultdict(float)
+        for own, others in links:
+            here = [word for sentence in given[slice(*own)] for word in sentence]
+            there = [word for sentence in said[slice(*others)] for word in sentence]
+            for place, other in enumerate(there):
+                shares = in_place(place, len(there), len(here))
+                total = sum(share * prior[word][other] for word, share in zip(here, shares, strict=True))
+                for word, share in zip(here, shares, strict=True):
+                    counts[word, other] += share * prior[word][other] / total
+        self.likely: dict[int, dict[int, float]] = {}
+        for word in known:
+            row = {other: max(counts[word, other] - DISCOUNT, 0) + prior[word][other] for other in self.share}
+            self.likely[word] = {other: value / sum(row.values()) for other, value in row.items()}
 
     def explain(self, here: list[int], said: list[int]) -> float:
         """How much more likely some words are beside others, as the sum of logarithms."""
@@ -118,13 +115,33 @@ def test_words_of_links_by_a_slow_model(seed: int, far: int, with_vectors: bool)
     single = [expected[runs.index(link)] for link in links if link[0][1] - link[0][0] == link[1][1] - link[1][0] == 1]
     usual = max(float(np.mean(single)), LEAST_USUAL)
     words = as_words(src, vectors and vectors[0]), as_words(tgt, vectors and vectors[1])
-    found = WordModel(*words, _arrays(runs)).judge(_arrays(links))
+    found = judge_links(*words, _arrays(runs), _arrays(links))
     np.testing.assert_allclose(found * usual, expected, rtol=2e-3, atol=2e-3)
 
 
 def _arrays(links: list[tuple[Step, Step]]) -> tuple[Ids, Ids]:
     src, tgt = (np.array([link[side] for link in links], dtype=np.int64).reshape(-1, 2) for side in (0, 1))
     return src, tgt
+
+
+def test_words_meet_as_far_as_links_reach() -> None:
+    """Every word of a sentence with all from the first to the last sentence of its links; each pair has one number."""
+    generator = np.random.default_rng(7)
+    src, tgt = random_text(generator, 9, 12), random_text(generator, 9, 15)
+    runs: list[tuple[Step, Step]] = [((2, 3), (1, 2)), ((2, 4), (3, 5)), ((6, 7), (4, 6))]
+    vectors = random_units(generator, 12, 5), random_units(generator, 15, 5)
+    met = find_meetings(as_words(src, vectors[0]), as_words(tgt, vectors[1]), _arrays(runs))
+    reach = {2: (1, 5), 3: (3, 5), 6: (4, 6)}
+    expected = {pair for i, (low, high) in reach.items() for j in range(low, high) for pair in product(src[i], tgt[j])}
+    pairs = [(met.src.distinct[one], met.tgt.distinct[other]) for one, other in met.pairs]
+    assert len(pairs) == len(expected) and set(pairs) == expected
+    near = [math.exp(SHARPNESS * float(vectors[0][one] @ vectors[1][other])) for one, other in pairs]
+    np.testing.assert_allclose(met.nearness, near, rtol=1e-4)
+    for i, (low, high) in reach.items():
+        for k in range(met.src.ends[i - 2], met.src.ends[i - 1]):
+            for place in range(met.tgt.ends[low - 1], met.tgt.ends[high - 1]):
+                pair = met.pairs[met.numbers[met.rows[k] + place]]
+                assert pair.tolist() == [met.src.ids[k], met.tgt.ids[place]]
 
 
 def test_long_texts_have_a_lexicon_a_stretch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,12 +151,12 @@ def test_long_texts_have_a_lexicon_a_stretch(monkeypatch: pytest.MonkeyPatch) ->
     other = [[word + 100 for word in sentence] for sentence in text]
     links: list[tuple[Step, Step]] = [((i, i + 1), (i, i + 1)) for i in range(40)]
     src, tgt = as_words(text), as_words(other)
-    whole = WordModel(src, tgt, _arrays(links)).judge(_arrays(links))
+    whole = judge_links(src, tgt, _arrays(links), _arrays(links))
     monkeypatch.setattr(lexicon, "STRETCH", 40)
-    np.testing.assert_array_equal(WordModel(src, tgt, _arrays(links)).judge(_arrays(links)), whole)
+    np.testing.assert_array_equal(judge_links(src, tgt, _arrays(links), _arrays(links)), whole)
     monkeypatch.setattr(lexicon, "STRETCH", 20)
-    halves = WordModel(src, tgt, _arrays(links)).judge(_arrays(links))
-    first = WordModel(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20])).judge(_arrays(links[:20]))
+    halves = judge_links(src, tgt, _arrays(links), _arrays(links))
+    first = judge_links(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20]), _arrays(links[:20]))
     ratio = halves[:20] / first
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
 
@@ -149,8 +166,8 @@ def test_no_links_and_no_words() -> None:
     src, tgt = as_words([[1], [], [2, 3]]), as_words([[], [5], [5, 6]])
     runs = _arrays([((0, 1), (0, 1)), ((1, 2), (1, 2)), ((2, 3), (2, 3))])
     none = np.empty((0, 2), dtype=np.int64)
-    assert np.isfinite(WordModel(src, tgt, runs).judge((none, none))).all()
-    assert np.isfinite(WordModel(src, tgt, runs).judge(runs)).all()
+    assert np.isfinite(judge_links(src, tgt, runs, (none, none))).all()
+    assert np.isfinite(judge_links(src, tgt, runs, runs)).all()
 
 
 def test_words_decide_where_vectors_cannot() -> None:

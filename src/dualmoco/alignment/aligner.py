@@ -14,10 +14,11 @@ import numpy as np
 from dualmoco.alignment.anchors import Anchors
 from dualmoco.alignment.band import band_around, full_band, touched, widened
 from dualmoco.alignment.confidence import confidence
-from dualmoco.alignment.cosines import pair_cosines
-from dualmoco.alignment.gains import BandCosines, LinkGains, Prices, Scale
-from dualmoco.alignment.lexicon import WordModel, Words
+from dualmoco.alignment.cosines import BandCosines, pair_cosines
+from dualmoco.alignment.gains import LinkGains, Prices, Scale
+from dualmoco.alignment.lexicon import judge_links
 from dualmoco.alignment.links import Links
+from dualmoco.alignment.meetings import Words
 from dualmoco.alignment.path import LinkTable, Path, StepPrices, best_path, losses, margins
 from dualmoco.alignment.runs import RunEncoder
 from dualmoco.core.vectors import Floats, Ids, Vectors
@@ -26,9 +27,8 @@ LONGEST = 5
 EXACT_CELLS = 160_000
 """Up to so many cells all are looked at."""
 CLOSE = 8  # sentences from one anchor to the next, at most, for their lengths to be compared
-NEAR_BEST = 1.2  # what a path may lose with a link that is looked at again
+NEAR_BEST = 0.8  # what a path may lose with a link that is looked at again
 PASSES = 3  # the path without prices of types, then twice with those of the path before
-LEXICONS = 2  # times that words are learnt from the links of the path before
 UNSEEN = 0.5  # links that a type counts before any is seen
 FIRST_SKIP = 0.5  # share of the price of leaving a sentence out that holds before this document has told its own
 USUAL_SKIPS = 0.07  # share of the steps that leave a sentence out
@@ -84,11 +84,9 @@ def find_steps(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -
     similarity = gains.similarity(table)
     path, steps_prices = _settled_path(table, prices)
     if src.words is not None and tgt.words is not None:
-        likeness, words = table, WordModel(src.words, tgt.words, table.runs())
-        for _ in range(LEXICONS):
-            said = words.judge(_linked_runs(path))
-            table = replace(likeness, gains=(likeness.gains + prices.words * said).astype(np.float32))
-            path, steps_prices = _settled_path(table, prices)
+        said = judge_links(src.words, tgt.words, table.runs(), _linked_runs(path))
+        table = replace(table, gains=(table.gains + prices.words * said).astype(np.float32))
+        path, steps_prices = _settled_path(table, prices)
     scores = np.full(len(path.steps), np.nan)
     scores[path.links >= 0] = similarity[path.links[path.links >= 0]]
     return Found(path.steps, scores, margins(table, steps_prices, path))
@@ -100,32 +98,49 @@ def _near_best(gains: LinkGains, anchors: Anchors, prices: Prices) -> tuple[Link
     exact = (counts[0] + 1) * (counts[1] + 1) <= EXACT_CELLS
     band = full_band(*counts) if exact else band_around(anchors.src, anchors.tgt, counts, buffer=BUFFER)
     first = _first_prices(gains.longest, prices)
+    cosines = gains.cosines(band, anchors.cosines)
     for rounds_left in range(ROUNDS, -1, -1):
-        cosines = gains.cosines(band)
         table = gains.table(band, cosines, first.skip - NEAR_BEST / 2)  # others lose to leaving their sentences out
         path = best_path(table, first)
         edges = touched(band, path.steps)
         if not len(edges) or not rounds_left:
             break
         band = widened(band, edges)
+        cosines = gains.cosines(band, cosines)
     return table.take(losses(table, first, path) <= NEAR_BEST), cosines
 
 
-def _run_cosines(table: LinkTable, src: Side, tgt: Side) -> np.ndarray:
+def _run_cosines(table: LinkTable, src: Side, tgt: Side) -> Floats:
     """Cosines (b,) of the links' runs as they are encoded; single sentences are encoded already."""
-    vectors, places = [], []
-    for side, runs in zip((src, tgt), table.runs(), strict=True):
-        number, place = np.unique(runs[:, 1] * (table.longest + 1) + np.diff(runs)[:, 0], return_inverse=True)
-        ends, sizes = np.divmod(number, table.longest + 1)
-        distinct = np.stack([ends - sizes, ends], axis=1)
-        longer = sizes > 1
-        found: Vectors = np.empty((len(distinct), side.vectors.shape[1]), dtype=np.float32)
-        found[~longer] = side.vectors[distinct[~longer, 0]]
-        if side.encode is not None and longer.any():
-            found[longer] = side.encode(distinct[longer])
-        vectors.append(found)
-        places.append(place)
-    return np.asarray(pair_cosines(vectors[0], vectors[1], np.stack(places, axis=1)))
+    (src_runs, src_places), (tgt_runs, tgt_places) = (
+        _encode_runs(side, runs, table.longest) for side, runs in zip((src, tgt), table.runs(), strict=True)
+    )
+    found = np.zeros(len(table.sizes))
+    for long_src, long_tgt in ((True, True), (True, False), (False, True)):
+        chosen = np.flatnonzero(((src_places >= 0) == long_src) & ((tgt_places >= 0) == long_tgt))
+        places = np.stack([src_places[chosen], tgt_places[chosen]], axis=1)
+        found[chosen] = pair_cosines(
+            src_runs if long_src else src.vectors, tgt_runs if long_tgt else tgt.vectors,
+            np.where(places < 0, -1 - places, places),
+        )  # fmt: skip
+    return found
+
+
+def _encode_runs(side: Side, runs: Ids, longest: int) -> tuple[Vectors, Ids]:
+    """Vectors (u, D) of the distinct ones of runs (b, 2), and the place of each among them.
+
+    In the place of a run of one sentence, -1 less the number of that sentence.
+    """
+    assert side.encode is not None
+    sizes = np.diff(runs)[:, 0]
+    number = runs[:, 1] * (longest + 1) + sizes
+    asked = np.zeros((len(side.vectors) + 1) * (longest + 1), dtype=bool)
+    asked[number[sizes > 1]] = True
+    ends, long = np.divmod(np.flatnonzero(asked), longest + 1)
+    places = np.where(sizes > 1, (np.cumsum(asked) - 1)[number], -1 - runs[:, 0])
+    if not len(ends):
+        return side.vectors[:0], places
+    return side.encode(np.stack([ends - long, ends], axis=1)), places
 
 
 def _settled_path(table: LinkTable, prices: Prices) -> tuple[Path, StepPrices]:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from dualmoco.alignment.band import BUFFER, GAP, Band, band_around, full_band
-from dualmoco.alignment.cosines import band_cosines
+from dualmoco.alignment.band import BUFFER, GAP, band_around, full_band
+from dualmoco.alignment.cosines import BandCosines, band_cosines
 from dualmoco.alignment.path import LinkTable, StepPrices, best_path
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
@@ -34,6 +34,7 @@ class Anchors:
     src: Ids  # (a,)
     tgt: Ids  # (a,)
     similarity: Floats  # (a,) cosines above what is usual for these texts
+    cosines: BandCosines | None = None  # in which they were found
 
 
 def find_anchors(src: Vectors, tgt: Vectors) -> Anchors:
@@ -51,13 +52,14 @@ def find_anchors(src: Vectors, tgt: Vectors) -> Anchors:
     else:
         coarse = find_anchors(_halved(src), _halved(tgt))
         band = band_around(2 * coarse.src + 1, 2 * coarse.tgt + 1, (len(src), len(tgt)), 2 * GAP)
-    likeness = _likeness(src, tgt, band)
+    cosines = band_cosines(src, tgt, band)
+    likeness = _likeness(src, tgt, cosines)
     table = LinkTable(band, np.arange(band.cells + 1), np.zeros(band.cells, dtype=np.uint8), likeness.gains, 1)
     path = best_path(table, StepPrices(np.zeros(1), 0.0))
     linked = path.links >= 0
     ends = path.steps.cumsum(axis=0)[linked]
     similarity = likeness.gains[path.links[linked]].astype(np.float64) + likeness.least
-    return Anchors(ends[:, 0] - 1, ends[:, 1] - 1, np.round(similarity, PLACES))
+    return Anchors(ends[:, 0] - 1, ends[:, 1] - 1, np.round(similarity, PLACES), cosines)
 
 
 def can_tell(rows: int, columns: int) -> bool:
@@ -78,7 +80,7 @@ class _Likeness:
     least: float  # what was taken off: so much more than usual it takes
 
 
-def _likeness(src: Vectors, tgt: Vectors, band: Band) -> _Likeness:
+def _likeness(src: Vectors, tgt: Vectors, cosines: BandCosines) -> _Likeness:
     """Cosines in a band less half of what is usual for either sentence, less what it takes to be an anchor."""
     known = 0.5 if can_tell(len(src), len(tgt)) else 0.0
     rows, columns = (np.linspace(0, len(side) - 1, min(len(side), SAMPLE)).astype(np.int64) for side in (src, tgt))
@@ -86,7 +88,7 @@ def _likeness(src: Vectors, tgt: Vectors, band: Band) -> _Likeness:
     usual_src, usual_tgt = known * (src @ some_tgt.mean(axis=0)), known * (tgt @ some_src.mean(axis=0))  # (N,), (M,)
     sample = some_src @ some_tgt.T - usual_src[rows][:, None] - usual_tgt[columns]
     least = round(float(sample.mean() + DEVIATIONS * sample.std()), PLACES) if known else 0.0
-    gains = band_cosines(src, tgt, band)
+    gains, band = cosines.values.copy(), cosines.band
     _take_off(gains, band.low, band.high, np.round(usual_src, PLACES), np.round(usual_tgt, PLACES), least)
     return _Likeness(gains, least)
 

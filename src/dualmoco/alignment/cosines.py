@@ -6,6 +6,8 @@ Shapes: N and M sentences, D dimension, c cells, u vectors, b pairs.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numba import njit
 
@@ -15,40 +17,72 @@ from dualmoco.core.vectors import Ids, Vectors
 SCALE = 1e5  # cosines are rounded to five places, so that a sum in another order changes nothing
 
 
-def band_cosines(src: Vectors, tgt: Vectors, band: Band) -> np.ndarray:
+@dataclass(frozen=True)
+class BandCosines:
+    """Cosines of single sentences."""
+
+    band: Band
+    values: np.ndarray  # (c,) by cell, single precision
+
+
+def band_cosines(src: Vectors, tgt: Vectors, band: Band, known: BandCosines | None = None) -> BandCosines:
     """Cosines in a band, the same for any number of threads.
 
     Args:
         src: Unit vectors of the source sentences, shape (N, D).
         tgt: Of the target sentences, shape (M, D).
         band: The cells.
+        known: Of the same sentences in another band; those are not multiplied again.
 
     Returns:
-        Numbers in single precision by cell, shape (c,).
+        The cosines.
     """
+    known = known or BandCosines(Band(band.high + 1, band.high), np.empty(0, dtype=np.float32))  # of no cell
     cosines = np.zeros(band.cells, dtype=np.float32)
-    _multiply(src, tgt, band.low, band.high, band.starts, cosines)
-    return cosines
+    old = known.band
+    _multiply(src, tgt, band.low, band.high, band.starts, old.low, old.high, old.starts, known.values, cosines)
+    return BandCosines(band, cosines)
+
+
+@njit(cache=True)
+def _multiply(
+    src: np.ndarray, tgt: np.ndarray, low: Ids, high: Ids, starts: Ids, known_low: Ids, known_high: Ids,
+    known_starts: Ids, known: np.ndarray, cosines: np.ndarray,
+) -> None:  # fmt: skip
+    """Writes the cosines of each row: what is known already, and what lies before it and after it."""
+    columns = np.arange(len(tgt))
+    for row in range(1, len(low)):
+        begin, end, to_cell = max(1, low[row]), high[row] + 1, starts[row] - low[row]
+        first, last = max(begin, known_low[row]), min(end, known_high[row] + 1)
+        if first >= last:
+            first = last = end
+        for column in range(first, last):
+            cosines[to_cell + column] = known[known_starts[row] + column - known_low[row]]
+        for one, other in ((begin, first), (last, end)):
+            found = cosines[to_cell + one : to_cell + other]
+            dots(src[row - 1], tgt, columns[one - 1 : other - 1], found)
+            for place in range(len(found)):
+                found[place] = np.round(found[place] * SCALE) / SCALE
 
 
 @njit(cache=True, fastmath=True)
-def _multiply(src: np.ndarray, tgt: np.ndarray, low: Ids, high: Ids, starts: Ids, cosines: np.ndarray) -> None:
-    """Writes the cosines of each row, four at a time: that is as fast as products of matrices for a narrow band."""
-    sums = np.zeros(4, np.float32)
-    for row in range(1, len(low)):
-        own, last = src[row - 1], high[row] - 1
-        for first in range(max(1, low[row]) - 1, last + 1, 4):
-            a, b = tgt[first], tgt[min(first + 1, last)]
-            c, d = tgt[min(first + 2, last)], tgt[min(first + 3, last)]
-            one, two, three, four = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
-            for part in range(len(own)):
-                one += own[part] * a[part]
-                two += own[part] * b[part]
-                three += own[part] * c[part]
-                four += own[part] * d[part]
-            sums[0], sums[1], sums[2], sums[3] = one, two, three, four
-            for more in range(min(4, last + 1 - first)):
-                cosines[starts[row] + first + 1 + more - low[row]] = np.round(sums[more] * SCALE) / SCALE
+def dots(own: np.ndarray, vectors: np.ndarray, which: np.ndarray, products: np.ndarray) -> None:
+    """Writes the scalar products of a vector (D,) with some of others (u, D), by their numbers (n,).
+
+    Four at a time: for a narrow band that is as fast as products of matrices.
+    """
+    end = len(which) - 1
+    for first in range(0, end + 1, 4):
+        a, b = vectors[which[first]], vectors[which[min(first + 1, end)]]
+        c, d = vectors[which[min(first + 2, end)]], vectors[which[min(first + 3, end)]]
+        one, two, three, four = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+        for part in range(len(own)):
+            one += own[part] * a[part]
+            two += own[part] * b[part]
+            three += own[part] * c[part]
+            four += own[part] * d[part]
+        products[first], products[min(first + 1, end)] = one, two
+        products[min(first + 2, end)], products[min(first + 3, end)] = three, four
 
 
 @njit(cache=True)

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from dualmoco.alignment.band import Band, padded
-from dualmoco.alignment.cosines import band_cosines, dot
+from dualmoco.alignment.cosines import BandCosines, band_cosines, dot
 from dualmoco.alignment.path import LinkTable
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
@@ -58,14 +58,6 @@ class Scale:
     """Characters of the source for one of the target."""
 
 
-@dataclass(frozen=True)
-class BandCosines:
-    """Cosines of single sentences."""
-
-    band: Band
-    values: np.ndarray  # (c,) by cell, see `band_cosines`
-
-
 class LinkGains:
     """Gains of links between two texts, by the mean vectors of their runs.
 
@@ -92,10 +84,9 @@ class LinkGains:
         self.weights = ((sizes[:, None] + sizes) / 2.0) ** prices.size_power  # (P, P)
         self.costs = prices.many * (np.minimum(sizes[:, None], sizes) - 1.0)  # (P, P)
 
-    def cosines(self, band: Band) -> BandCosines:
+    def cosines(self, band: Band, known: BandCosines | None = None) -> BandCosines:
         """Cosines of all single sentences that links into a band, and what stands beside them, are made of."""
-        near = padded(band, self.longest, 1)
-        return BandCosines(near, band_cosines(*self.vectors, near))
+        return band_cosines(*self.vectors, padded(band, self.longest, 1), known)
 
     def table(self, band: Band, cosines: BandCosines, least: float) -> LinkTable:
         """The links into the cells of a band.

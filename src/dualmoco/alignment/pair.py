@@ -14,7 +14,7 @@ from dualmoco.alignment.anchors import FEWEST_PARTNERS, Anchors, find_anchors, p
 from dualmoco.alignment.document import Aligned, Document, Text
 from dualmoco.alignment.gains import Prices
 from dualmoco.alignment.languages import settle_languages
-from dualmoco.alignment.lexicon import Words
+from dualmoco.alignment.meetings import Words
 from dualmoco.alignment.runs import run_encoder
 from dualmoco.alignment.splitting import SplitMode, split_text
 from dualmoco.alignment.words import cut_words

@@ -48,8 +48,8 @@ class LinkTable:
 
     def take(self, kept: np.ndarray) -> LinkTable:
         """Some of the links, by a mask (b,)."""
-        before = np.append(0, np.cumsum(kept))
-        return replace(self, firsts=before[self.firsts], sizes=self.sizes[kept], gains=self.gains[kept])
+        firsts, sizes, gains = _take(kept, self.firsts, self.sizes, self.gains)
+        return replace(self, firsts=firsts, sizes=sizes, gains=gains)
 
 
 @dataclass(frozen=True)
@@ -213,6 +213,22 @@ def _look_back(
                     after[place] = max(after[place], onwards)
                     lost[link] = best - (totals[place] + onwards)
     return lost, lost_src, lost_tgt
+
+
+@njit(cache=True)
+def _take(kept: np.ndarray, firsts: Ids, sizes: np.ndarray, gains: np.ndarray) -> tuple[Ids, np.ndarray, np.ndarray]:
+    """The links for which `kept` (b,) is true."""
+    count, cells = 0, len(firsts) - 1
+    left, total = np.empty_like(firsts), kept.sum()
+    left_sizes, left_gains = np.empty(total, sizes.dtype), np.empty(total, gains.dtype)
+    for cell in range(cells):
+        left[cell] = count
+        for link in range(firsts[cell], firsts[cell + 1]):
+            if kept[link]:
+                left_sizes[count], left_gains[count] = sizes[link], gains[link]
+                count += 1
+    left[cells] = count
+    return left, left_sizes, left_gains
 
 
 @njit(cache=True)

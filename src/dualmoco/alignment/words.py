@@ -14,7 +14,7 @@ from itertools import chain
 
 import numpy as np
 
-from dualmoco.alignment.lexicon import Words
+from dualmoco.alignment.meetings import Words
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.languages import WITHOUT_SPACES, base_language
 from dualmoco.models.backends.static import StaticBackend
