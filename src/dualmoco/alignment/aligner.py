@@ -33,7 +33,7 @@ UNSEEN = 0.5  # links that a type counts before any is seen
 FIRST_SKIP = 0.5  # share of the price of leaving a sentence out that holds before this document has told its own
 USUAL_SKIPS = 0.07  # share of the steps that leave a sentence out
 ROUNDS = 3  # of widening the band where the path runs along its edge
-BUFFER = 3  # cells around the anchors in which the path is looked for first
+BUFFER = 2  # cells around the anchors in which the path is looked for first
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dualmoco.core.vectors import Ids
 
-BUFFER = 4  # cells around a path in which the next one is looked for
+BUFFER = 3  # cells around a path in which the next one is looked for
 GAP = 64  # sentences between two anchors; a wider gap is crossed along its diagonal
 NEAR = 32  # rows and columns that are added around a place where a path runs along the edge
 

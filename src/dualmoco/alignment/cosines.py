@@ -90,12 +90,12 @@ def pair_cosines(src: np.ndarray, tgt: np.ndarray, pairs: Ids) -> np.ndarray:
     """Cosines (b,) of pairs (b, 2) of unit vectors (u, D) of either side."""
     cosines = np.empty(len(pairs), dtype=np.float32)
     for number in range(len(pairs)):
-        cosines[number] = np.round(dot(src[pairs[number, 0]], tgt[pairs[number, 1]]) * SCALE) / SCALE
+        cosines[number] = np.round(_dot(src[pairs[number, 0]], tgt[pairs[number, 1]]) * SCALE) / SCALE
     return cosines
 
 
 @njit(cache=True, fastmath=True)
-def dot(first: np.ndarray, second: np.ndarray) -> float:
+def _dot(first: np.ndarray, second: np.ndarray) -> float:
     """The scalar product of two vectors (D,)."""
     total = np.float32(0)
     for place in range(len(first)):

@@ -14,7 +14,7 @@ import numpy as np
 from numba import njit
 
 from dualmoco.alignment.band import Band, padded
-from dualmoco.alignment.cosines import BandCosines, band_cosines, dot
+from dualmoco.alignment.cosines import BandCosines, band_cosines, dots
 from dualmoco.alignment.path import LinkTable
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
@@ -136,7 +136,7 @@ def mean_shares(vectors: Vectors, longest: int) -> Floats:
     Returns:
         Numbers by size and end, shape (P, N + 1); 0 where a run would begin before the text.
     """
-    products = _neighbour_products(vectors, longest)  # (P, N)
+    products = _neighbour_products(vectors, longest).T  # (P, N)
     squares = np.zeros((longest, len(vectors) + 1))
     squares[0, 1:] = products[0]
     for size in range(1, min(longest, len(vectors))):
@@ -146,12 +146,12 @@ def mean_shares(vectors: Vectors, longest: int) -> Floats:
 
 
 @njit(cache=True)
-def _neighbour_products(vectors: np.ndarray, longest: int) -> Floats:
-    """Products of each vector with the one so many places after it, by distance and the first's place, (P, N)."""
-    products = np.zeros((longest, len(vectors)))
+def _neighbour_products(vectors: np.ndarray, longest: int) -> np.ndarray:
+    """Products of each vector with the one so many places after it, by the first's place and the distance, (N, P)."""
+    products, places = np.zeros((len(vectors), longest), np.float32), np.arange(len(vectors))
     for place in range(len(vectors)):
-        for far in range(min(longest, len(vectors) - place)):
-            products[far, place] = dot(vectors[place], vectors[place + far])
+        after = places[place : place + longest]
+        dots(vectors[place], vectors, after, products[place, : len(after)])
     return products
 
 
