@@ -191,8 +191,8 @@ def _study(tmp_path: Path, seeds: int = 3) -> Study:
 
 
 def test_rows_of_two_keys_are_lines_of_a_figure(tmp_path: Path) -> None:
-    """A line for each value of the first key and each metric, over the values of the last."""
-    vary = {"objective": ["dual-moco", "in-batch"], "optimizer.batch_size": [8, 16]}
+    """A line for each value of the first key and each metric, from left to right over the values of the last."""
+    vary = {"objective": ["dual-moco", "in-batch"], "optimizer.batch_size": [16, 8]}
     study = read_study(write_study(tmp_path, vary=vary, seeds=[0]))
     assert [row.group for row in study.rows] == ["objective dual-moco"] * 2 + ["objective in-batch"] * 2
     done = {"status": "done", "heldout": 0.5, "seconds": 1.0, "scores": []}

@@ -37,6 +37,8 @@ def draw_rows(result: StudyResult) -> Figure:
             shown = [
                 (place, row) for place, row in enumerate(rows) if metric in row.metrics and group in ("", row.group)
             ]
+            if not named:
+                shown.sort(key=lambda one: one[1].value or 0.0)  # a line goes from left to right
             shift = 0.08 * (number - (len(metrics) - 1) / 2) if named else 0.0
             places = [place + shift if named else row.value for place, row in shown]
             means = [row.metrics[metric].mean for _, row in shown]
