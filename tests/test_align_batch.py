@@ -1,0 +1,302 @@
+"""`dualmoco align` with many documents: pairing, matching, interruption, Ray."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from aligned_files import EN, FRENCH, ZH, rows_of, run, write
+from commands import Moment, run_command
+from dualmoco.alignment.batch import SUMMARY
+from dualmoco.alignment.folders import documents_of, pairs_by_name, pairs_of_list
+from dualmoco.alignment.matching import Match, match_documents
+from dualmoco.core.errors import DataError
+from dualmoco.core.storage import locked
+from dualmoco.core.vectors import unit_vectors
+from dualmoco.models.embedded import FAST_MODEL
+
+
+def documents(folder: Path, count: int = 4) -> tuple[Path, Path]:
+    """Folders of documents of 30 sentences each, with the same names but for the language."""
+    for number in range(count):
+        part = slice(30 * number, 30 * number + 30)
+        write(folder / "en" / f"{number}.en.txt", EN[part])
+        write(folder / "zh" / f"{number}.zh.txt", ZH[part])
+    return folder / "en", folder / "zh"
+
+
+def outputs(folder: Path) -> dict[str, bytes]:
+    """All files that a batch wrote, its folder's name left out of the summary."""
+    return {
+        path.name: path.read_bytes().replace(str(folder).encode(), b"OUT") for path in sorted(folder.iterdir())
+    }  # fmt: skip
+
+
+def check_document(path: Path, number: int) -> None:
+    """A document's links are its thirty pairs."""
+    part = slice(30 * number, 30 * number + 30)
+    assert [row[2:4] for row in rows_of(path)] == [list(pair) for pair in zip(EN[part], ZH[part], strict=True)]
+
+
+def test_documents_are_paired_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One output each, with the note; the summary has all of them, and so has standard output."""
+    en, zh = documents(tmp_path)
+    out = tmp_path / "out"
+    assert run(en, zh, "--out", out, "--html") == 0
+    assert capsys.readouterr().out == f"4 pairs of documents aligned, 120 links: {out / SUMMARY}\n"
+    for number in range(4):
+        check_document(out / f"{number}.tsv", number)
+    kinds = [f"{number}.{ending}" for number in range(4) for ending in ("html", "tsv", "tsv.json")]
+    assert [path.name for path in sorted(out.iterdir())] == sorted([*kinds, SUMMARY])
+    summary = json.loads((out / SUMMARY).read_text(encoding="utf-8"))
+    assert [(Path(row["src"]).name, row["links"], row["linked"], row["error"]) for row in summary] == [
+        (f"{number}.en.txt", 30, 30, "") for number in range(4)
+    ]
+    assert run(en, zh, "--out", out, "--html", "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"out": str(out), "documents": summary}
+
+
+def test_names_of_all_kinds_are_paired(tmp_path: Path) -> None:
+    """The same stem, codes after a dot, a hyphen or an underscore, folders below, one folder for both sides."""
+    en, zh, out = tmp_path / "en", tmp_path / "zh", tmp_path / "out"
+    pairs = [("a.txt", "a.md"), ("b.en.txt", "b.zh.txt"), ("c_EN.txt", "c-zh.html"), ("sub/d.txt", "sub/d.txt")]
+    for one, two in [*pairs, ("lone.txt", "other.txt"), (".hidden.txt", ".hidden.txt")]:
+        write(en / one, ["x"])
+        write(zh / two, ["x"])
+    found = pairs_by_name(en, zh, [("en", "zh")], out, ".tmx")
+    assert [(pair.src, pair.tgt) for pair in found] == [(en / one, zh / two) for one, two in pairs]
+    assert [pair.out.name for pair in found] == ["a.tmx", "b.tmx", "c_EN.tmx", "d.tmx"]
+    assert found[0].page == out / "a.html"
+    both = tmp_path / "both"
+    for name in ("1.en.txt", "1.zh.txt", "2.en.txt", "3.zh.txt"):
+        write(both / name, ["x"])
+    (pair,) = pairs_by_name(both, both, [("en", "zh")], out, ".tsv")
+    assert (pair.src.name, pair.tgt.name) == ("1.en.txt", "1.zh.txt")
+    assert documents_of(en) == sorted(en / name for name in ("a.txt", "b.en.txt", "c_EN.txt", "lone.txt", "sub/d.txt"))
+
+
+def test_a_list_names_documents(tmp_path: Path) -> None:
+    """Relative names start from its folder; outputs of one name are numbered; empty lines are nothing."""
+    en, zh = documents(tmp_path / "docs", 2)
+    (tmp_path / "docs" / "0.en.txt").write_bytes((en / "1.en.txt").read_bytes())
+    lines = ["en/0.en.txt\tzh/0.zh.txt", "", f" 0.en.txt \t{zh / '1.zh.txt'}"]
+    names, out = write(tmp_path / "docs" / "list.tsv", lines), tmp_path / "out"
+    assert run("--list", names, "--out", out) == 0
+    check_document(out / "0.tsv", 0)
+    check_document(out / "0-2.tsv", 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("a.txt", r"list\.tsv:1: 1 columns; expected source<TAB>target$"),
+        ("a.txt\t", r"list\.tsv:1: 2 columns; expected source<TAB>target$"),
+        ("a.txt\ta.txt\ta.txt", r"list\.tsv:1: 3 columns; expected source<TAB>target$"),
+        ("a.txt\tb.txt", r"list\.tsv:1: .*b\.txt: no such file; relative names start from "),
+        (" ", r"list\.tsv: no pair of documents; expected lines of source<TAB>target$"),
+    ],
+)
+def test_wrong_lists_are_named(line: str, said: str, tmp_path: Path) -> None:
+    """With the line."""
+    write(tmp_path / "a.txt", ["x"])
+    with pytest.raises(DataError, match=said):
+        pairs_of_list(write(tmp_path / "list.tsv", [line]), tmp_path, ".tsv")
+
+
+def test_documents_are_matched_by_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names that tell nothing; one document of either side has no partner and is left out."""
+    order = [3, 0, 4, 1, 2]
+    for number in range(5):
+        write(tmp_path / "en" / f"e{number}.txt", EN[30 * number : 30 * number + 30])
+        at = order[number]
+        write(tmp_path / "zh" / f"z{number}.txt", ZH[30 * at : 30 * at + 30] if at != 2 else ZH[250:290])
+    out = tmp_path / "out"
+    assert run(tmp_path / "en", tmp_path / "zh", "--match", "--out", out, "--json") == 0
+    found = json.loads(capsys.readouterr().out)["documents"]
+    pairs = [(Path(row["src"]).stem, Path(row["tgt"]).stem) for row in found]
+    assert pairs == [(f"e{at}", f"z{order.index(at)}") for at in (0, 1, 3, 4)]
+    for at in (0, 1, 3, 4):
+        check_document(out / f"e{at}.tsv", at)
+
+
+def test_documents_that_do_not_match(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No pair at all is an error."""
+    monkeypatch.setattr("dualmoco.alignment.matching.LEAST_SHARE", 0.99)
+    en, zh = write(tmp_path / "en" / "a.txt", EN[:150]).parent, write(tmp_path / "zh" / "b.txt", ZH[170:]).parent
+    assert run(en, zh, "--match", "--out", tmp_path / "out") == 2
+    said = f"{en} and {zh}: no two documents are versions of each other; expected translations"
+    assert capsys.readouterr().err.splitlines()[-1] == f"dualmoco: {said}" and not (tmp_path / "out").exists()
+
+
+def test_matching_of_known_vectors() -> None:
+    """Copies among others are matched one to one; the share counts sentences of the shorter document."""
+    generator = np.random.default_rng(0)
+    src = [unit_vectors(generator.normal(size=(count, 64)).astype(np.float32)) for count in (20, 35, 12)]
+    more = [unit_vectors(generator.normal(size=(count, 64)).astype(np.float32)) for count in (9, 30)]
+    tgt = [src[2], np.concatenate([src[0], more[0]]), more[1], src[1][5:30]]
+    assert match_documents(src, tgt) == [Match(0, 1, 1.0), Match(1, 3, 1.0), Match(2, 0, 1.0)]
+
+
+def test_finished_documents_are_not_aligned_again(tmp_path: Path) -> None:
+    """Outputs stay as they are, but those of a changed text, of another setting, or lost ones are made anew."""
+    en, zh = documents(tmp_path)
+    out = tmp_path / "out"
+
+    def times() -> dict[str, int]:
+        return {path.name: path.stat().st_mtime_ns for path in out.iterdir() if path.name != SUMMARY}
+
+    def changed(*words: str) -> set[str]:
+        before = times()
+        assert run(en, zh, "--out", out, *words) == 0
+        after = times()
+        return {name for name in after if before.get(name) != after[name]}
+
+    assert run(en, zh, "--out", out) == 0
+    first = outputs(out)
+    assert changed() == set() and outputs(out) == first
+    write(en / "2.en.txt", [*EN[60:90], "One more sentence about a blue bicycle in the garden."])
+    assert changed() == {"2.tsv", "2.tsv.json"} and len(rows_of(out / "2.tsv")) == 31
+    assert changed() == set()
+    (out / "1.tsv").unlink()
+    (out / "3.tsv.json").write_text("{", encoding="utf-8")
+    assert changed() == {"1.tsv", "1.tsv.json", "3.tsv", "3.tsv.json"}
+    pages = changed("--html")
+    assert {f"{number}.html" for number in range(4)} <= pages and changed("--html") == set()
+    assert {"0.tsv", "3.tsv"} <= changed("--longest", "3")
+    write(en / "2.en.txt", EN[60:90])
+    assert run(en, zh, "--out", out) == 0
+    assert {name: content for name, content in outputs(out).items() if name in first} == first
+
+
+def test_a_broken_document_does_not_stop_the_others(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 1; what is wrong with each is said and in the summary; mended, only they are aligned."""
+    en, zh = documents(tmp_path)
+    out = tmp_path / "out"
+    (zh / "1.zh.txt").write_bytes("\n".join(ZH[30:60]).encode("gbk"))
+    write(zh / "2.zh.txt", ZH[200:230])
+    assert run(en, zh, "--out", out) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert len(said) == 3 and said[0].startswith(f"{zh / '1.zh.txt'}:1: not UTF-8 (")
+    assert said[1].startswith(f"{en / '2.en.txt'} and {zh / '2.zh.txt'}: only ")
+    assert said[2] == f"2 pairs of documents aligned, 60 links; 2 could not be: {out / SUMMARY}"
+    errors = [row["error"] for row in json.loads((out / SUMMARY).read_text(encoding="utf-8"))]
+    assert errors == ["", said[0], said[1], ""]
+    assert sorted(path.name for path in out.glob("*.tsv")) == ["0.tsv", "3.tsv"]
+    done = (out / "0.tsv").stat().st_mtime_ns
+    documents(tmp_path)
+    assert run(en, zh, "--out", out) == 0
+    assert (out / "0.tsv").stat().st_mtime_ns == done
+    check_document(out / "1.tsv", 1)
+
+
+MOMENTS = [
+    Moment(signal.SIGKILL, "dualmoco.alignment.batch", "write_outputs", call=2),
+    Moment(signal.SIGKILL, "dualmoco.alignment.output", "write_json", call=2, after=False),  # links without their note
+]
+
+
+@pytest.mark.parametrize("moment", MOMENTS, ids=str)
+def test_an_interrupted_batch_is_resumed(moment: Moment, tmp_path: Path) -> None:
+    """After `kill -9` the same command again gives what was never interrupted, and keeps what was done."""
+    en, zh = documents(tmp_path)
+    whole, out = tmp_path / "whole", tmp_path / "out"
+    assert run(en, zh, "--out", whole) == 0
+    words = ["align", str(en), str(zh), "--out", str(out), "--model", FAST_MODEL, "--quiet"]
+    stopped = run_command(words, tmp_path / "said", moment=moment)
+    assert stopped.code == -signal.SIGKILL and not (out / SUMMARY).exists()
+    assert sorted(path.name for path in out.glob("*.tsv")) == ["0.tsv", "1.tsv"]
+    done = (out / "0.tsv").stat().st_mtime_ns
+    assert run(en, zh, "--out", out) == 0
+    assert outputs(out) == outputs(whole) and (out / "0.tsv").stat().st_mtime_ns == done
+
+
+def test_two_at_once_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The second says so, and writes nothing."""
+    en, zh = documents(tmp_path, 1)
+    out = tmp_path / "out"
+    with locked(out):
+        assert run(en, zh, "--out", out) == 2
+    said = f"dualmoco: {out}: another process is at work in it; expected one at a time: wait for it\n"
+    assert capsys.readouterr().err == said and not out.exists()
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    """A Ray cluster of one node with two CPUs."""
+    ray: Any = pytest.importorskip("ray")
+    pytest.importorskip("ray.cluster_utils")
+    node = {"num_cpus": 2, "object_store_memory": 100 << 20, "include_dashboard": False}
+    cluster: Any = ray.cluster_utils.Cluster(initialize_head=True, head_node_args=node)
+    yield str(cluster.address)
+    ray.shutdown()
+    cluster.shutdown()
+
+
+def test_a_cluster_writes_the_same(address: str, tmp_path: Path) -> None:
+    """Byte for byte what this process writes, errors of documents too."""
+    en, zh = documents(tmp_path)
+    write(zh / "2.zh.txt", ZH[200:230])
+    assert run(en, zh, "--out", tmp_path / "local") == 1
+    assert run(en, zh, "--out", tmp_path / "ray", "--engine", "ray", "--address", address) == 1
+    assert outputs(tmp_path / "ray") == outputs(tmp_path / "local")
+    assert sorted(path.name for path in (tmp_path / "ray").glob("*.tsv")) == ["0.tsv", "1.tsv", "3.tsv"]
+
+
+def test_outputs_never_share_a_name(tmp_path: Path) -> None:
+    """A numbered output is not that of another document."""
+    for name in ("a", "sub/a", "a-2"):
+        for lang in ("en", "zh"):
+            write(tmp_path / lang / f"{name}.{lang}.txt", ["x"])
+    found = pairs_by_name(tmp_path / "en", tmp_path / "zh", [("en", "zh")], tmp_path / "out", ".tsv")
+    assert len({pair.out for pair in found}) == 3
+
+
+@pytest.mark.parametrize("words", [[], ["--src", "zh"], ["--tgt", "en"]])
+def test_folders_the_other_way_round(words: list[str], tmp_path: Path) -> None:
+    """Chinese as the source is paired by name too, its language guessed or named."""
+    en, zh = documents(tmp_path, 2)
+    assert run(zh, en, "--out", tmp_path / "out", *words) == 0
+
+
+def test_a_file_is_not_paired_with_itself(tmp_path: Path) -> None:
+    """One folder for both sides, and a file without a language in it."""
+    for name, lines in (("1.en.txt", EN[:30]), ("1.zh.txt", ZH[:30]), ("README.txt", EN[200:240])):
+        write(tmp_path / "docs" / name, lines)
+    assert run(tmp_path / "docs", tmp_path / "docs", "--out", tmp_path / "out") == 0
+
+
+def test_a_document_in_another_language_does_not_stop_the_others(tmp_path: Path) -> None:
+    """Exit code 1, and the others are aligned."""
+    en, zh = documents(tmp_path, 3)
+    write(en / "0.en.txt", FRENCH)
+    assert run(en, zh, "--out", tmp_path / "out") == 1
+    check_document(tmp_path / "out" / "2.tsv", 2)
+
+
+def test_confidence_of_a_batch_is_checked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As that of one pair is."""
+    assert run(*documents(tmp_path, 1), "--out", tmp_path / "out", "--min-confidence", "5") == 2
+    assert "min_confidence 5.0; expected a number from 0 to 1" in capsys.readouterr().err
+
+
+def test_an_unreadable_document_does_not_stop_matching(tmp_path: Path) -> None:
+    """It is left out or reported; the others are paired."""
+    en, zh = documents(tmp_path, 3)
+    write(zh / "none.txt", [""])
+    assert run(en, zh, "--match", "--out", tmp_path / "out") in (0, 1)
+    check_document(tmp_path / "out" / "1.tsv", 1)
+
+
+def test_lone_unrelated_documents_do_not_match(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One document a side, nothing in common: no match, rather than a match that cannot be aligned."""
+    write(tmp_path / "en" / "a.txt", EN[:150])
+    write(tmp_path / "zh" / "b.txt", ZH[170:])
+    assert run(tmp_path / "en", tmp_path / "zh", "--match", "--out", tmp_path / "out") == 2
