@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ import torch
 from safetensors.torch import save_file
 
 from dualmoco.core.errors import RunError
-from dualmoco.core.storage import new_folder, restore_folder, write_json, write_text
+from dualmoco.core.storage import locked, new_folder, restore_folder, write_json, write_text
 
 TOO_MUCH = 2 << 20  # bytes; twice what the small disk holds
 
@@ -217,3 +219,16 @@ def test_full_disk_is_not_kept_full(small_disk: Path) -> None:
     with pytest.raises(RunError):
         write_text(small_disk / "log.jsonl", "x" * TOO_MUCH)
     assert list(small_disk.iterdir()) == []
+
+
+def test_a_folder_made_anew_keeps_its_own_lock(tmp_path: Path) -> None:
+    """Who ends in a folder that was deleted under it does not free the one that another has made there since."""
+    folder = tmp_path / "study"
+    with ExitStack() as first, ExitStack() as second:
+        first.enter_context(locked(folder))
+        shutil.rmtree(folder)
+        second.enter_context(locked(folder))
+        first.close()
+        with pytest.raises(RunError, match="another process is at work in it"), locked(folder):
+            pass
+    assert not folder.exists()

@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
 
@@ -99,6 +100,7 @@ def locked(folder: Path) -> Iterator[None]:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
+        own = (folder / LOCK).stat()
     except Timeout:
         raise RunError(f"{folder}: another process is at work in it; expected one at a time: wait for it") from None
     except (OSError, NotImplementedError) as error:  # the latter where a file system has no locks
@@ -107,7 +109,8 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)
+            if samestat((folder / LOCK).stat(), own):  # not another's, of a folder made anew meanwhile
+                (folder / LOCK).unlink()
             folder.rmdir()  # if nothing came of it
         lock.release()
 
