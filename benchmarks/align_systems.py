@@ -16,6 +16,7 @@ from benchmarks.align_baselines import Lengths, bertalign, vecalign
 from benchmarks.align_documents import LONGEST, Suite
 from dualmoco.alignment.aligner import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
+from dualmoco.alignment.links import Links
 from dualmoco.alignment.meetings import Words
 from dualmoco.alignment.pair import text_lengths
 from dualmoco.alignment.runs import run_text
@@ -62,7 +63,7 @@ class Encoder:
 def align_suite(suite: Suite, encoder: Encoder) -> dict[str, list[list[Link]]]:
     """The links of every document by each aligner, all from the same vectors."""
     givens = [encode_document(document, suite.langs, encoder) for document in suite.documents]
-    return {name: [aligner(given) for given in givens] for name, aligner in ALIGNERS.items()}
+    return {name: [link_sets(aligner(given)) for given in givens] for name, aligner in ALIGNERS.items()}
 
 
 def encode_document(document: GoldDocument, langs: tuple[str, str], encoder: Encoder) -> Given:
@@ -82,20 +83,26 @@ def our_sides(given: Given, *, encoded: bool = True, words: bool = True) -> tupl
     return src, tgt
 
 
-def align_ours(given: Given, *, encoded: bool = True, words: bool = True) -> list[Link]:
+def align_ours(given: Given, *, encoded: bool = True, words: bool = True) -> Links:
     """Our links; see `our_sides`."""
     src, tgt = our_sides(given, encoded=encoded, words=words)
-    return as_sets(align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors)))
+    return align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors))
 
 
-def by_steps(aligner: Callable[[np.ndarray, np.ndarray, Lengths], Ids], given: Given) -> list[Link]:
-    """The links of an aligner that gives steps (s, 2): how many sentences of either side each takes, in order."""
-    steps = aligner(given.src, given.tgt, given.lengths)
-    ends = steps.cumsum(axis=0)
-    return [(tuple(range(*src)), tuple(range(*tgt))) for src, tgt in np.stack([ends - steps, ends], axis=2).tolist()]
+def by_steps(aligner: Callable[[np.ndarray, np.ndarray, Lengths], Ids], given: Given) -> Ids:
+    """The steps (s, 2) of a peer: how many sentences of either side each takes, in order."""
+    return aligner(given.src, given.tgt, given.lengths)
 
 
-ALIGNERS: dict[str, Callable[[Given], list[Link]]] = {
+def link_sets(found: Links | Ids) -> list[Link]:
+    """What an aligner has found, as it is scored; making Python's objects of it is not timed."""
+    if isinstance(found, Links):
+        return as_sets(found)
+    ends = found.cumsum(axis=0)
+    return [(tuple(range(*src)), tuple(range(*tgt))) for src, tgt in np.stack([ends - found, ends], axis=2).tolist()]
+
+
+ALIGNERS: dict[str, Callable[[Given], Links | Ids]] = {
     OURS: align_ours, AVERAGED: partial(align_ours, encoded=False), BY_VECTORS: partial(align_ours, words=False),
     AVERAGED_BY_VECTORS: partial(align_ours, encoded=False, words=False),
     "Bertalign": partial(by_steps, bertalign), "vecalign": partial(by_steps, vecalign),
