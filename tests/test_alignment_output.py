@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -115,6 +117,24 @@ def test_tmx_has_the_links_with_both_sides(aligned: Aligned, tmp_path: Path) -> 
     problems: list[int] = []
     read = read_pairs(Source(tmp_path / "a.tmx", "en", "zh"), report=lambda line, what: problems.append(line))
     assert [row.tgt for row in read] == ["一和二。", "铃。", "最后一句。"] and not problems
+
+
+@pytest.mark.skipif(shutil.which("omegat") is None, reason="needs the program omegat, Debian's package of that name")
+def test_omegat_translates_by_a_tmx(aligned: Aligned, tmp_path: Path) -> None:
+    """As a memory of a project of OmegaT it gives each source side its target side."""
+    settings = "".join(f"<{name}_dir>__DEFAULT__</{name}_dir>" for name in ("source", "target", "tm", "glossary"))
+    settings += "<source_lang>en</source_lang><target_lang>zh-CN</target_lang><sentence_seg>false</sentence_seg>"
+    for folder in ("source", "target", "omegat", "glossary", "dictionary"):
+        (tmp_path / folder).mkdir()
+    project = f'<?xml version="1.0" encoding="UTF-8"?><omegat><project version="1.0">{settings}</project></omegat>'
+    (tmp_path / "omegat.project").write_text(project, encoding="utf-8")
+    write_aligned(tmp_path / "tm" / "auto" / "a.tmx", aligned)  # memories in `auto` are applied without being asked
+    texts = [src for src, tgt, *_ in EXPECTED if src and tgt]
+    (tmp_path / "source" / "a.txt").write_text("\n\n".join(map(in_xml, texts)), encoding="utf-8")
+    command = ["omegat", str(tmp_path), "--mode=console-translate", "--quiet"]
+    subprocess.run(command, check=True, capture_output=True, timeout=300)
+    translated = (tmp_path / "target" / "a.txt").read_text(encoding="utf-8").split("\n\n")
+    assert translated == [tgt for src, tgt, *_ in EXPECTED if src and tgt]
 
 
 def sentences(path: Path) -> dict[str, str]:
