@@ -79,6 +79,7 @@ def main() -> None:
         "--seeds", default="0", help="by commas; with several, means and standard deviations are printed"
     )
     parser.add_argument("--plot", help="PNG to write")
+    parser.add_argument("--title", help="of the plot; the recipe's name if absent")
     parser.add_argument("--out", help="folder of the runs; systems that are done there are not run again")
     parsed = parser.parse_args()
     print_machine()
@@ -92,7 +93,8 @@ def main() -> None:
                     row["minutes to the peer's final"] = first_time(curves[row["system"]][-1], curves[PEER][-1][-1][1])
     print_table([over_seeds(rows) for rows in zip(*tables, strict=True)])
     if parsed.plot:
-        plot(curves, Path(parsed.plot), f"{Path(parsed.recipe).stem}, {parsed.minutes:g} minutes each")
+        title = parsed.title or Path(parsed.recipe).stem
+        plot(curves, Path(parsed.plot), f"{title}, {parsed.minutes:g} minutes each")
 
 
 def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, curves: list[Curve]) -> dict[str, Any]:
@@ -210,7 +212,8 @@ def plot(curves: dict[str, list[Curve]], path: Path, title: str) -> None:
                     label=f"{name}, {final:.1f}" if seed == 0 else None,
                 )  # fmt: skip
         axes.set(xlabel="minutes of training", ylabel="held-out retrieval, %")
-        axes.set_ylim(bottom=0)
+        lowest = min(score for several in curves.values() for curve in several for _, score in curve)
+        axes.set_ylim(bottom=max(0.0, 100 * lowest - 3))
         figure.legend(loc="outside lower center", ncols=3)
         save_figure(figure, path)
 
