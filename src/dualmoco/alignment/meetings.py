@@ -52,8 +52,8 @@ class Meetings:
     tgt: Part
     pairs: np.ndarray  # (w, 2)
     nearness: np.ndarray  # (w,) above 0; 1 where nothing is known of words
-    rows: Ids  # (k,) for each word of the source: what is added to a word of the target, by place in the text, for ...
-    numbers: np.ndarray  # ... where the number of their pair stands
+    rows: Ids  # (k,) the pair of source word k and target word j has the number numbers[rows[k] + j]
+    numbers: np.ndarray  # (sum of what each source word meets,)
 
 
 def find_meetings(src: Words, tgt: Words, links: Runs) -> Meetings:
@@ -69,13 +69,11 @@ def find_meetings(src: Words, tgt: Words, links: Runs) -> Meetings:
     """
     one, other = _part(src, links[0]), _part(tgt, links[1])
     low, high = _reach(links[0] - one.first, links[1] - other.first, len(one.ends) - 1)
-    vectors = [
-        np.zeros((part.size, 0), dtype=np.float32) if words.vectors is None else words.vectors[part.distinct]
-        for words, part in ((src, one), (tgt, other))
-    ]
-    if src.vectors is None or tgt.vectors is None:
-        vectors = [found[:, :0] for found in vectors]
-    return Meetings(one, other, *_meet(one.ids, one.ends, other.ids, other.ends, low, high, vectors[0], vectors[1]))
+    if src.vectors is None or tgt.vectors is None:  # vectors of no dimension have products of 0, so all are as near
+        vectors = np.zeros((one.size, 0), dtype=np.float32), np.zeros((other.size, 0), dtype=np.float32)
+    else:
+        vectors = src.vectors[one.distinct], tgt.vectors[other.distinct]
+    return Meetings(one, other, *_meet(one.ids, one.ends, other.ids, other.ends, low, high, *vectors))
 
 
 def _part(words: Words, runs: Ids) -> Part:
