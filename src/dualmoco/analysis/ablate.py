@@ -147,17 +147,36 @@ def _work(
         yield from open_engine(engine, address).run(work, enumerate(map(str, tasks)), progress)
         return
     gpus = itertools.cycle(_gpus())
-    with _stopping(work.children), ThreadPoolExecutor(parallel) as pool:
-        begun = {pool.submit(run_task, str(task), next(gpus), work.children): place for place, task in enumerate(tasks)}
+    with _stopping(), ThreadPoolExecutor(parallel) as pool:
+        begun = {pool.submit(run_task, str(task), next(gpus), work.workers): place for place, task in enumerate(tasks)}
         try:
             for future in as_completed(begun):
                 yield begun[future], future.result()
                 progress(1)
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for child in list(work.children):
-                child.send_signal(signal.SIGINT)
+            work.workers.interrupt()
             raise
+
+
+@dataclass
+class Workers:
+    """The processes at work; once interrupted, so are those that begin after it."""
+
+    running: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    interrupted: bool = False
+
+    def add(self, child: subprocess.Popen[bytes]) -> None:
+        """Takes a process that has begun."""
+        self.running.add(child)
+        if self.interrupted:
+            child.send_signal(signal.SIGINT)
+
+    def interrupt(self) -> None:
+        """Lets all of them write their checkpoints and end."""
+        self.interrupted = True
+        for child in list(self.running):
+            child.send_signal(signal.SIGINT)
 
 
 @dataclass
@@ -165,11 +184,11 @@ class RunWork:
     """The runs of a study as work of an engine: one worker process each."""
 
     wants_gpu: bool = True
-    children: set[subprocess.Popen[bytes]] = field(default_factory=set)
+    workers: Workers = field(default_factory=Workers)
 
     def open(self) -> Callable[[Any, Progress], str]:
         """Gives what does one task."""
-        return lambda task, progress: run_task(task, None, self.children)
+        return lambda task, progress: run_task(task, None, self.workers)
 
     def size(self, task: Any) -> int:
         """Every run counts one."""
@@ -180,13 +199,13 @@ class RunWork:
         return RunWork()
 
 
-def run_task(task_file: str, gpu: str | None, children: set[subprocess.Popen[bytes]]) -> str:
+def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
     """Runs a worker and waits for it.
 
     Args:
         task_file: What it is to do.
         gpu: The number of the GPU that it alone sees; None for all there are.
-        children: Holds the process while it runs.
+        workers: Have the process while it runs.
 
     Returns:
         The status of the run; a worker that ends without a result is recorded as failed, with its last line.
@@ -201,13 +220,13 @@ def run_task(task_file: str, gpu: str | None, children: set[subprocess.Popen[byt
     with log.open("ab") as stream:
         command = [sys.executable, "-m", "dualmoco.analysis.worker", task_file]
         child = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, start_new_session=True)
-        children.add(child)
+        workers.add(child)
         try:
             code = child.wait()
         finally:
-            children.discard(child)
+            workers.running.discard(child)
     result = Path(task["result"])
-    if code in (130, -signal.SIGINT):
+    if workers.interrupted or code in (130, -signal.SIGINT):  # one that has hardly begun ends with another code
         raise KeyboardInterrupt
     if not result.is_file():
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
@@ -224,8 +243,8 @@ def _gpus() -> list[str | None]:
 
 
 @contextmanager
-def _stopping(children: set[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Passes SIGTERM on to the workers as an interruption, so that they write their checkpoints."""
+def _stopping() -> Iterator[None]:
+    """Makes SIGTERM an interruption, which is passed on to the workers, so that they write their checkpoints."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
