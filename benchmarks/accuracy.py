@@ -100,8 +100,11 @@ def main() -> None:
 def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, curves: list[Curve]) -> dict[str, Any]:
     """Trains one system and scores it: a row of the table; its curve is added to the others of that system."""
     done = folder / f"{name}.json"
+    settings = {key: vars(parsed)[key] for key in ("recipe", "overrides", "minutes", "peer_rate", "cached_batch")}
     if done.exists():
         result: dict[str, Any] = json.loads(done.read_text(encoding="utf-8"))
+        if result["settings"] != settings:
+            raise SystemExit(f"{done}: made with {result['settings']}; expected {settings}: choose another --out")
         curves.append(result["curve"])
         return {"system": name, **result["row"]}
     shutil.rmtree(folder / name, ignore_errors=True)  # of an interrupted run, whose minutes cannot be told
@@ -121,7 +124,7 @@ def run_system(name: str, parsed: argparse.Namespace, seed: str, folder: Path, c
     scores = evaluate(open_model(str(folder / name / "model")), "tatoeba", data=parsed.data).scores
     zh_en, en_zh = (score.value for score in scores if score.metric == "accuracy")
     row = {"held-out": 100 * curve[-1][1], "Tatoeba zh-en": zh_en, "en-zh": en_zh, "peak MiB": peak.extra_mib}
-    write_json(done, {"row": row, "curve": curve})
+    write_json(done, {"settings": settings, "row": row, "curve": curve})
     return {"system": name, **row}
 
 

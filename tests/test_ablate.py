@@ -15,7 +15,7 @@ import pytest
 from scipy.stats import ttest_ind
 
 from commands import Moment, run_command
-from dualmoco.analysis.ablate import ablate
+from dualmoco.analysis.ablate import Workers, ablate, run_task
 from dualmoco.analysis.figures import draw_rows
 from dualmoco.analysis.results import StudyResult, gather
 from dualmoco.analysis.study import Study, read_study
@@ -140,6 +140,15 @@ def test_a_study_goes_on_after_a_kill(tmp_path: Path, done: tuple[Path, StudyRes
     assert result.is_whole
     wanted = [row.metrics["held-out"].values[0] for row in done[1].rows]
     assert [row.metrics["held-out"].values[0] for row in result.rows] == wanted
+
+
+def test_a_worker_that_breaks_while_interrupted_has_not_failed(tmp_path: Path) -> None:
+    """Python ends with any code if it is interrupted as it begins; the run then has no result and is done again."""
+    task = {"run": str(tmp_path / "run"), "result": str(tmp_path / "result.json"), "log": str(tmp_path / "log")}
+    (tmp_path / "task.json").write_text(json.dumps(task), encoding="utf-8")  # without a recipe: it ends with code 1
+    with pytest.raises(KeyboardInterrupt):
+        run_task(str(tmp_path / "task.json"), None, Workers(interrupted=True))
+    assert not (tmp_path / "result.json").exists()
 
 
 def test_a_worker_started_in_the_background_can_be_interrupted(tmp_path: Path) -> None:
