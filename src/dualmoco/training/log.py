@@ -83,6 +83,6 @@ def _open_board(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
-            "schedule.tensorboard is true but tensorboard is not installed; pip install 'dualmoco[tensorboard]'"
+            "schedule.tensorboard is true but tensorboard is not installed; pip install 'dualmoco[train]'"
         ) from None
     return SummaryWriter(str(folder))
