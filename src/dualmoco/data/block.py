@@ -65,7 +65,7 @@ class TextColumn:
         return TextColumn(np.concatenate([self.codes, new.codes]), starts, ends)
 
     def blank(self) -> Mask:
-        """Mask of white space alone, or of nothing."""
+        """Mask of the rows that are empty or only white space."""
         spaces = (self.codes == ord(" ")) | ((lookup(character_kinds(), self.codes) & SPACE) != 0)
         return np.asarray(self.count(~spaces) == 0)
 

@@ -129,7 +129,7 @@ def _wrong_language(sides: Sides, config: CleanConfig) -> Mask:
 
 
 def _misread(side: Measured, other: str, config: CleanConfig) -> Mask:
-    """Mask long enough to be identified that are in the other language, or, if asked for, not in their own."""
+    """Mask of identifiable sentences in the other side's language or, with `always`, not in their own."""
     wrong = np.zeros(len(side.side), dtype=bool)
     rows = np.flatnonzero(side.letters >= IDENTIFIABLE)
     own, other = base_language(side.lang), base_language(other)

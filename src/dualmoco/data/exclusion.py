@@ -96,14 +96,14 @@ class Exclusion:
         return len(self.ids)
 
     def equal(self, ids: Ids) -> Mask:
-        """Mask whose id is that of a test sentence."""
+        """Mask of the ids that are those of a test sentence."""
         if not len(self.ids):
             return np.zeros(len(ids), dtype=bool)
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.asarray(self.ids[places] == ids)
 
     def similar(self, folded: TextColumn) -> Mask:
-        """Mask of a folded side that are similar to a test sentence."""
+        """Mask of the folded rows that are similar to a test sentence."""
         found = np.zeros(len(folded), dtype=bool)
         if not self.similarity or not len(self.grams) or not len(folded):
             return found
@@ -182,7 +182,7 @@ def hash_ngrams(folded: TextColumn, ngram: int) -> tuple[Grams, Ints]:
     """The n-grams of each row, as 64-bit hashes.
 
     Args:
-        folded: Mask without gaps between them.
+        folded: Rows without gaps between them (see `TextColumn.compact`).
         ngram: Characters of an n-gram.
 
     Returns:

@@ -105,7 +105,7 @@ def _rewrite_side(side: TextColumn, config: CleanConfig, changed: Counter[str]) 
 
 
 def _has_loose_spaces(side: TextColumn) -> Mask:
-    """Mask that begin or end with a space or hold two in a row."""
+    """Mask of the rows that begin or end with a space or contain two in a row."""
     padded = np.append(side.codes == ord(" "), False)
     filled = side.lengths > 0
     edges = filled & (padded[side.starts] | padded[side.ends - 1])

@@ -1,6 +1,6 @@
 """Gives the demo its corpus: a small English-Chinese grammar of everyday sentences.
 
-A pattern draws words from `lexicon.py` and writes the same sentence twice. A word has one form in the other language
+A pattern draws words from `words.py` and writes the same sentence twice. A word has one form in the other language
 and a pattern one order of words, so every sentence has exactly one translation to be retrieved.
 """
 
