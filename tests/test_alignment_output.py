@@ -19,12 +19,13 @@ import pytest
 
 from dualmoco.alignment.document import Aligned, Document
 from dualmoco.alignment.links import Links
-from dualmoco.alignment.output import ENDINGS, check_out_path, write_aligned
+from dualmoco.alignment.output import ENDINGS, write_aligned
 from dualmoco.alignment.page import alignment_page
 from dualmoco.alignment.pairs import AlignedPair, aligned_pairs
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.data.readers.source import Source
+from dualmoco.mining.output import check_pairs_path
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 EN = ['"One" <b>&amp; two.', "Tab\there,\r\nline\u2028end.", "Bell\x07 and \ufffe.", "Left out.", "Last."]
@@ -206,17 +207,17 @@ def test_documents_without_a_common_sentence_are_written(aligned: Aligned, tmp_p
 def test_paths_of_other_kinds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder, an unknown ending, a missing package."""
     for ending in ENDINGS:
-        check_out_path(tmp_path / f"a{ending}")
+        check_pairs_path(tmp_path / f"a{ending}", ENDINGS)
     with pytest.raises(ConfigError, match=r": a folder; expected the name of a file to write$"):
-        check_out_path(tmp_path)
+        check_pairs_path(tmp_path, ENDINGS)
     expected = r"^a\.doc: ends with \.doc; expected one of \.tsv, \.parquet, \.tmx, \.xml, \.intertext\.xml$"
     with pytest.raises(ConfigError, match=expected):
-        check_out_path(Path("a.doc"))
+        check_pairs_path(Path("a.doc"), ENDINGS)
     with pytest.raises(ConfigError, match=r"^a: ends with nothing; expected one of"):
-        check_out_path(Path("a"))
+        check_pairs_path(Path("a"), ENDINGS)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match=r"^Parquet needs the package pyarrow; pip install 'dualmoco\[data\]'$"):
-        check_out_path(Path("a.parquet"))
+        check_pairs_path(Path("a.parquet"), ENDINGS)
 
 
 class _Rows(HTMLParser):

@@ -15,7 +15,7 @@ import numpy as np
 
 from dualmoco.alignment.aligner import LONGEST
 from dualmoco.alignment.document import Aligned, Text
-from dualmoco.alignment.output import check_out_path, write_aligned
+from dualmoco.alignment.output import ENDINGS, write_aligned
 from dualmoco.alignment.page import alignment_page
 from dualmoco.alignment.pair import AlignSettings, RunVectors, align_texts
 from dualmoco.alignment.pairs import AlignedPair, LinkCounts, aligned_pairs, count_links
@@ -25,6 +25,7 @@ from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.options import parse_choice
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import write_text
+from dualmoco.mining.output import check_pairs_path
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.model import AUTO, Model
 from dualmoco.models.opening import open_model
@@ -127,7 +128,7 @@ def align_settings(options: AlignOptions) -> AlignSettings:
 def check_outputs(out: str | Path | None, html: str | Path | None) -> None:
     """ConfigError for a file that cannot be written, before anything is done."""
     if out is not None:
-        check_out_path(Path(out))
+        check_pairs_path(Path(out), ENDINGS)
     if html is not None:
         require("jinja2", "eval", "A page")
         if Path(html).is_dir():

@@ -12,24 +12,11 @@ from dualmoco.alignment.document import Aligned
 from dualmoco.alignment.pairs import AlignedPair, aligned_pairs, count_links, one_line
 from dualmoco.alignment.xces import as_intertext, as_sentences, as_xces
 from dualmoco.core.storage import write_bytes, write_json
-from dualmoco.mining.output import check_pairs_path
 from dualmoco.mining.tmx import TranslationUnit, as_tmx
 
 COLUMNS = ("score", "confidence", "src", "tgt", "src_places", "tgt_places")
 INTERTEXT = ".intertext.xml"
 ENDINGS = (".tsv", ".parquet", ".tmx", ".xml", INTERTEXT)
-
-
-def check_out_path(path: Path) -> None:
-    """Refuses an output file of an unknown kind.
-
-    Args:
-        path: The file to be written.
-
-    Raises:
-        ConfigError: A folder, an ending that is none of `ENDINGS`, or Parquet without its package.
-    """
-    check_pairs_path(path, ENDINGS)
 
 
 def write_aligned(path: Path, aligned: Aligned) -> None:
