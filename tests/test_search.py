@@ -18,6 +18,7 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.options import VectorPrecision
 from dualmoco.core.storage import locked
 from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
@@ -25,7 +26,6 @@ from dualmoco.search import build
 from dualmoco.search.build import add_to_index, build_index
 from dualmoco.search.index import Hit, open_index
 from dualmoco.search.manifest import IndexKind, read_index_manifest
-from dualmoco.search.part import encode_part
 
 PAIRS = list(generate_pairs(300, seed=5))
 ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))
@@ -215,13 +215,13 @@ def test_interrupted_build_is_resumed(
     """What was encoded before an interruption is kept, and nothing that is not whole can be opened."""
     folder = tmp_path / "index"
     with monkeypatch.context() as patch:
-        whole, calls = encode_part, []
+        whole, calls = encode_file, []
 
         def stop_at_second(*given: Any) -> None:
             calls.append(given)
             interrupt() if len(calls) == 2 else whole(*given)
 
-        patch.setattr(build, "encode_part", stop_at_second)
+        patch.setattr(build, "encode_file", stop_at_second)
         with pytest.raises(KeyboardInterrupt):
             build_index(folder, texts, opened)
     assert not folder.exists()

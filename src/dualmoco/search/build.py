@@ -11,7 +11,7 @@ from pathlib import Path
 from dualmoco.core.errors import DataError, RunError
 from dualmoco.core.options import VectorPrecision, parse_choice
 from dualmoco.core.storage import locked
-from dualmoco.embeddings.encode import StoreForm
+from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import lasting_name
@@ -30,7 +30,7 @@ from dualmoco.search.manifest import (
     read_index_manifest,
     write_index_manifest,
 )  # fmt: skip
-from dualmoco.search.part import IndexPart, check_index_model, copy_texts, encode_part, map_vectors
+from dualmoco.search.part import TEXTS, VECTORS, IndexPart, check_index_model, copy_texts, map_vectors
 
 logger = logging.getLogger(__name__)
 
@@ -139,7 +139,7 @@ def _with_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile]
         _check_new(record, file, records, place)
         records.append(record)
     for file, place in zip(files, places, strict=True):
-        encode_part(place, file.lang, model, StoreForm(manifest.precision))
+        encode_file(TextFile(place / TEXTS, file.lang), place / VECTORS, model, StoreForm(manifest.precision))
     manifest = replace(manifest, parts=tuple(records))
     if manifest.kind != IndexKind.exact:
         manifest = replace(manifest, lists=_make_lists(folder, manifest))

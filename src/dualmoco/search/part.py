@@ -19,7 +19,6 @@ from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import file_sha256, new_file, write_bytes, write_json
 from dualmoco.core.vectors import Ids
 from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.lines import TextFile, lines_at, survey
 from dualmoco.embeddings.store import open_store
 from dualmoco.models.model import Model
@@ -137,11 +136,6 @@ def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> Pa
     record = PartRecord(file.path.name, file.lang, lines.sha256, len(lines.first), files)
     write_json(folder / RECORD, {"made_of": made_of, "record": asdict(record)})
     return record
-
-
-def encode_part(folder: Path, lang: str, model: Model, form: StoreForm) -> None:
-    """Encodes the copied sentences, or those of them that have no vectors yet."""
-    encode_file(TextFile(folder / TEXTS, lang), folder / VECTORS, model, form)
 
 
 def _begun(folder: Path, made_of: dict[str, str]) -> PartRecord | None:
