@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dualmoco.core.errors import DualmocoError, RunError
+from dualmoco.core.errors import DivergenceError, DualmocoError, RunError
 from dualmoco.core.storage import locked, write_json
 
 DONE, FAILED, DIVERGED = "done", "failed", "diverged"
@@ -42,8 +42,7 @@ def train_and_record(task_file: str) -> int:
     try:
         found = _train_and_score(task)
     except DualmocoError as error:
-        diverged = isinstance(error, RunError) and ("loss is" in str(error) or "gradient_norm is" in str(error))
-        found = {"status": DIVERGED if diverged else FAILED, "reason": str(error)}
+        found = {"status": DIVERGED if isinstance(error, DivergenceError) else FAILED, "reason": str(error)}
     except KeyboardInterrupt:
         return INTERRUPTED
     if found is None:

@@ -29,6 +29,10 @@ class RunError(DualmocoError):
     """A training run that cannot be started, continued or saved."""
 
 
+class DivergenceError(RunError):
+    """The loss or the gradient of a training run is no longer a finite number."""
+
+
 def missing_package(module: str | None, extra: str, what: str) -> ConfigError:
     """What to say of a package that only some installations have.
 

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 
-from dualmoco.core.errors import RunError
+from dualmoco.core.errors import DivergenceError
 from dualmoco.data.nli import NliExample
 from dualmoco.data.pairs import Split
 from dualmoco.models.conversion import read_conversion
@@ -222,7 +222,7 @@ class Trainer:
         if "loss" in wrong or (wrong and not scaled):
             last = last_checkpoint(self.out)
             kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written before"
-            raise RunError(
+            raise DivergenceError(
                 f"step {progress.step + 1}: the {wrong[0]} is {values[wrong[0]]}; {kept}; "
                 "lower optimizer.lr or optimizer.clip and start another run"
             )
