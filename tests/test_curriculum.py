@@ -95,8 +95,8 @@ def test_stages_begin_when_their_time_has_come() -> None:
     orders = [BatchOrder(np.ones(8), 2, seed=seed, bucket=1) for seed in range(3)]
     curriculum = Curriculum(orders, [0.3, 0.5, 1.0], 4)
     before = [curriculum.rows(step).tolist() for step in range(3 + PREFETCH)]
-    assert not curriculum.advance(2, 0.2) and curriculum.starts == [0]
-    assert curriculum.advance(3, 0.3) and curriculum.starts == [0, 3 + PREFETCH]
+    assert not curriculum.advance(2, 0.2) and curriculum.progress.stage_starts == [0]
+    assert curriculum.advance(3, 0.3) and curriculum.progress.stage_starts == [0, 3 + PREFETCH]
     assert [curriculum.rows(step).tolist() for step in range(3 + PREFETCH)] == before
     assert [curriculum.stage(step) for step in (0, 2 + PREFETCH, 3 + PREFETCH, 90)] == [0, 0, 1, 1]
     assert curriculum.rows(3 + PREFETCH).tolist() == orders[1].rows(0).tolist()

@@ -131,7 +131,7 @@ class Trainer:
         """Trains until the schedule, patience or a signal ends it."""
         torch.manual_seed(self.config.seed + self.accelerator.process_index)
         progress = self._resume() if resume else RunProgress()
-        self.order.starts = progress.stage_starts
+        self.order.progress = progress
         log = RunLog(
             self.out / "log.jsonl", step=progress.step, total=self.schedule.total, unit=self.schedule.unit,
             is_first=self.accelerator.is_main_process, tensorboard=self.config.schedule.tensorboard,

@@ -17,6 +17,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.data.bitext import Pairs
 from dualmoco.data.curriculum import WeightedRows, stage_rows
 from dualmoco.data.recipe import StageConfig
+from dualmoco.training.schedule import RunProgress
 
 PREFETCH = 2  # steps whose batches are made ahead of the one in training
 
@@ -90,8 +91,8 @@ class Curriculum:
 
     def __init__(self, orders: Sequence[BatchOrder], until: Sequence[float], batches_per_epoch: int) -> None:
         self.orders, self.until, self.batches_per_epoch = orders, until, batches_per_epoch
-        self.starts = [0]
-        """The first step of each stage that has begun or is about to."""
+        self.progress = RunProgress()
+        """Of the run that follows this order; owns the first step of each stage that has begun or is about to."""
 
     @property
     def shares(self) -> list[float]:
@@ -101,11 +102,11 @@ class Curriculum:
     def rows(self, step: int) -> np.ndarray:
         """The rows of a step, counted from 0."""
         stage = self.stage(step)
-        return self.orders[stage].rows(step - self.starts[stage])
+        return self.orders[stage].rows(step - self.progress.stage_starts[stage])
 
     def stage(self, step: int) -> int:
         """The stage of a step, both counted from 0."""
-        return bisect_right(self.starts, step) - 1
+        return bisect_right(self.progress.stage_starts, step) - 1
 
     def advance(self, step: int, done: float) -> bool:
         """Lets the next stage begin when its time has come, at the first step whose batch is not made yet.
@@ -117,10 +118,11 @@ class Curriculum:
         Returns:
             Whether one begins.
         """
-        begun = len(self.starts)
-        while len(self.starts) < len(self.orders) and done >= self.until[len(self.starts) - 1]:
-            self.starts.append(step + PREFETCH)
-        return len(self.starts) > begun
+        starts = self.progress.stage_starts
+        begun = len(starts)
+        while len(starts) < len(self.orders) and done >= self.until[len(starts) - 1]:
+            starts.append(step + PREFETCH)
+        return len(starts) > begun
 
 
 def order_pairs(

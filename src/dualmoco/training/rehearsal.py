@@ -173,7 +173,7 @@ class TimedStep(NamedTuple):
 def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
     """Does steps of all stages in turns; the first of each warms up and does not count."""
     stages = trainer.order.orders
-    trainer.order.starts = [number * STAGE_STEPS for number in range(len(stages))]
+    trainer.order.progress = RunProgress(stage_starts=[number * STAGE_STEPS for number in range(len(stages))])
     for module in trainer.objective.modules():
         if isinstance(module, Queue):
             _fill(module)
