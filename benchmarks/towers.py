@@ -47,7 +47,6 @@ from dualmoco.models.opening import open_model
 from dualmoco.search.neighbors import nearest_both_ways
 from dualmoco.training.batching import PairLoader, Share
 from dualmoco.training.checkpoint import list_checkpoints, module_tensors
-from dualmoco.training.complement import beside, open_complement
 from dualmoco.training.config import load_config
 from dualmoco.training.keys import FrozenKeys
 from dualmoco.training.objectives import DualMoco, Objective
@@ -95,7 +94,7 @@ def score_run(parsed: argparse.Namespace) -> None:
     config = load_config(parsed.run / "config.yaml")
     test = Tatoeba(parsed.data / "eval" / "tatoeba", parsed.pair)
     encoders = open_routes(parsed.run / INITIAL)
-    objective = build_objective(config, beside(open_complement(config), encoders), encoders)
+    objective = build_objective(config, encoders)
     conversion = read_conversion(parsed.run / INITIAL / RECORD)
     texts = [conversion.apply(side, lang) for side, lang in zip(test.sides, test.langs, strict=True)]
     other: list[Vectors] = []
@@ -112,7 +111,7 @@ def score_run(parsed: argparse.Namespace) -> None:
             row |= accuracies([join_vectors(pair, weights) for pair in zip(other, own, strict=True)], "hybrid")
         print(row, flush=True)
         rows.append(row)
-    content = {"run": str(parsed.run), "frozen": config.frozen, "complement": config.complement.model, "rows": rows}
+    content = {"run": str(parsed.run), "frozen": config.frozen, "rows": rows}
     parsed.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
 
 

@@ -152,6 +152,9 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
         ("schedule.tensorboard=perhaps", "'perhaps' is not a valid bool"),
         ("data.train=pairs.tsv", r"is not a ListConfig.* full_key: data\.train"),
         ("src=bert-base-uncased", "str is not a subclass of EncoderConfig"),
+        ("complement.model=a", "Key 'complement' not in 'TrainConfig'"),  # removed
+        ("src.word_pairs=9", "Key 'word_pairs' not in 'EncoderConfig'"),  # removed
+        ("contrast.teacher_weight=0.5", "Key 'teacher_weight' not in 'ContrastConfig'"),  # removed
         ("out=null", "Incompatible value 'None' for field of type 'str'"),
         ("objective=moco", "Invalid value 'moco', expected one of .*dual_moco"),
         ("src.kind=lstm", r"Invalid value 'lstm', expected one of \[pretrained, bert, static, shared\]"),

@@ -1,23 +1,19 @@
-"""Tokenizers that are trained on a corpus: their entries, marks, and pairs of words."""
+"""Tokenizers that are trained on a corpus: their entries and marks, and tables that start from a model."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dualmoco.core.errors import ConfigError, DualmocoError
+from dualmoco.core.errors import DualmocoError
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.building import build_encoder
-from dualmoco.models.network import save_encoders
 from dualmoco.models.opening import open_model
 from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.tokenizer import entry_texts, train_pair_tokenizer, train_tokenizer
-from dualmoco.training.config import load_config
+from dualmoco.models.tokenizer import entry_texts, train_tokenizer
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(300, seed=1), strict=True))
 TEXTS = {"en": SRC_TEXTS, "zh": TGT_TEXTS}
@@ -48,46 +44,15 @@ def _folded(texts: list[str]) -> list[str]:
     return [text.replace("，", ",").replace("？", "?").replace("！", "!") for text in texts]
 
 
-def test_tokenizer_of_word_pairs_joins_words_that_belong_together() -> None:
-    """Pairs are entries, words after marks are whole, and the text is there again without its marks of words."""
-    texts = [
-        f"{first} as well as {second}" for first in ("red", "tall", "(new", "old") for second in ("green!", "don't")
-    ] * 5
-    tokenizer = train_pair_tokenizer(texts, 90, 16, 3)
-    pairs = {entry for entry in tokenizer.get_vocab() if entry.count("▁") > 1}
-    assert "▁as▁well" in pairs and 1 <= len(pairs) <= 3 and tokenizer.get_vocab_size() <= 90
-    assert tokenizer.encode("(New as  Well as").tokens == ["▁(", "▁new", "▁as▁well", "▁as"]
-    assert tokenizer.encode("Don’t").tokens == tokenizer.encode("don't").tokens == ["▁don't"]
-    for text in texts:
-        assert "".join(tokenizer.encode(text).tokens).replace("▁", "") == text.replace(" ", "")
-
-
-def test_static_encoder_of_word_pairs(tmp_path: Path) -> None:
-    """It tells orders of words apart that an average of words cannot, and opens again as a model."""
-    config = EncoderConfig(lang="en", kind=Kind.static, width=24, vocab_size=300, word_pairs=60)
-    encoder = build_encoder(config, SRC_TEXTS).eval()
-    vocabulary = train_pair_tokenizer(SRC_TEXTS, 300, 16, 60).get_vocab()
-    pair = next(entry for entry in vocabulary if entry.count("▁") == 2)
-    first, second = pair.split("▁")[1:]
-    vectors = encode_by_itself(encoder, [f"{first} {second}", f"{second} {first}"], 2)
-    assert not np.allclose(vectors[0], vectors[1])
-    save_encoders({"en": encoder, "de": build_encoder(replace(config, lang="de"), SRC_TEXTS)}, tmp_path / "model")
-    again = open_model(tmp_path / "model").encode(SRC_TEXTS[:20], lang="en", progress=False)
-    assert np.allclose(again, unit_vectors(encode_by_itself(encoder, SRC_TEXTS[:20], 20)), atol=1e-6)
-
-
-@pytest.mark.parametrize(("lang", "pairs"), [("en", 0), ("en", 60), ("zh", 0)])
-def test_a_table_starts_from_a_models_vectors_of_its_entries(lang: str, pairs: int) -> None:
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_table_starts_from_a_models_vectors_of_its_entries(lang: str) -> None:
     """Each entry, alone in a sentence, has the direction that the model gives its text; special tokens are random."""
     config = EncoderConfig(
-        lang=lang, kind=Kind.static, width=384, vocab_size=300, max_piece_length=4, word_pairs=pairs,
-        entry_vectors="en-zh-static",
-    )  # fmt: skip
+        lang=lang, kind=Kind.static, width=384, vocab_size=300, max_piece_length=4, entry_vectors="en-zh-static"
+    )
     table = build_encoder(config, TEXTS[lang]).eval()
-    train = train_pair_tokenizer if pairs else train_tokenizer
-    more = {"word_pairs": pairs} if pairs else {"special_tokens": False}
-    texts = entry_texts(train(TEXTS[lang], 300, 4, **more))
-    assert len(texts) >= 294 and not any("▁" in text or "[" in text for text in texts.values())
+    texts = entry_texts(train_tokenizer(TEXTS[lang], 300, 4, special_tokens=False))
+    assert len(texts) >= 294 and not any("[" in text for text in texts.values())
     weights = next(table.parameters()).detach().numpy()  # (300, 384)
     wanted = open_model("en-zh-static").encode(list(texts.values()), lang=lang, progress=False)
     assert np.allclose(unit_vectors(weights[list(texts)]), wanted, atol=1e-5)
@@ -103,16 +68,6 @@ def test_a_model_that_a_table_cannot_start_from(settings: dict[str, object], exp
     config = EncoderConfig(lang="en", kind=Kind.static, width=384, vocab_size=300, entry_vectors="en-zh-static")
     with pytest.raises(DualmocoError, match=expected):
         build_encoder(replace(config, **settings), SRC_TEXTS)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("settings", [{"word_pairs": -1}, {"word_pairs": 151}, {"word_pairs": 10, "kind": Kind.bert}])
-def test_word_pairs_that_cannot_be(recipe: Path, settings: dict[str, object]) -> None:
-    """Too many, or of an encoder that reads the order of words anyway: one line."""
-    overrides = [f"src.{key}={value}" for key, value in {"kind": "static", "vocab_size": 300, **settings}.items()]
-    with pytest.raises(
-        ConfigError, match=r"src\.word_pairs is .*; expected 0, or when src.kind is static at most half"
-    ):
-        load_config(recipe, overrides)
 
 
 def test_tokenizer_surrounds_sentences_if_asked() -> None:

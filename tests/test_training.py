@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -206,6 +207,32 @@ def test_converted_text_is_reported_and_recorded(
     converted = OpenCC(config).convert("書書书书")
     model = open_model(tmp_path / "run")
     np.testing.assert_array_equal(model.encode("書書书书", lang="zh"), model.encode(converted, lang="zh"))
+
+
+def converting(model: Path, folder: Path) -> Path:
+    """A copy of a model that converts Chinese to simplified characters."""
+    shutil.copytree(model, folder)
+    record = json.loads((folder / "dualmoco.json").read_text(encoding="utf-8"))
+    (folder / "dualmoco.json").write_text(json.dumps(record | {"text": {"chinese": "simplified"}}), encoding="utf-8")
+    return folder
+
+
+def test_conversion_of_a_base_is_handed_on_or_refused(
+    recipe: Path, tiny_model: Path, corpus: Path, tmp_path: Path
+) -> None:
+    """A model trained further converts as the one it came from; pairs that were not converted so are refused."""
+    base = converting(tiny_model, tmp_path / "base")
+    settings = [*(f"{side}.{key}" for side in ("src", "tgt") for key in ("kind=pretrained", f"name={base}")),
+                "schedule.steps=1"]  # fmt: skip
+    with pytest.raises(DataError, match=r"^[^\n]*base: converts Chinese to simplified characters, the pairs were not"):
+        train(recipe, *settings)
+    clean = CleanConfig(chinese=Chinese.simplified)
+    named = [CorpusConfig(files=[str(corpus)])]
+    prepare(PrepareConfig(out=str(tmp_path / "prepared"), corpora=named, heldout=40, workers=1, clean=clean))
+    train(recipe, *settings, "data.train=[]", f"data.prepared={tmp_path / 'prepared'}")
+    trained = open_model(tmp_path / "run")
+    assert trained.conversion == open_model(base).conversion != open_model(tiny_model).conversion
+    assert torch.equal(*(torch.from_numpy(trained.encode(text, lang="zh")) for text in ("書", "书")))
 
 
 def test_settings_may_be_given_as_such(recipe: Path) -> None:

@@ -19,7 +19,7 @@ from dualmoco.models.model import Model
 from dualmoco.models.network import open_modules, route_of
 from dualmoco.models.opening import find_folder, open_model
 from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
-from dualmoco.models.tokenizer import PAD, entry_texts, train_pair_tokenizer, train_tokenizer
+from dualmoco.models.tokenizer import PAD, entry_texts, train_tokenizer
 
 STATIC_INIT_STD = 0.1
 ENTRY_LENGTH = 6.0  # of token vectors that come from a model: between those of random ones, 2, and of trained ones, 22
@@ -181,10 +181,7 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
 def _static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     """A table of token vectors: random ones, or those that a model gives to the entries as texts."""
     start = _entry_model(config) if config.entry_vectors else None
-    if config.word_pairs:
-        tokenizer = train_pair_tokenizer(texts, config.vocab_size, config.max_piece_length, config.word_pairs)
-    else:
-        tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
+    tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
     tokenizer.enable_truncation(config.max_tokens)
     first = StaticEmbedding(tokenizer, embedding_dim=config.width)
     weight = first.embedding.weight

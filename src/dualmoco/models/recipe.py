@@ -61,4 +61,3 @@ class EncoderConfig:
     vocab_size: int = 16_000  # bert, static: entries of the trained tokenizer
     max_piece_length: int = 16  # bert, static: characters in one entry; 4 suits Chinese
     entry_vectors: str = ""  # static: a model of dimension `width` whose vectors of the entries the table starts from
-    word_pairs: int = 0  # static: entries that are two words in a row, for a language that writes spaces

@@ -32,13 +32,11 @@ class PairBatch:
     src_ids: Tensor
     tgt_ids: Tensor
     src_texts: list[str]
-    taught: tuple[Tensor, Tensor] | None = None  # a teacher's vectors of src and tgt, (N, T) each
 
     def to(self, device: torch.device) -> PairBatch:
         """The batch on a device."""
         ids = (self.src_ids.to(device), self.tgt_ids.to(device))
-        taught = (self.taught[0].to(device), self.taught[1].to(device)) if self.taught else None
-        return PairBatch(move_features(self.src, device), move_features(self.tgt, device), *ids, self.src_texts, taught)
+        return PairBatch(move_features(self.src, device), move_features(self.tgt, device), *ids, self.src_texts)
 
 
 @dataclass(frozen=True)
@@ -79,15 +77,13 @@ class PairLoader:
         tgt: Makes tokens of target sentences.
         share: Of this process.
         mask_repeats: Whether texts have one id wherever they stand; else one a pair, so only the pair itself is known.
-        teach: Gives a teacher's vectors of rows, if there is a teacher.
     """
 
     def __init__(
-        self, pairs: Pairs, order: Curriculum, src: Tokenize, tgt: Tokenize, share: Share, *, mask_repeats: bool = True,
-        teach: Callable[[np.ndarray], tuple[Tensor, Tensor]] | None = None,
-    ) -> None:  # fmt: skip
+        self, pairs: Pairs, order: Curriculum, src: Tokenize, tgt: Tokenize, share: Share, *, mask_repeats: bool = True
+    ) -> None:
         self.pairs, self.order, self.src, self.tgt, self.share = pairs, order, src, tgt, share
-        self.mask_repeats, self.teach = mask_repeats, teach
+        self.mask_repeats = mask_repeats
 
     def step(self, step: int) -> list[PairBatch]:
         """This process's micro-batches of a step."""
@@ -97,8 +93,7 @@ class PairLoader:
         src_texts, tgt_texts = self.pairs.texts(rows)
         ids = (self.pairs.src_ids[rows], self.pairs.tgt_ids[rows]) if self.mask_repeats else (2 * rows, 2 * rows + 1)
         src_ids, tgt_ids = map(torch.from_numpy, ids)
-        taught = self.teach(rows) if self.teach else None
-        return PairBatch(self.src(src_texts), self.tgt(tgt_texts), src_ids, tgt_ids, src_texts, taught)
+        return PairBatch(self.src(src_texts), self.tgt(tgt_texts), src_ids, tgt_ids, src_texts)
 
 
 class NliLoader:

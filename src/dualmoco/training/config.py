@@ -88,12 +88,6 @@ def check_config(config: TrainConfig) -> None:
          "src.dropout and tgt.dropout above 0 when objective is simcse"),
         ("teacher", config.teacher, config.objective != ObjectiveName.distill or bool(config.teacher),
          "a model folder or hub name when objective is distill"),
-        ("contrast.teacher_weight", contrast.teacher_weight, 0 <= contrast.teacher_weight <= 1, "from 0 to 1"),
-        ("contrast.teacher_weight", contrast.teacher_weight,
-         contrast.teacher_weight == 0 or (config.objective == ObjectiveName.in_batch and bool(config.teacher)),
-         "0 unless objective is in-batch and teacher names a model"),
-        ("contrast.teacher_temperature", contrast.teacher_temperature, 0 < contrast.teacher_temperature < math.inf,
-         "above 0, for example 0.05"),
     ]  # fmt: skip
     for side, encoder in (("src", config.src), ("tgt", config.tgt)):
         named = encoder.kind != Kind.pretrained or bool(encoder.name)
@@ -109,9 +103,6 @@ def check_config(config: TrainConfig) -> None:
             (f"{side}.max_piece_length", encoder.max_piece_length, encoder.max_piece_length > 1, "at least 2"),
             (f"{side}.entry_vectors", encoder.entry_vectors, not encoder.entry_vectors or encoder.kind == Kind.static,
              f"nothing unless {side}.kind is static"),
-            (f"{side}.word_pairs", encoder.word_pairs,
-             0 <= encoder.word_pairs <= (encoder.vocab_size // 2 if encoder.kind == Kind.static else 0),
-             f"0, or when {side}.kind is static at most half of {side}.vocab_size={encoder.vocab_size}"),
             (f"{side}.name", encoder.name, named, "a model folder or hub name such as bert-base-uncased"),
             (f"{side}.dropout", encoder.dropout, 0 <= encoder.dropout < 1, "from 0 to below 1"),
             (f"{side}.lr_scale", encoder.lr_scale, 0 < encoder.lr_scale <= 1, "above 0, at most 1; frozen=true for 0"),
@@ -119,7 +110,7 @@ def check_config(config: TrainConfig) -> None:
             (f"{side}.width", encoder.width, encoder.width > 0, "at least 1"),
             (f"{side}.vocab_size", encoder.vocab_size, encoder.vocab_size > 10, "at least 11"),
         ]  # fmt: skip
-    rules += _tower_rules(config) + _complement_rules(config) + _curriculum_rules(config)
+    rules += _tower_rules(config) + _curriculum_rules(config)
     for key, value, holds, expected in rules:
         if not holds:
             raise ConfigError(f"{key} is {value!r}; expected {expected}")
@@ -171,17 +162,6 @@ def _tower_rules(config: TrainConfig) -> list[Rule]:
             (f"{side}.ridge_pairs", encoder.ridge_pairs, encoder.ridge_pairs > 0, "at least 1"),
         ]  # fmt: skip
     return rules
-
-
-def _complement_rules(config: TrainConfig) -> list[Rule]:
-    """What must hold of a fixed model beside the encoders."""
-    model, weight = config.complement.model, config.complement.weight
-    compares = config.objective in (ObjectiveName.dual_moco, ObjectiveName.in_batch)
-    return [
-        ("complement.weight", weight, 0 < weight < math.inf, "above 0: leave complement.model empty for none"),
-        ("complement.model", model, not model or compares, f"empty when objective is {config.objective.value}"),
-        ("complement.model", model, not model or config.tgt.kind != Kind.shared, "empty when tgt.kind is shared"),
-    ]
 
 
 def _curriculum_rules(config: TrainConfig) -> list[Rule]:

@@ -20,7 +20,6 @@ from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.encoder import Encoder
 from dualmoco.search.neighbors import nearest_both_ways
 from dualmoco.training.batching import make_nli_batch
-from dualmoco.training.complement import FixedModel
 from dualmoco.training.nli import NliHead
 from dualmoco.training.processes import first_numbers
 
@@ -45,8 +44,6 @@ class Heldout:
         self.encoders = (src, tgt)
         self.texts = pairs.texts()
         self.kept: dict[int, Vectors] = {}  # of frozen encoders, by side: they stay the same
-        self.fixed: FixedModel | None = None
-        self.fixed_vectors: list[Vectors] = []  # of both sides
         self.head: NliHead | None = None
         self.nli: Sequence[NliExample] = ()
         self.by_nli = False
@@ -54,11 +51,6 @@ class Heldout:
     def add_nli(self, examples: Sequence[NliExample], head: NliHead, *, choose_by_it: bool) -> None:
         """Scores NLI examples too, and chooses the best model by them if asked."""
         self.nli, self.head, self.by_nli = examples, head, choose_by_it
-
-    def add_fixed(self, fixed: FixedModel, langs: tuple[str, str]) -> None:
-        """Scores the hybrid of the encoders and a fixed model, given the languages of both sides."""
-        self.fixed = fixed
-        self.fixed_vectors = [fixed.encode(texts, lang) for texts, lang in zip(self.texts, langs, strict=True)]
 
     def score(self) -> HeldoutScore:
         """Scores the encoders as they are now, with a progress bar; they are left in evaluation mode."""
@@ -76,8 +68,6 @@ class Heldout:
             return self.kept[side]
         encoder = self.encoders[side]
         vectors = _encode(encoder, self.texts[side], progress)
-        if self.fixed:
-            vectors = self.fixed.join(self.fixed_vectors[side], vectors)
         if encoder.is_frozen:
             self.kept[side] = vectors
         return vectors

@@ -1,8 +1,7 @@
-"""Vectors of training sentences that do not change, computed once into the run folder.
+"""The keys of a frozen side: its vectors of the training sentences, computed once into the run folder.
 
-They are the keys of a frozen side, for `onesided.py`, or what a teacher makes of both sides, for `teacher.py`: by row
-of the pairs, mapped from disk. A store is one of `dualmoco encode`: resumed where it was interrupted, refused if of
-another model or text. Shapes: n rows asked for, D dimension.
+`onesided.py` reads them by row of the pairs, mapped from disk. The store is one of `dualmoco encode`: resumed where it
+was interrupted, refused if it was made from another model or text. Shapes: n rows asked for, D dimension.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ from dualmoco.data.bitext import Pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import Store, open_store
-from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
-from dualmoco.training.complement import FixedModel
 from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.starting import INITIAL
 
@@ -54,50 +51,27 @@ class FrozenKeys:
         return torch.from_numpy(self.vectors.read(self.lines[rows])), torch.from_numpy(ids)
 
 
-def encode_keys(config: TrainConfig, pairs: Pairs, out: Path, fixed: FixedModel | None = None) -> None:
+def encode_keys(config: TrainConfig, pairs: Pairs, out: Path) -> None:
     """Encodes the frozen side's sentences into the run folder, or what is still missing there; says so in one line.
 
     Args:
         config: The settings, one side of which is frozen.
         pairs: The training pairs.
         out: The run folder, with the encoders that the run starts from.
-        fixed: The model that stands beside them, if there is one.
 
     Raises:
         DataError: The folder holds keys of another model or of other sentences.
     """
     lang = (config.src if config.frozen == "src" else config.tgt).lang
-    model = open_model(out / INITIAL)
-    form = StoreForm(config.contrast.key_precision)
-    made = encode_sentences(
-        getattr(pairs, config.frozen), lang, fixed.beside(model) if fixed else model, out / STORE, form
-    )
-    logger.info("%s is frozen: %s", lang, made)
-
-
-def encode_sentences(sentences: pa.LargeStringArray, lang: str, model: Model, folder: Path, form: StoreForm) -> str:
-    """Encodes training sentences, or those of them that are still missing.
-
-    Args:
-        sentences: One side of the pairs.
-        lang: Their language.
-        model: What encodes.
-        folder: Of the store; the sentences are written beside it.
-        form: Of the store.
-
-    Returns:
-        How many vectors are where and how many are new, for the log.
-
-    Raises:
-        DataError: The folder holds vectors of another model or of other sentences.
-    """
+    folder = out / STORE
     written = folder.with_suffix(".txt")
-    _write_sentences(sentences, written)
+    _write_sentences(getattr(pairs, config.frozen), written)
     made: list[int] = []
-    store = encode_file(TextFile(written, lang), folder, model, form, done=made.append)
+    form = StoreForm(config.contrast.key_precision)
+    store = encode_file(TextFile(written, lang), folder, open_model(out / INITIAL), form, done=made.append)
     assert store.lines.min() >= 0, "training pairs have text on both sides"
     encoded = sum(store.shards[number].rows for number in made)
-    return f"{store.count:,} keys in {folder}, {encoded:,} encoded now"
+    logger.info("%s is frozen: %s keys in %s, %s encoded now", lang, f"{store.count:,}", folder, f"{encoded:,}")
 
 
 def open_keys(config: TrainConfig, pairs: Pairs, out: Path) -> FrozenKeys:

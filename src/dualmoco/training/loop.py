@@ -34,7 +34,6 @@ from dualmoco.training.batching import (
     prefetch,
 )
 from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
-from dualmoco.training.complement import FixedModel
 from dualmoco.training.folder import save_model
 from dualmoco.training.hard import HardNegatives
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
@@ -47,7 +46,6 @@ from dualmoco.training.order import BatchOrder, Curriculum
 from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
 from dualmoco.training.starting import INITIAL, weight_groups
-from dualmoco.training.teacher import Teacher
 
 Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
@@ -76,27 +74,22 @@ class TrainData:
     nli_heldout: list[NliExample]
     keys: FrozenKeys | None = None  # of the frozen side, if there is one
     hard: HardNegatives | None = None  # among those keys, if asked for
-    fixed: FixedModel | None = None  # beside the encoders, if there is one
-    teacher: Teacher | None = None  # beside the contrast, if there is one
 
 
 class Trainer:
     """From the start, or where it was interrupted, to the end, a signal or a failure: the objects and the loop."""
 
     def __init__(
-        self, config: TrainConfig, accelerator: Accelerator, encoders: dict[str, Encoder],
-        compared: dict[str, Encoder], objective: Objective, data: TrainData,
+        self, config: TrainConfig, accelerator: Accelerator, encoders: dict[str, Encoder], objective: Objective,
+        data: TrainData,
     ) -> None:  # fmt: skip
         self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
         self.objective = objective.to(accelerator.device)
         self.text = read_conversion(self.out / INITIAL / RECORD).to_json()
-        src, tgt = (compared[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
+        src, tgt = (encoders[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
         self.order = data.order
         share = Share(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
-        langs = config.src.lang, config.tgt.lang
-        self.heldout = Heldout(data.split.heldout, *(encoders[lang] for lang in langs))
-        if data.fixed:
-            self.heldout.add_fixed(data.fixed, langs)
+        self.heldout = Heldout(data.split.heldout, src, tgt)
         self.pairs: PairLoader | OneSidedLoader | None
         if data.keys is not None:
             learning = tgt if config.frozen == "src" else src
@@ -106,7 +99,7 @@ class Trainer:
         else:
             self.pairs = PairLoader(
                 data.split.train, self.order, src.tokenize, tgt.tokenize, share,
-                mask_repeats=config.contrast.mask_repeats, teach=data.teacher.vectors if data.teacher else None,
+                mask_repeats=config.contrast.mask_repeats,
             )  # fmt: skip
         self.nli: NliLoader | None = None
         epoch_steps = self.order.batches_per_epoch
@@ -124,8 +117,7 @@ class Trainer:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
-        made_of = [config.fingerprint(), data.split.train.digest()]
-        self.signature = "-".join([*made_of, data.fixed.model.identity.sha256[:16]] if data.fixed else made_of)
+        self.signature = f"{config.fingerprint()}-{data.split.train.digest()}"
 
     def run(self, *, resume: bool) -> TrainResult:
         """Trains until the schedule, patience or a signal ends it."""

@@ -104,10 +104,7 @@ def block_rows(queries: int, device: torch.device) -> int:
 
 
 class InBatch(Objective):
-    """Translation ranking against the other pairs of the batch, both ways, with LaBSE's additive margin.
-
-    A teacher may soften the labels: a sentence that it finds similar is then not pushed away as far as others.
-    """
+    """Translation ranking against the other pairs of the batch, both ways, with LaBSE's additive margin."""
 
     def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
         super().__init__()
@@ -116,37 +113,19 @@ class InBatch(Objective):
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
         """Cross-entropy over the pairs of one micro-batch, on all processes together."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
-        src_taught, tgt_taught = batch.taught or (None, None)
-        forward = self._rank((src, tgt), (batch.src_ids, batch.tgt_ids), (src_taught, tgt_taught))
-        backward = self._rank((tgt, src), (batch.tgt_ids, batch.src_ids), (tgt_taught, src_taught))
+        forward = self._rank(src, tgt, batch.src_ids, batch.tgt_ids)
+        backward = self._rank(tgt, src, batch.tgt_ids, batch.src_ids)
         return {"loss": forward[0] + backward[0], "accuracy": (forward[1] + backward[1]) / 2}
 
-    def _rank(
-        self, vectors: tuple[Tensor, Tensor], ids: tuple[Tensor, Tensor], taught: tuple[Tensor | None, Tensor | None]
-    ) -> tuple[Tensor, Tensor]:
-        """One direction, with what a teacher makes of the sentences if there is one."""
-        config, (query, key) = self.config, taught
-        soft = SoftLabels(query, key, config) if query is not None and key is not None else None
-        return rank_translations(*vectors, *ids, temperature=config.temperature, margin=config.margin, soft=soft)
-
-
-class SoftLabels:
-    """Labels that are in part a teacher's: how similar it finds each query, of vectors (N, T), and each key (N, T)."""
-
-    def __init__(self, query: Tensor, key: Tensor, config: ContrastConfig) -> None:
-        self.weight = config.teacher_weight
-        self.logits = query @ gather_rows(key).T / config.teacher_temperature  # (N, world * N)
-
-    def mix(self, right: Tensor, false: Tensor) -> Tensor:
-        """Probabilities (N, world * N) of the keys, of which `right` is the one of each query and `false` have none."""
-        taught = self.logits.masked_fill(false, float("-inf")).softmax(dim=1)
-        return (1 - self.weight) * right + self.weight * taught
+    def _rank(self, query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """One direction."""
+        config = self.config
+        return rank_translations(query, key, query_ids, key_ids, temperature=config.temperature, margin=config.margin)
 
 
 def rank_translations(
-    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, *, temperature: float, margin: float = 0.0,
-    soft: SoftLabels | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, *, temperature: float, margin: float = 0.0
+) -> tuple[Tensor, Tensor]:
     """In-batch InfoNCE with gradients on both sides; keys of all processes are candidates.
 
     Args:
@@ -156,7 +135,6 @@ def rank_translations(
         key_ids: Text ids of the keys, shape (N,).
         temperature: Positive.
         margin: Taken off the positives' scores.
-        soft: What a teacher adds to the labels, if there is one.
 
     Returns:
         The mean loss and the share of queries whose translation is nearest, scalars.
@@ -169,8 +147,7 @@ def rank_translations(
     scores = scores - margin * positive
     false = is_false_negative(ids, gather_rows(ids.flip(1))) & ~positive
     logits = (scores / temperature).masked_fill(false, torch.finfo(scores.dtype).min)
-    goal = soft.mix(positive, false) if soft else labels
-    return cross_entropy(logits, goal), (logits.argmax(dim=1) == labels).float().mean()
+    return cross_entropy(logits, labels), (logits.argmax(dim=1) == labels).float().mean()
 
 
 class Distill(Objective):

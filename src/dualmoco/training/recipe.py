@@ -58,8 +58,6 @@ class ContrastConfig:
     key_precision: VectorPrecision = VectorPrecision.fp16  # of a frozen side's keys on disk
     hard_negatives: int = 0  # of a frozen side: so many keys close to each pair's own, beside the random ones
     margin: float = 0.0  # in-batch only: LaBSE's additive margin
-    teacher_weight: float = 0.0  # in-batch only: share of the labels that are a teacher's similarities in the batch ...
-    teacher_temperature: float = 0.05  # ... at this temperature
 
 
 @dataclass(frozen=True)
@@ -93,14 +91,6 @@ class ScheduleConfig:
 
 
 @dataclass(frozen=True)
-class ComplementConfig:
-    """A fixed model that the encoders shall complement: what is compared is the vectors of both, side by side."""
-
-    model: str = ""  # of the same languages, as `dualmoco combine` takes it; empty: none
-    weight: float = 1.0  # of its cosine, beside 1 for that of the encoders
-
-
-@dataclass(frozen=True)
 class NliConfig:
     """Natural language inference beside the contrast (appendix B), or alone."""
 
@@ -121,14 +111,13 @@ class TrainConfig:
     out: str = ""  # the run folder
     seed: int = 0
     objective: ObjectiveName = ObjectiveName.dual_moco
-    teacher: str = ""  # distill: the model to copy, which reads src; in-batch: one of both languages, for soft labels
+    teacher: str = ""  # distill: the model to copy, which reads src
     src: EncoderConfig = field(default_factory=EncoderConfig)
     tgt: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataConfig = field(default_factory=DataConfig)
     contrast: ContrastConfig = field(default_factory=ContrastConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
-    complement: ComplementConfig = field(default_factory=ComplementConfig)
     nli: NliConfig = field(default_factory=NliConfig)
 
     @property

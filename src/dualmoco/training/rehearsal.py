@@ -115,8 +115,8 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
             tokens = _pair_tokens(config, lengths) + fmean(step.nli_tokens for step in own)
             stages.append(StageTime(share, per_token * tokens, lengths))
     more = len(split.train) - len(sample.train)
-    encoded = config.frozen or config.contrast.teacher_weight  # every sentence, before the first step
-    built += more * evaluation / len(split.heldout) * (0.5 if config.frozen else 1.0) if encoded else 0.0
+    if config.frozen:  # all its sentences are encoded before the first step
+        built += 0.5 * more * evaluation / len(split.heldout)
     seen = peak_here() if peak_here() > before else used_here()  # a peak of other work says nothing
     seen += _tokenizer_bytes(config, more)
     epoch_steps = order.batches_per_epoch if trainer.pairs else trainer.schedule.epoch_steps

@@ -22,7 +22,6 @@ from dualmoco.data.nli import NliExample, load_nli
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.models.building import load_teacher
 from dualmoco.models.encoder import Encoder
-from dualmoco.training.complement import FixedModel, beside, open_complement
 from dualmoco.training.config import check_config, load_config
 from dualmoco.training.fitting import check_memory
 from dualmoco.training.folder import check_run_folder, write_inputs
@@ -35,10 +34,9 @@ from dualmoco.training.onesided import OneSidedMoco
 from dualmoco.training.order import Curriculum, order_pairs
 from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.starting import start_encoders
-from dualmoco.training.teacher import Teacher, ask_teacher, open_teacher
 
 MIXED = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}  # accelerate's names
-KEYS_WAIT = timedelta(days=7)  # that other processes wait while the first encodes keys or asks a teacher
+KEYS_WAIT = timedelta(days=7)  # that other processes wait while the first encodes keys
 logger = logging.getLogger(__name__)
 
 
@@ -86,7 +84,7 @@ def start_accelerator(config: TrainConfig) -> Accelerator:
     """Makes the devices and processes of a run ready."""
     # Queues are equal on all processes by construction; pretrained encoders often carry a pooler that is not used.
     handlers = [DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)]
-    if config.frozen or config.contrast.teacher_weight:
+    if config.frozen:
         handlers.append(InitProcessGroupKwargs(timeout=KEYS_WAIT))
     return Accelerator(
         cpu=not torch.accelerator.is_available(),
@@ -114,17 +112,14 @@ def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -
     out = Path(config.out)
     order = order_of(config, split)
     nli = _load_nli(config)
-    fixed = open_complement(config)
     encoders = start_encoders(config, split, out, accelerator)
     sides = encoders[config.src.lang], encoders[config.tgt.lang]
     check_memory(config, split, order, sides, accelerator.num_processes)
-    compared = beside(fixed, encoders)
-    objective = build_objective(config, compared, encoders)
+    objective = build_objective(config, encoders)
     if accelerator.is_main_process:
         write_inputs(config, split, out)  # from here on the folder holds this run, to be resumed
-    keys = _load_keys(config, split, fixed, out, accelerator)
-    data = TrainData(split, order, *nli, *keys, fixed, _load_teacher(config, split, out, accelerator))
-    return Trainer(config, accelerator, encoders, compared, objective, data)
+    data = TrainData(split, order, *nli, *_load_keys(config, split, out, accelerator))
+    return Trainer(config, accelerator, encoders, objective, data)
 
 
 def order_of(config: TrainConfig, split: Split) -> Curriculum:
@@ -162,29 +157,19 @@ def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
 
 
 def _load_keys(
-    config: TrainConfig, split: Split, fixed: FixedModel | None, out: Path, accelerator: Accelerator
+    config: TrainConfig, split: Split, out: Path, accelerator: Accelerator
 ) -> tuple[FrozenKeys | None, HardNegatives | None]:
     """The keys of the frozen side, if there is one, and the hard negatives: made by the first process, read by all."""
     if not config.frozen:
         return None, None
     hard = config.contrast.hard_negatives
     if accelerator.is_main_process:
-        encode_keys(config, split.train, out, fixed)
+        encode_keys(config, split.train, out)
         if hard:
             find_hard_negatives(open_keys(config, split.train, out), hard, out)
     accelerator.wait_for_everyone()
     keys = open_keys(config, split.train, out)
     return keys, open_hard_negatives(keys, out) if hard else None
-
-
-def _load_teacher(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> Teacher | None:
-    """What the teacher beside the contrast makes of the pairs, if there is one: asked by the first process."""
-    if not config.contrast.teacher_weight:
-        return None
-    if accelerator.is_main_process:
-        ask_teacher(config, split.train, out)
-    accelerator.wait_for_everyone()
-    return open_teacher(split.train, out)
 
 
 def check_division(config: TrainConfig, processes: int) -> None:
@@ -209,19 +194,18 @@ def check_division(config: TrainConfig, processes: int) -> None:
             )
 
 
-def build_objective(config: TrainConfig, compared: dict[str, Encoder], encoders: dict[str, Encoder]) -> Objective:
+def build_objective(config: TrainConfig, encoders: dict[str, Encoder]) -> Objective:
     """Makes what a recipe's `objective` names, with NLI beside it if the recipe names NLI files.
 
     Args:
         config: The settings.
-        compared: By language, what is compared: the encoders, or each beside a fixed model.
-        encoders: By language, alone.
+        encoders: By language.
 
     Returns:
         The objective, which holds the encoders.
     """
     base: Objective | None = None
-    src, tgt = (compared[side.lang] for side in (config.src, config.tgt))
+    src, tgt = (encoders[side.lang] for side in (config.src, config.tgt))
     match config.objective:
         case ObjectiveName.dual_moco:
             base = _dual_moco(config, src, tgt)
@@ -237,7 +221,7 @@ def build_objective(config: TrainConfig, compared: dict[str, Encoder], encoders:
     if not config.nli.train:
         assert base is not None
         return base
-    reader = encoders[(config.src if config.nli.side == "src" else config.tgt).lang]
+    reader = src if config.nli.side == "src" else tgt
     return WithNli(base, NliHead(reader, config.nli), config.nli.weight)
 
 
