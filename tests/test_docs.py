@@ -1,8 +1,9 @@
-"""The README and the docs tell the truth: their tree, links, recipes and code."""
+"""The README and the docs are correct: their tree, links, recipes and code."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from dualmoco.cli.main import build_parser
 from testsets import write_all
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -52,8 +53,34 @@ def test_tree_names_every_folder_and_only_those() -> None:
     assert len(tree.splitlines()) <= 15
 
 
+def anchors(page: Path) -> set[str]:
+    """Anchors of a page's headings by GitHub's rule; a repeated heading gets a number."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    found: Counter[str] = Counter()
+    result = set()
+    for heading in re.findall(r"^#{1,6} +(.+?)(?: +#+)? *$", text, flags=re.MULTILINE):
+        words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        result.add(f"{slug}-{found[slug]}" if found[slug] else slug)
+        found[slug] += 1
+    return result
+
+
+def test_anchors_follow_githubs_rule(tmp_path: Path) -> None:
+    """Punctuation goes, spaces become hyphens, repeated headings are numbered, and code is no heading."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# The paper's `rows`\n## A - b\n## Rows\n## Rows\n### See [this](there.md) ##\n```\n# code\n```\n", "utf-8"
+    )
+    assert anchors(page) == {"the-papers-rows", "a---b", "rows", "rows-1", "see-this"}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Relative links and pictures exist."""
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    """Files and pictures of relative links exist, and so do the headings that their anchors name."""
+    links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
+    for link in (link for link in links if not re.match(r"\w+:", link)):
+        target, _, anchor = link.partition("#")
+        path = page.parent / target if target else page
+        assert path.exists(), f"{link} leads to no file"
+        assert not anchor or anchor in anchors(path), f"{link} leads to no heading; {path.name} has {anchors(path)}"
