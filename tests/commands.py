@@ -67,9 +67,12 @@ def start_command(
 
 
 def end_command(process: ForkServerProcess, out: Path) -> Finished:
-    """Waits for a command."""
+    """Waits for a command, and kills it after `SECONDS`."""
     process.join(SECONDS)
-    assert process.exitcode is not None, "the command does not end"
+    if process.exitcode is None:
+        process.kill()
+        process.join(SECONDS)
+        raise AssertionError(f"the command did not end within {SECONDS} seconds")
     return Finished(process.exitcode, _error_file(out).read_text(encoding="utf-8"))
 
 

@@ -164,10 +164,12 @@ def test_a_worker_started_in_the_background_can_be_interrupted(tmp_path: Path) -
             worker = subprocess.Popen(command, stderr=subprocess.PIPE)
         finally:
             signal.signal(signal.SIGINT, before)
-        while worker.poll() is None:
+        deadline = time.monotonic() + 60
+        while worker.poll() is None and time.monotonic() < deadline:
             worker.send_signal(signal.SIGINT)
             time.sleep(0.2)
-        worker.communicate()
+        worker.kill()  # does nothing if the worker has ended
+        worker.communicate(timeout=30)
     assert worker.returncode in (130, -signal.SIGINT) and not (tmp_path / "result.json").exists()
 
 
