@@ -76,7 +76,7 @@ def parse_weights(given: str | None) -> list[float] | None:
 
 def describe(done: Combined, src: str, tgt: str) -> str:
     """The result for people: what was tried, as a table, and the weights."""
-    from dualmoco.data.manifest import markdown_table
+    from dualmoco.core.markdown import markdown_table
 
     lines = []
     if done.trials:

@@ -33,8 +33,8 @@ def run_list(parsed: argparse.Namespace) -> int:
     """Shows the catalogue."""
     from dataclasses import asdict
 
+    from dualmoco.core.markdown import markdown_table
     from dualmoco.data.catalogue import load_catalogue
-    from dualmoco.data.manifest import markdown_table
 
     entries = list(load_catalogue().values())
     if parsed.json:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.markdown import markdown_table
 from dualmoco.core.storage import file_sha256
 from dualmoco.data.exclusion import TestFile
 from dualmoco.data.recipe import PrepareConfig
@@ -123,20 +124,6 @@ class PreparedManifest:
             f"{self.test_sentences_left} of the written pairs hold one.",
         ]
         return "\n".join(lines) + "\n"
-
-
-def markdown_table(header: list[str], rows: list[list[str]], *, left: bool = False) -> list[str]:
-    """A table, its first column to the left and the others, unless all are, to the right."""
-    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
-    rule = ["-" * widths[0], *("-" * width if left else "-" * (width - 1) + ":" for width in widths[1:])]
-    lines = []
-    for row in [header, rule, *rows]:
-        cells = [
-            cell.ljust(width) if left or not column else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
 
 
 def read_prepared_manifest(folder: Path) -> dict[str, Any]:

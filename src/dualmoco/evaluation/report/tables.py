@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dualmoco.core.markdown import markdown_table
 from dualmoco.evaluation.paper import (
     BUCC,
     SOURCE,
@@ -58,10 +59,11 @@ class Table:
 
     def as_markdown(self) -> str:
         """A heading and a table; among the paper's rows those measured now are bold."""
-        lines = [f"### {self.title}", "", _line(self.columns), _line(["---", *["---:"] * (len(self.columns) - 1)])]
-        for number, row in enumerate(self.rows):
-            strong = self.is_highlighted(number)
-            lines.append(_line([f"**{cell}**" if strong and cell else cell for cell in row]))
+        rows = [
+            [f"**{cell}**" if cell and self.is_highlighted(number) else cell for cell in row]
+            for number, row in enumerate(self.rows)
+        ]
+        lines = [f"### {self.title}", "", *markdown_table(self.columns, rows)]
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
 
@@ -175,7 +177,3 @@ def _with_interval(score: Score) -> str:
     if score.low is None or score.high is None:
         return _number(score.value)
     return f"{score.value:.2f} [{score.low:.1f}, {score.high:.1f}]"
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
