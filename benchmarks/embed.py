@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import shutil
 from pathlib import Path
 
 import numpy as np
 
+from dualmoco.core.memory import peak_memory
 from dualmoco.core.storage import write_json
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.data.readers.source import Source
@@ -59,7 +59,7 @@ def main() -> None:
     for title, place in (("whole", parsed.model), ("packed", str(folder))):
         print(f"{title:7}", " / ".join(f"{share:.2f}" for share in retrieval(place, rows)), flush=True)
     print(calibrate_model(folder, rows))
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    memory = peak_memory() / 2**20
     print(f"{parsed.name}: {size / 1e6:.1f} MB, {len(rows):,} held-out pairs, {memory:,.0f} MiB at most")
 
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 from sklearn.metrics import roc_auc_score
 
+from dualmoco.core.memory import peak_memory
 from dualmoco.data.nli import LABELS, NliExample, load_nli
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
@@ -53,7 +53,7 @@ def main() -> None:
         print(f"{name} [{model.identity.sha256[:12]}]  {line}", flush=True)
     if parsed.json:
         parsed.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(f"{len(rows):,} pairs; {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MiB at most")
+    print(f"{len(rows):,} pairs; {peak_memory() / 2**20:,.0f} MiB at most")
 
 
 def retrieval(model: Model, columns: dict[str, list[str]]) -> dict[str, float]:

@@ -133,17 +133,15 @@ def test_max_pairs_samples_prepared_pairs(folder: Path) -> None:
 
 
 MEASURED = """
-import resource, sys
+import sys
 from pathlib import Path
 import numpy as np
+from dualmoco.core.memory import peak_memory
 from dualmoco.data.prepared import open_prepared
 
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-before = peak()
+before = peak_memory()
 corpus, _ = open_prepared(Path(sys.argv[1]))
-print(peak() - before, corpus.texts(np.array([len(corpus) - 1]))[0][0][-4:])
+print(peak_memory() - before, corpus.texts(np.array([len(corpus) - 1]))[0][0][-4:])
 """
 
 
@@ -157,7 +155,7 @@ def test_opening_takes_no_memory(tmp_path: Path) -> None:
     prepare(PrepareConfig(out=str(tmp_path / "out"), corpora=corpora, clean=clean, workers=1))
     open_prepared(tmp_path / "out")
     words = [sys.executable, "-c", MEASURED, str(tmp_path / "out")]
-    kibibytes, last = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
+    peak, last = subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
     assert last == "8999"
-    size = sum(path.stat().st_size for path in (tmp_path / "out" / "mapped").iterdir()) >> 10
-    assert size > 8000 and int(kibibytes) < size / 4
+    size = sum(path.stat().st_size for path in (tmp_path / "out" / "mapped").iterdir())
+    assert size > 8_000_000 and int(peak) < size / 4

@@ -6,7 +6,6 @@ Takes settings, encoders and the order of batches from `run.py`, which refuses w
 from __future__ import annotations
 
 import os
-import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import psutil
 import torch
 
 from dualmoco.core.errors import RunError
+from dualmoco.core.memory import peak_memory
 from dualmoco.data.pairs import Split
 from dualmoco.models.encoder import Encoder, Features
 from dualmoco.models.shape import Shape, read_shape
@@ -29,7 +29,7 @@ SURVEYED_SENTENCES = 20_000  # of each stage, whose tokens are counted
 MOST_MICRO_BATCHES = 64
 GPU_RESERVED = 600 * 2**20  # bytes that the driver takes
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-KIB, GIB = 2**10, 2**30
+GIB = 2**30
 
 
 def check_memory(
@@ -85,10 +85,10 @@ def used_here() -> float:
 
 
 def peak_here() -> float:
-    """The most bytes that this process has taken of the device that is here."""
+    """Peak memory of this process on its device, in bytes."""
     if torch.accelerator.is_available():
         return float(GPU_RESERVED + torch.accelerator.max_memory_reserved())
-    return float(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB)
+    return float(peak_memory())
 
 
 def survey_lengths(order: Curriculum, split: Split, encoders: tuple[Encoder, Encoder], stage: int) -> Lengths:
