@@ -5,15 +5,13 @@ files. A worker or node that is lost costs the pieces it had in hand: others do 
 engine is made.
 """
 
-# Ray has no quick way to ask whether a cluster answers: with a wrong address `ray.init` was still trying after 150 s,
-# whatever its timeouts were set to. So the head is asked first, by the greeting of HTTP/2, which its gRPC must answer.
-
 from __future__ import annotations
 
 import logging
 import os
 import socket
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from dualmoco.core.errors import ConfigError
@@ -22,8 +20,7 @@ from dualmoco.embeddings.engines.engine import Engine, LocalEngine, Work
 from dualmoco.embeddings.engines.pool import Pool
 
 REACH_SECONDS = 5.0
-GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])  # of gRPC, which Ray's head speaks
-SETTINGS = 4  # the kind of message that answers it
+ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # how often `ray.init` tries to reach a head, 40 s each
 
 
 class RayEngine:
@@ -98,29 +95,40 @@ def _join(address: str | None) -> Any:
         import ray
     except ModuleNotFoundError:
         raise ConfigError("the ray engine needs Ray; pip install 'dualmoco[ray]'") from None
-    if address and address != "auto" and not os.environ.get("RAY_USE_TLS"):
-        _reach(address)
+    if address and address != "auto":
+        _check_address(address)
     if ray.is_initialized():
         return ray
     try:
-        ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
+        with _one_attempt() if address else nullcontext():
+            ray.init(address or "local", log_to_driver=False, logging_level=logging.ERROR, include_dashboard=False)
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].partition(". ")[0]
+        if reason.startswith("Failed to connect"):
+            raise ConfigError(f"--address {address}: this address is not a Ray head node ({reason})") from None
         needed = "a node of it here (ray start), RAY_AUTH_MODE=token if it has a token" if address else "a new cluster"
         raise ConfigError(f"--address {address or 'not given'}: {reason}; expected {needed}") from None
     return ray
 
 
-def _reach(address: str) -> None:
-    """ConfigError if nothing like Ray answers; Ray itself would try for minutes."""
+def _check_address(address: str) -> None:
+    """ConfigError at once if nothing listens there, where Ray itself would try for minutes."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 65_536):
         raise ConfigError(f"--address {address}; expected auto, or HOST:PORT of the head of a Ray cluster")
     try:
-        with socket.create_connection((host, int(port)), timeout=REACH_SECONDS) as connection:
-            connection.sendall(GREETING)
-            answer = connection.recv(9)
+        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
     except OSError as error:
         raise ConfigError(f"--address {address}: {error}; expected a running cluster: ray start --head") from None
-    if len(answer) < 4 or answer[3] != SETTINGS:
-        raise ConfigError(f"--address {address}: something else than Ray answers; expected the head's address")
+
+
+@contextmanager
+def _one_attempt() -> Iterator[None]:
+    """Lets Ray try once, not 20 times, to reach the head of a cluster, unless the user chose a number."""
+    chosen = ATTEMPTS in os.environ
+    os.environ.setdefault(ATTEMPTS, "1")
+    try:
+        yield
+    finally:
+        if not chosen:
+            del os.environ[ATTEMPTS]
