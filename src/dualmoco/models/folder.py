@@ -5,11 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import getproxies
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import file_sha256
@@ -25,7 +22,7 @@ HEAD = "nli"
 LEGAL = ("LICENSE", "NOTICE")
 """What the names of other files begin with that a copy of a model must keep, besides its card."""
 UNWANTED = ("onnx/*", "openvino/*")
-PATIENCE = 3.0
+PATIENCE = 5.0
 """Seconds to wait for the hub before only the cache is looked at."""
 
 
@@ -73,38 +70,24 @@ def fetch_model(name: str) -> Path:
     Raises:
         ModelError: No such model, or the hub cannot be reached and the cache does not have it.
     """
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    reached = hub_answers()
     wanted = [f"*{ending}" for ending in DECISIVE]
+    reason = ""
+    try:
+        HfApi().model_info(name, timeout=PATIENCE)  # snapshot_download itself would wait without limit
+    except (HfHubHTTPError, HFValidationError) as error:
+        reason = str(error).strip().splitlines()[0]
+    except Exception:  # offline mode, or whatever the HTTP library raises without a network
+        reason = "cannot reach the Hugging Face Hub, and the model is not cached"
     try:
         return Path(snapshot_download(
-            name, allow_patterns=wanted, ignore_patterns=list(UNWANTED), local_files_only=not reached
+            name, allow_patterns=wanted, ignore_patterns=list(UNWANTED), local_files_only=bool(reason)
         ))  # fmt: skip
-    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
-        reason = (
-            str(error).strip().splitlines()[0] if reached else "the hub is not reached, its cache has no such model"
-        )
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
         said = "neither a model folder nor a hub name that can be loaded from here"
-        raise ModelError(f"{name}: {said}: {reason}") from None
-
-
-def hub_answers() -> bool:
-    """Whether something listens where the hub should be; libraries would try for a minute to find out."""
-    from huggingface_hub import constants
-
-    if constants.HF_HUB_OFFLINE:
-        return False
-    address = urlsplit(constants.ENDPOINT)
-    if address.scheme in getproxies():
-        return True
-    try:
-        port = address.port or (443 if address.scheme == "https" else 80)
-        socket.create_connection((address.hostname or "", port), timeout=PATIENCE).close()
-    except OSError:
-        return False
-    return True
+        raise ModelError(f"{name}: {said}: {reason or str(error).strip().splitlines()[0]}") from None
 
 
 def check_folder(folder: Path) -> None:
