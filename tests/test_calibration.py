@@ -15,7 +15,7 @@ from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.mining import prefilter
 from dualmoco.mining.calibration import read_calibration
 from dualmoco.mining.margins import Margin
-from dualmoco.mining.mine import MineSettings
+from dualmoco.mining.scanning import MineSettings
 from dualmoco.models.opening import open_model
 from dualmoco.training.run import train
 

@@ -32,7 +32,8 @@ from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import Store
 from dualmoco.mining.blocks import Block, Scanning
 from dualmoco.mining.margins import Retrieval
-from dualmoco.mining.mine import MineSettings, mine_files
+from dualmoco.mining.mine import mine_files
+from dualmoco.mining.scanning import MineSettings
 from dualmoco.models.building import build_encoders
 from dualmoco.models.network import save_encoders
 from dualmoco.models.opening import open_model

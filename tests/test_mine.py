@@ -20,8 +20,9 @@ from dualmoco.data.readers.formats import read_pairs
 from dualmoco.data.readers.source import Source
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.mining.margins import ScoredPairs
-from dualmoco.mining.mine import MineSettings, mine_files
+from dualmoco.mining.mine import mine_files
 from dualmoco.mining.paraphrases import without_self
+from dualmoco.mining.scanning import MineSettings
 from dualmoco.mining.thresholds import calibrate
 from dualmoco.models.opening import open_model
 from dualmoco.search.neighbors import nearest

@@ -13,8 +13,8 @@ import pytest
 from dualmoco.core.errors import DataError
 from dualmoco.data.demo.grammar import generate_pairs
 from dualmoco.data.readers.raw import Row
-from dualmoco.mining.mine import MineSettings
 from dualmoco.mining.output import PairTable, write_pairs
+from dualmoco.mining.scanning import MineSettings
 from dualmoco.mining.score import score_pairs
 from dualmoco.models.model import Model
 from dualmoco.models.opening import open_model
@@ -87,6 +87,6 @@ def test_a_pair_with_an_empty_side_is_never_left_out_silently(opened: Model, tmp
     assert not (tmp_path / "s.tsv").exists()
     reported: list[int] = []
     scored = score_pairs(rows, *given, report=lambda line, what: reported.append(line))
-    assert reported == [22] and scored.pairs == 29
+    assert reported == [22] and scored.candidates == 29
     with pytest.raises(DataError, match="no pairs to score"):
         score_pairs(rows[4:5], *given, report=lambda line, what: None)

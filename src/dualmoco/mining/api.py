@@ -14,8 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-import numpy as np
-
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.options import VectorPrecision, parse_choice, parse_size
 from dualmoco.core.progress import showing
@@ -26,17 +24,16 @@ from dualmoco.embeddings.engines.engine import Engine
 from dualmoco.mining.calibration import ModelCalibration, read_calibration
 from dualmoco.mining.inputs import Bitext, Problems, Texts, as_text_file, read_bitext, read_known
 from dualmoco.mining.margins import Margin, Retrieval
-from dualmoco.mining.mine import PROBES, MineSettings, Narrowing, mine_files
+from dualmoco.mining.mine import Narrowing, mine_files
 from dualmoco.mining.output import check_pairs_path
 from dualmoco.mining.paraphrases import mine_paraphrases
 from dualmoco.mining.prefilter import make_prefilter
-from dualmoco.mining.results import MinedPair, MiningResult, read_mined
+from dualmoco.mining.results import MiningResult
+from dualmoco.mining.scanning import PROBES, MineSettings
 from dualmoco.mining.score import score_pairs
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.model import AUTO, Model
 from dualmoco.models.opening import open_model
-
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 class MiningOptions(TypedDict, total=False):
@@ -98,11 +95,8 @@ def mine(
         settings = replace(settings, threshold=own.threshold) if own else settings
         narrow = _narrow(prefilter, langs, settings, work / "prefilter", engine) if prefilter else None
         texts = as_text_file(src, src_lang, work / "given.src.txt"), as_text_file(tgt, tgt_lang, work / "given.tgt.txt")
-        mined = mine_files(*texts, opened, settings, file, work, engine, known, narrow)
-        return MiningResult(
-            Path(out) if out else None, _pairs(file, out), len(mined.pairs), mined.candidates, mined.threshold,
-            mined.calibration, mined.recall, model_calibration=own,
-        )  # fmt: skip
+        found = mine_files(*texts, opened, settings, file, work, engine, known, narrow)
+        return _result(replace(found, model_calibration=own), out)
 
 
 def score(
@@ -140,14 +134,8 @@ def score(
         settings = replace(settings, threshold=own.threshold) if own else settings
         problems = Problems(pairs, skip=on_error == "skip")
         rows = read_bitext(pairs, (src_lang, tgt_lang), tgt_file, form, problems)
-        scored = score_pairs(
-            rows, (src_lang, tgt_lang), opened, settings, file, work, engine, report=problems.report
-        )  # fmt: skip
-        quantiles = tuple(np.quantile(scored.scores, QUANTILES).round(4).tolist())
-        return MiningResult(
-            Path(out) if out else None, _pairs(file, out), scored.kept, scored.pairs, settings.threshold,
-            quantiles=quantiles, unreadable=problems.count, model_calibration=own,
-        )  # fmt: skip
+        found = score_pairs(rows, (src_lang, tgt_lang), opened, settings, file, work, engine, report=problems.report)
+        return _result(replace(found, unreadable=problems.count, model_calibration=own), out)
 
 
 def paraphrases(
@@ -174,10 +162,7 @@ def paraphrases(
     settings = mine_settings(Retrieval.max.value, options)
     with _prepared(out, model, options) as (opened, engine, file, work):
         given = as_text_file(text, lang, work / "given.txt")
-        found = mine_paraphrases(given, opened, settings, file, work, engine)
-        return MiningResult(
-            Path(out) if out else None, _pairs(file, out), len(found), len(found), settings.threshold
-        )  # fmt: skip
+        return _result(mine_paraphrases(given, opened, settings, file, work, engine), out)
 
 
 def _own_threshold(model: Model, langs: tuple[str, str], settings: MineSettings) -> ModelCalibration | None:
@@ -242,5 +227,6 @@ def _prepared(
             shutil.rmtree(work)
 
 
-def _pairs(file: Path, out: str | Path | None) -> list[MinedPair] | None:
-    return list(read_mined(file)) if out is None else None
+def _result(found: MiningResult, out: str | Path | None) -> MiningResult:
+    """What was found, with the pairs in memory if their file is temporary."""
+    return found if out is not None else replace(found, out=None, pairs=list(found))

@@ -23,7 +23,7 @@ from dualmoco.embeddings.engines.engine import LocalEngine
 from dualmoco.embeddings.lines import EMPTY, TextFile
 from dualmoco.mining.inputs import Bitext, Problems, read_bitext
 from dualmoco.mining.margins import best_candidates, select_pairs
-from dualmoco.mining.mine import MineSettings, find_neighbors
+from dualmoco.mining.scanning import MineSettings, find_neighbors
 from dualmoco.mining.thresholds import best_threshold
 from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import CALIBRATION

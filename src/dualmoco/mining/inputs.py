@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,13 +14,20 @@ from dualmoco.data.readers.raw import Row
 from dualmoco.data.readers.source import Source
 from dualmoco.data.testfiles import read_table
 from dualmoco.embeddings.lines import TextFile
-from dualmoco.mining.mine import Known
 
 Texts = str | Path | Sequence[str]
 """The name of a text file, one sentence a line, plain or compressed; or the sentences themselves."""
 Bitext = str | Path | Sequence[tuple[str, str]]
 """The name of a file in any format of `dualmoco prepare`; or pairs of sentences."""
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Known:
+    """Pairs that are translations: lines from 1 in the two files, or sentences to be planted among them."""
+
+    gold: Sequence[tuple[int, int]] = ()
+    planted: Sequence[tuple[str, str]] = ()
 
 
 def as_text_file(texts: Texts, lang: str, place: Path) -> TextFile:

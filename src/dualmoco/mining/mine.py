@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,54 +9,20 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.errors import DataError
-from dualmoco.core.options import VectorPrecision
 from dualmoco.core.storage import write_text
 from dualmoco.core.version import VERSION
 from dualmoco.data.text import read_lines
-from dualmoco.embeddings.encode import StoreForm, encode_file
+from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile
-from dualmoco.embeddings.store import SHARD_ROWS, Store
-from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, select_pairs
+from dualmoco.embeddings.store import Store
+from dualmoco.mining.inputs import Known
+from dualmoco.mining.margins import ScoredPairs, select_pairs
 from dualmoco.mining.output import PairTable, sentences_at, write_pairs
-from dualmoco.mining.scanning import DEFAULT_MEMORY, probe_stores, scan_stores
+from dualmoco.mining.results import MiningResult
+from dualmoco.mining.scanning import MineSettings, find_neighbors
 from dualmoco.mining.thresholds import Calibration, calibrate
 from dualmoco.models.model import Model
-from dualmoco.search.approximate import sampled_recall
-from dualmoco.search.neighbors import Neighbors
-
-logger = logging.getLogger(__name__)
-
-PROBES = 14
-
-
-@dataclass(frozen=True)
-class MineSettings:
-    """How two files are mined."""
-
-    precision: VectorPrecision = VectorPrecision.fp32
-    margin: Margin = Margin.distance
-    k: int = 3
-    retrieval: Retrieval = Retrieval.max
-    threshold: float | None = None
-    """Lowest score to accept; all pairs if None and nothing calibrates it."""
-    approximate: bool = False
-    probes: int = PROBES
-    memory: int = DEFAULT_MEMORY
-    shard_rows: int = SHARD_ROWS
-
-    @property
-    def form(self) -> StoreForm:
-        """How vectors are stored."""
-        return StoreForm(self.precision, self.shard_rows)
-
-
-@dataclass(frozen=True)
-class Known:
-    """Pairs that are translations: lines from 1 in the two files, or sentences to be planted among them."""
-
-    gold: Sequence[tuple[int, int]] = ()
-    planted: Sequence[tuple[str, str]] = ()
 
 
 @dataclass(frozen=True)
@@ -70,23 +35,10 @@ class Narrowing:
     """What it is, for the manifest."""
 
 
-@dataclass(frozen=True)
-class Mined:
-    """What was found."""
-
-    pairs: ScoredPairs
-    """Rows of the stores, above the threshold."""
-    candidates: int
-    threshold: float | None
-    calibration: Calibration | None
-    recall: float | None
-    """Of approximate neighbours, measured on a sample."""
-
-
 def mine_files(
     src: TextFile, tgt: TextFile, model: Model, settings: MineSettings, out: Path, work: Path,
     engine: Engine | None = None, known: Known | None = None, narrow: Narrowing | None = None,
-) -> Mined:  # fmt: skip
+) -> MiningResult:  # fmt: skip
     """Mines two files and writes the pairs.
 
     Args:
@@ -130,32 +82,7 @@ def mine_files(
     origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept), narrow)
     sides = sentences_at(texts[0].path, table.src_lines), sentences_at(texts[1].path, table.tgt_lines)
     write_pairs(out, table, sides, (src.lang, tgt.lang), origin)
-    return Mined(kept, len(pairs), threshold, calibration, recall)
-
-
-def find_neighbors(
-    stores: Sequence[Store], settings: MineSettings, work: Path, engine: Engine
-) -> tuple[Neighbors, Neighbors, float | None]:
-    """Neighbours of two stores both ways, and their recall where they are approximate.
-
-    Args:
-        stores: Of the sources and the targets.
-        settings: Exact or approximate, k, memory.
-        work: Folder for finished blocks.
-        engine: Where it runs.
-
-    Returns:
-        Neighbours of the sources, of the targets, and the recall.
-    """
-    src, tgt = stores[0].vectors(), stores[1].vectors()
-    if not settings.approximate:
-        return *scan_stores(src, tgt, settings.k, work / "scan", engine, memory=settings.memory), None
-    forward, backward = probe_stores(
-        src, tgt, settings.k, settings.probes, work / "probe", engine, memory=settings.memory
-    )  # fmt: skip
-    recall = sampled_recall(forward, src, tgt)
-    logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
-    return forward, backward, recall
+    return MiningResult(out, None, len(kept), len(pairs), threshold, calibration, recall)
 
 
 def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[TextFile]:

@@ -13,15 +13,16 @@ from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.mining.margins import ScoredPairs, margin_scores
-from dualmoco.mining.mine import MineSettings, find_neighbors
 from dualmoco.mining.output import PairTable, sentences_at, write_pairs
+from dualmoco.mining.results import MiningResult
+from dualmoco.mining.scanning import MineSettings, find_neighbors
 from dualmoco.models.model import Model
 from dualmoco.search.neighbors import PLACES, Neighbors
 
 
 def mine_paraphrases(
     text: TextFile, model: Model, settings: MineSettings, out: Path, work: Path, engine: Engine | None = None
-) -> ScoredPairs:
+) -> MiningResult:
     """Finds the sentences of a file that say the same, and writes them as pairs, the earlier line first.
 
     Args:
@@ -56,7 +57,7 @@ def mine_paraphrases(
     }  # fmt: skip
     sides = sentences_at(text.path, table.src_lines), sentences_at(text.path, table.tgt_lines)
     write_pairs(out, table, sides, (text.lang, text.lang), origin)
-    return pairs
+    return MiningResult(out, None, len(pairs), len(pairs), settings.threshold)
 
 
 def without_self(near: Neighbors, k: int) -> Neighbors:

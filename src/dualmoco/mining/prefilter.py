@@ -19,7 +19,7 @@ from dualmoco.embeddings.engines.engine import Engine
 from dualmoco.embeddings.lines import EMPTY, TextFile
 from dualmoco.mining.calibration import read_calibration
 from dualmoco.mining.margins import best_candidates
-from dualmoco.mining.mine import MineSettings, find_neighbors
+from dualmoco.mining.scanning import MineSettings, find_neighbors
 from dualmoco.models.model import Model
 
 logger = logging.getLogger(__name__)

@@ -1,28 +1,83 @@
 """Neighbours of two sides' vectors out of core: block by block, resumable, in bounded memory.
 
-Takes vectors on disk, gives `Neighbors` of both sides. Shapes: n sources, m targets, D dimension.
+Takes vectors on disk and the settings of mining, gives `Neighbors` of both sides. Shapes: n sources, m targets, D
+dimension.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.options import VectorPrecision
 from dualmoco.core.progress import counting
 from dualmoco.embeddings.arrays import ShardedVectors
+from dualmoco.embeddings.encode import StoreForm
 from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.store import SHARD_ROWS, Store
 from dualmoco.mining.blocks import Scanning, make_plan
+from dualmoco.mining.margins import Margin, Retrieval
 from dualmoco.mining.resumable import RunFile, digest, scan_blocks, stacked
-from dualmoco.search.approximate import default_lists
+from dualmoco.search.approximate import default_lists, sampled_recall
 from dualmoco.search.candidates import UNSEEN, Candidates
 from dualmoco.search.neighbors import Neighbors, nearest, rerank
 from dualmoco.search.probing import PROBED_LISTS_PER_ROOT, ProbedLists
 
 DEFAULT_MEMORY = 1 << 30  # bytes
+PROBES = 14
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class MineSettings:
+    """How two files are mined."""
+
+    precision: VectorPrecision = VectorPrecision.fp32
+    margin: Margin = Margin.distance
+    k: int = 3
+    retrieval: Retrieval = Retrieval.max
+    threshold: float | None = None
+    """Lowest score to accept; all pairs if None and nothing calibrates it."""
+    approximate: bool = False
+    probes: int = PROBES
+    memory: int = DEFAULT_MEMORY
+    shard_rows: int = SHARD_ROWS
+
+    @property
+    def form(self) -> StoreForm:
+        """How vectors are stored."""
+        return StoreForm(self.precision, self.shard_rows)
+
+
+def find_neighbors(
+    stores: Sequence[Store], settings: MineSettings, work: Path, engine: Engine
+) -> tuple[Neighbors, Neighbors, float | None]:
+    """Neighbours of two stores both ways, and their recall where they are approximate.
+
+    Args:
+        stores: Of the sources and the targets.
+        settings: Exact or approximate, k, memory.
+        work: Folder for finished blocks.
+        engine: Where it runs.
+
+    Returns:
+        Neighbours of the sources, of the targets, and the recall.
+    """
+    src, tgt = stores[0].vectors(), stores[1].vectors()
+    if not settings.approximate:
+        return *scan_stores(src, tgt, settings.k, work / "scan", engine, memory=settings.memory), None
+    forward, backward = probe_stores(
+        src, tgt, settings.k, settings.probes, work / "probe", engine, memory=settings.memory
+    )  # fmt: skip
+    recall = sampled_recall(forward, src, tgt)
+    logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
+    return forward, backward, recall
 
 
 def scan_stores(

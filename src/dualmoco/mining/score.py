@@ -6,7 +6,6 @@ Takes the rows of a bitext with the numbers of their lines, writes those above a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -22,27 +21,20 @@ from dualmoco.embeddings.engines.engine import Engine, LocalEngine
 from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import Store
 from dualmoco.mining.margins import margin_scores
-from dualmoco.mining.mine import MineSettings, find_neighbors
 from dualmoco.mining.output import PairTable, sentences_at, write_pairs
+from dualmoco.mining.results import MiningResult
+from dualmoco.mining.scanning import MineSettings, find_neighbors
 from dualmoco.models.model import Model
 from dualmoco.search.neighbors import PLACES
 
 SCORED_AT_ONCE = 8192
-
-
-@dataclass(frozen=True)
-class Scored:
-    """What was scored and what was kept."""
-
-    pairs: int
-    kept: int
-    scores: Floats
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def score_pairs(
     rows: Iterable[Row], langs: tuple[str, str], model: Model, settings: MineSettings, out: Path, work: Path,
     engine: Engine | None = None, *, report: Report | None = None,
-) -> Scored:  # fmt: skip
+) -> MiningResult:  # fmt: skip
     """Scores every pair of a bitext against the other sentences of its two sides, and writes those above a threshold.
 
     Args:
@@ -57,7 +49,7 @@ def score_pairs(
             such a pair is an error if None.
 
     Returns:
-        Counts and all scores.
+        The accepted pairs in their order, and quantiles of all scores.
 
     Raises:
         DataError: No pair, or one with an empty side.
@@ -85,7 +77,8 @@ def score_pairs(
         "threshold": settings.threshold, "approximate_recall": recall,
     }  # fmt: skip
     write_pairs(out, table, [sentences_at(text, kept + 1) for text in texts], langs, origin)
-    return Scored(len(scores), len(kept), scores)
+    quantiles = tuple(np.quantile(scores, QUANTILES).round(4).tolist())
+    return MiningResult(out, None, len(kept), len(scores), settings.threshold, quantiles=quantiles)
 
 
 def _write_sides(rows: Iterable[Row], work: Path, report: Report) -> tuple[list[Path], Ids]:
