@@ -30,21 +30,19 @@ import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
-from dualmoco.analysis.figures import MARKERS
+from dualmoco.analysis.report import MARKERS
 from dualmoco.core.storage import write_json
 from dualmoco.data.pairs import load_pairs
+from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.figures.canvas import COLORS, new_figure, save_figure
+from dualmoco.models.config import Kind
+from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import Kind
-from dualmoco.training.batching import PairLoader, Share, prefetch
-from dualmoco.training.config import load_config
+from dualmoco.training.batches import PairLoader, Share, order_pairs, prefetch
+from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.heldout import Heldout
-from dualmoco.training.log import read_log
-from dualmoco.training.order import order_pairs
-from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.run import train
+from dualmoco.training.run_folder import read_log
 
 Curve = list[tuple[float, float]]  # minutes, accuracy
 PEER, CACHED_PEER = "sentence-transformers", "sentence-transformers cached"

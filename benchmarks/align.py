@@ -31,9 +31,9 @@ from benchmarks.align_systems import (
     peak_mib,
 )
 from benchmarks.measure import in_new_process, print_machine, print_table
-from dualmoco.data.text import read_lines
 from dualmoco.evaluation.align import GoldDocument, Link, link_f1
-from dualmoco.models.opening import open_model
+from dualmoco.models.load import open_model
+from dualmoco.text.files import read_lines
 
 DELETED = 0.1
 FOREIGN_LINES = 500

@@ -19,12 +19,11 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.align_documents import Suite, generated_suites, mac_dev
 from benchmarks.align_systems import Encoder, Given, encode_document, our_sides
 from benchmarks.measure import print_machine, print_table
-from dualmoco.alignment.aligner import find_steps
+from dualmoco.alignment.align import LINKED, ONE_SIDED, confidence, find_steps
 from dualmoco.alignment.anchors import find_anchors, partner_share
-from dualmoco.alignment.confidence import LINKED, ONE_SIDED, confidence
 from dualmoco.core.vectors import Floats
 from dualmoco.evaluation.align import GoldDocument
-from dualmoco.models.opening import open_model
+from dualmoco.models.load import open_model
 
 EDGES = (0.0, 0.5, 0.8, 0.95, 1.01)  # of the confidence
 

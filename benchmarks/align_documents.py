@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Literal
 
 from dualmoco.core.errors import require
-from dualmoco.data.text import read_lines
 from dualmoco.evaluation.align import Align, GoldDocument, Link
+from dualmoco.text.files import read_lines
 
 Sides = tuple[list[str], list[str]]
 """Sentences of the source and of the target."""

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.align_documents import LONGEST
 from benchmarks.align_systems import ALIGNERS, AVERAGED, AVERAGED_BY_VECTORS, Given, link_sets, peak_mib
-from dualmoco.alignment.meetings import Words
+from dualmoco.alignment.lexical import Words
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.evaluation.align import Link, link_f1
 

@@ -14,13 +14,10 @@ import numpy as np
 
 from benchmarks.align_baselines import Lengths, bertalign, vecalign
 from benchmarks.align_documents import LONGEST, Suite
-from dualmoco.alignment.aligner import Side, align_sides
+from dualmoco.alignment.align import Links, Side, align_sides, run_text
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.links import Links
-from dualmoco.alignment.meetings import Words
-from dualmoco.alignment.pair import text_lengths
-from dualmoco.alignment.runs import run_text
-from dualmoco.alignment.words import cut_words
+from dualmoco.alignment.lexical import Words, cut_words
+from dualmoco.alignment.pipeline import text_lengths
 from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.evaluation.align import GoldDocument, Link, as_sets
 from dualmoco.models.model import Model

@@ -21,11 +21,10 @@ import torch
 from safetensors.torch import load_file
 
 from dualmoco.core.storage import new_folder
-from dualmoco.models.encoder import Encoder
 from dualmoco.models.folder import RECORD
-from dualmoco.models.network import open_routes, save_encoders
+from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.training.checkpoint import list_checkpoints
-from dualmoco.training.starting import INITIAL
+from dualmoco.training.init_encoders import INITIAL
 
 SIDES = ("src", "tgt")
 

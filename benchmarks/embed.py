@@ -15,17 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.core.memory import peak_memory
+from dualmoco.core.progress import peak_memory
 from dualmoco.core.storage import write_json
+from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
-from dualmoco.data.readers.source import Source
-from dualmoco.mining.calibration import calibrate_model
-from dualmoco.models.conversion import TEXT_KEY, read_conversion
+from dualmoco.mining.threshold import calibrate_model
 from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME
 from dualmoco.models.folder import RECORD, folder_sha256, model_folder
-from dualmoco.models.opening import open_model
-from dualmoco.models.packing import pack_model
-from dualmoco.search.neighbors import nearest
+from dualmoco.models.int8_format import pack_model
+from dualmoco.models.load import open_model
+from dualmoco.models.text_normalization import TEXT_KEY, read_conversion
+from dualmoco.search.exact import nearest
 
 LANGS = ("en", "zh")
 

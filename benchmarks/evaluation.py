@@ -15,13 +15,13 @@ import numpy as np
 from benchmarks.measure import print_machine, print_table, timed
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.sentences import distinct_sentences
 from dualmoco.evaluation.sts import Sts
+from dualmoco.evaluation.task import distinct_sentences
 from dualmoco.mining.margins import select_pairs
-from dualmoco.mining.thresholds import best_threshold
+from dualmoco.mining.threshold import best_threshold
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.models.opening import open_model
-from dualmoco.search.neighbors import Neighbors, nearest_both_ways
+from dualmoco.search.exact import Neighbors, nearest_both_ways
 
 ROUNDS = 2
 

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow.parquet as pq
 from sklearn.metrics import roc_auc_score
 
-from dualmoco.core.memory import peak_memory
+from dualmoco.core.progress import peak_memory
 from dualmoco.data.nli import LABELS, NliExample, load_nli
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.models.opening import open_model
-from dualmoco.search.neighbors import nearest
+from dualmoco.search.exact import nearest
 
 NLI_FILE, NLI_HELDOUT = "nli/train.en.tsv", 2000  # those of a recipe's `nli.heldout` and `seed: 0`
 SIDES = {"en": "src", "zh": "tgt"}

@@ -22,17 +22,17 @@ import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table, timed
 from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.data.config import DataConfig
 from dualmoco.data.pairs import Split, load_pairs
-from dualmoco.data.recipe import DataConfig
-from dualmoco.data.text import read_lines
-from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.engine import LocalEngine
+from dualmoco.embeddings.engine import LocalEngine
+from dualmoco.embeddings.store import ShardedVectors
 from dualmoco.mining.api import mine
+from dualmoco.mining.knn import probe_stores
 from dualmoco.mining.margins import Margin, margin_scores, select_pairs
-from dualmoco.mining.scanning import probe_stores
-from dualmoco.mining.thresholds import best_threshold
-from dualmoco.models.opening import open_model
-from dualmoco.search.neighbors import Neighbors, nearest, nearest_both_ways
+from dualmoco.mining.threshold import best_threshold
+from dualmoco.models.load import open_model
+from dualmoco.search.exact import Neighbors, nearest, nearest_both_ways
+from dualmoco.text.files import read_lines
 from dualmoco.training.config import load_config
 
 CORPORA = ("tvsub", "lctt_articles", "msctd", "news_commentary_10k", "kajweb_examples", "debian_mo_sentences")

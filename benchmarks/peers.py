@@ -13,8 +13,8 @@ from sentence_transformers.sentence_transformer.losses import (
 )
 from torch import Tensor, nn
 
-from dualmoco.models.encoder import Encoder
-from dualmoco.training.batching import PairBatch
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import PairBatch
 
 BOTH_WAYS: tuple[Literal["query_to_doc", "doc_to_query"], ...] = ("query_to_doc", "doc_to_query")
 

@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks.measure import in_new_process, peak_memory, print_machine, print_table
-from dualmoco.data.characters import normalize
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.config import CleanConfig, CorpusConfig, ExcludeConfig, Identify, PrepareConfig
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.prepare import prepare
-from dualmoco.data.recipe import CleanConfig, CorpusConfig, ExcludeConfig, Identify, PrepareConfig
+from dualmoco.text.characters import normalize
 
 BASE = 4200  # sentences a side that pairs are made of: BASE squared pairs are distinct
 TESTS = 20_000

@@ -20,15 +20,14 @@ import torch
 
 from benchmarks.measure import in_new_process, peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
-from dualmoco.data.bitext import Pairs
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.building import build_encoder
-from dualmoco.models.encoder import Encoder
-from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.training.batching import PairBatch, PairLoader, Share
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.data.pairs import Pairs
+from dualmoco.models.build import build_encoder
+from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import PairBatch, PairLoader, Share, order_pairs
+from dualmoco.training.config import ContrastConfig
 from dualmoco.training.objectives import DualMoco
-from dualmoco.training.order import order_pairs
-from dualmoco.training.recipe import ContrastConfig
 
 QUEUE, BATCH, TEMPERATURE, CLIP = 16_384, 256, 0.05, 10.0
 PAIRS = 40_000

@@ -30,31 +30,27 @@ from safetensors.torch import load_file
 from tqdm import tqdm
 
 from benchmarks.measure import peak_memory, print_machine, print_table
-from dualmoco.core.options import VectorPrecision
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.vectors import Vectors
-from dualmoco.data.bitext import Pairs
-from dualmoco.data.pairs import load_pairs
-from dualmoco.embeddings.lines import LineTable
+from dualmoco.data.pairs import Pairs, load_pairs
 from dualmoco.embeddings.store import SHARD_ROWS, StoreKey, open_or_start, open_store
-from dualmoco.evaluation.tatoeba import Tatoeba
+from dualmoco.embeddings.unique_lines import LineTable
+from dualmoco.evaluation.retrieval import Tatoeba
 from dualmoco.models.backends.pytorch import TorchBackend
-from dualmoco.models.building import build_encoders
-from dualmoco.models.conversion import read_conversion
+from dualmoco.models.build import build_encoders
 from dualmoco.models.folder import RECORD
 from dualmoco.models.hybrid import join_vectors
+from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
-from dualmoco.models.opening import open_model
-from dualmoco.search.neighbors import nearest_both_ways
-from dualmoco.training.batching import PairLoader, Share
+from dualmoco.models.text_normalization import read_conversion
+from dualmoco.search.exact import nearest_both_ways
+from dualmoco.training.batches import PairLoader, Share, order_pairs
 from dualmoco.training.checkpoint import list_checkpoints, module_tensors
-from dualmoco.training.config import load_config
-from dualmoco.training.keys import FrozenKeys
+from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.frozen import FrozenKeys, OneSidedBatch, OneSidedMoco
+from dualmoco.training.init_encoders import INITIAL
 from dualmoco.training.objectives import DualMoco, Objective
-from dualmoco.training.onesided import OneSidedBatch, OneSidedMoco
-from dualmoco.training.order import order_pairs
-from dualmoco.training.recipe import TrainConfig
 from dualmoco.training.run import build_objective
-from dualmoco.training.starting import INITIAL
 
 PAIR = "cmn-eng"
 SHORT = 70  # characters of the longer side of the pairs that speed is measured on

@@ -6,7 +6,7 @@ import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
 
-from dualmoco.alignment.api import AlignmentResult
+from dualmoco.alignment.pipeline import AlignmentResult
 from dualmoco.cli.main import main
 from dualmoco.models.embedded import FAST_MODEL
 

@@ -6,9 +6,8 @@ from functools import partial
 
 import numpy as np
 
-from dualmoco.alignment.aligner import Side, align_sides
+from dualmoco.alignment.align import Links, Side, align_sides
 from dualmoco.alignment.anchors import Anchors, find_anchors
-from dualmoco.alignment.links import Links
 from dualmoco.core.vectors import Ids, Vectors, unit_vectors
 
 Step = tuple[int, int]

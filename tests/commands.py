@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 FORKING = multiprocessing.get_context("forkserver")
-FORKING.set_forkserver_preload(["dualmoco.cli.main", "dualmoco.mining.mine", "dualmoco.models.opening", "torch"])
+FORKING.set_forkserver_preload(["dualmoco.cli.main", "dualmoco.mining.mine", "dualmoco.models.load", "torch"])
 SECONDS = 120
 
 

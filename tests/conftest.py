@@ -13,7 +13,7 @@ from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.training.config import load_config
 from dualmoco.training.run import train

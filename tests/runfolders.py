@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from dualmoco.training.checkpoint import list_checkpoints
-from dualmoco.training.log import read_log
+from dualmoco.training.run_folder import read_log
 
 
 def losses(run_folder: Path) -> list[tuple[int, float]]:

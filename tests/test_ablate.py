@@ -16,13 +16,12 @@ from scipy.stats import ttest_ind
 
 from commands import Moment, run_command
 from dualmoco.analysis.ablate import Workers, ablate, run_task
-from dualmoco.analysis.figures import draw_rows
-from dualmoco.analysis.results import StudyResult, gather
+from dualmoco.analysis.report import StudyResult, draw_rows, gather
 from dualmoco.analysis.study import Study, read_study
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.storage import locked
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.training.log import read_log
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.training.run_folder import read_log
 
 FAST = [
     "data.train=[grammar:300]", "data.heldout=20", "schedule.steps=3", "schedule.evaluate_every=3",
@@ -157,7 +156,7 @@ def test_a_worker_started_in_the_background_can_be_interrupted(tmp_path: Path) -
     task = {"recipe": "tiny", "settings": [f"out={run}"], "tasks": "", "data": None, "run": str(run),
             "result": str(tmp_path / "result.json")}  # fmt: skip
     (tmp_path / "task.json").write_text(json.dumps(task), encoding="utf-8")
-    command = [sys.executable, "-m", "dualmoco.analysis.worker", str(tmp_path / "task.json")]
+    command = [sys.executable, "-m", "dualmoco.analysis.study", str(tmp_path / "task.json")]
     with locked(run):  # it waits for the folder, and so does nothing else meanwhile
         before = signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:

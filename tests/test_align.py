@@ -11,17 +11,21 @@ import pytest
 
 import dualmoco
 from aligned_files import DEMO, EN, FRENCH, ZH, merged, pair_of, rows_of, texts_of, write
-from dualmoco.alignment.aligner import LONGEST
-from dualmoco.alignment.api import MOST_LONGEST
-from dualmoco.alignment.document import Text
-from dualmoco.alignment.languages import looks_like, settle_languages
-from dualmoco.alignment.output import ENDINGS
-from dualmoco.alignment.pair import MOST_TIMES, UnrelatedError, sentences_sha256
-from dualmoco.alignment.pairs import count_links
+from dualmoco.alignment.align import LONGEST
+from dualmoco.alignment.documents import Text
+from dualmoco.alignment.output import ENDINGS, count_links
+from dualmoco.alignment.pipeline import (
+    MOST_LONGEST,
+    MOST_TIMES,
+    UnrelatedError,
+    looks_like,
+    sentences_sha256,
+    settle_languages,
+)
 from dualmoco.core.errors import ConfigError, DataError, ModelError
-from dualmoco.data.text import read_lines
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 from dualmoco.models.model import Model
+from dualmoco.text.files import read_lines
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,7 @@ import pytest
 from aligned_files import EN, FRENCH, ZH, rows_of, run, write
 from commands import Moment, run_command
 from dualmoco.alignment.batch import SUMMARY
-from dualmoco.alignment.folders import documents_of, pairs_by_name, pairs_of_list
-from dualmoco.alignment.matching import Match, match_documents
+from dualmoco.alignment.pairing import Match, documents_of, match_documents, pairs_by_name, pairs_of_list
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import locked
 from dualmoco.core.vectors import unit_vectors
@@ -129,7 +128,7 @@ def test_documents_that_do_not_match(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No pair at all is an error."""
-    monkeypatch.setattr("dualmoco.alignment.matching.LEAST_SHARE", 0.99)
+    monkeypatch.setattr("dualmoco.alignment.pairing.LEAST_SHARE", 0.99)
     en, zh = write(tmp_path / "en" / "a.txt", EN[:150]).parent, write(tmp_path / "zh" / "b.txt", ZH[170:]).parent
     assert run(en, zh, "--match", "--out", tmp_path / "out") == 2
     said = f"{en} and {zh}: no two documents are versions of each other; expected translations"

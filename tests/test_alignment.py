@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 
 from alignments import Synthetic, check_whole, random_types, types_of
-from dualmoco.alignment import aligner, anchors
-from dualmoco.alignment.aligner import USUAL_SKIPS, measure, step_prices
+from dualmoco.alignment import align as aligner
+from dualmoco.alignment import anchors
+from dualmoco.alignment.align import USUAL_SKIPS, Links, confidence, measure, step_prices
 from dualmoco.alignment.anchors import Anchors
-from dualmoco.alignment.confidence import confidence
-from dualmoco.alignment.gains import Prices, Scale
-from dualmoco.alignment.links import Links
+from dualmoco.alignment.scoring import Prices, Scale
 
 
 @pytest.mark.parametrize("encoded", [False, True])

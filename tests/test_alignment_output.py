@@ -17,15 +17,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dualmoco.alignment.document import Aligned, Document
-from dualmoco.alignment.links import Links
-from dualmoco.alignment.output import ENDINGS, write_aligned
-from dualmoco.alignment.page import alignment_page
-from dualmoco.alignment.pairs import AlignedPair, aligned_pairs
+from dualmoco.alignment.align import Links
+from dualmoco.alignment.documents import Aligned, Document
+from dualmoco.alignment.output import ENDINGS, AlignedPair, aligned_pairs, alignment_page, write_aligned
 from dualmoco.core.errors import ConfigError
+from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
-from dualmoco.data.readers.source import Source
-from dualmoco.mining.output import check_pairs_path
+from dualmoco.mining.io import check_pairs_path
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 EN = ['"One" <b>&amp; two.', "Tab\there,\r\nline\u2028end.", "Bell\x07 and \ufffe.", "Left out.", "Last."]

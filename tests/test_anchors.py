@@ -7,10 +7,19 @@ import pytest
 
 from alignments import Step, random_units, related
 from dualmoco.alignment import anchors
-from dualmoco.alignment import band as bands
+from dualmoco.alignment import dynamic_programming as bands
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.band import BUFFER, GAP, Band, band_around, touched, widened
-from dualmoco.alignment.path import LinkTable, StepPrices, best_path
+from dualmoco.alignment.dynamic_programming import (
+    BUFFER,
+    GAP,
+    Band,
+    LinkTable,
+    StepPrices,
+    band_around,
+    best_path,
+    touched,
+    widened,
+)
 from dualmoco.core.vectors import Ids
 
 

@@ -12,7 +12,7 @@ import pytest
 import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError, ModelError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.mining.results import read_mined
 
 PAIRS = generate_pairs(300, seed=9)

@@ -14,18 +14,16 @@ from sentence_transformers import SentenceTransformer
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends import pytorch, static, tokens
-from dualmoco.models.backends.agreement import LOWEST_COSINE, SENTENCES, check_agreement
+from dualmoco.models.backends.parity_check import LOWEST_COSINE, SENTENCES, check_agreement
 from dualmoco.models.backends.pytorch import TorchBackend, token_source
 from dualmoco.models.backends.static import StaticBackend
 from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length
-from dualmoco.models.building import build_encoders
-from dualmoco.models.encoder import Encoder
-from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.running import run_network
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.load import open_model, run_network
+from dualmoco.models.network import Encoder, open_routes, save_encoders
 
 PAIRS = generate_pairs(200, seed=3)
 EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))

@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.bitext import Pairs
-from dualmoco.data.block import sentence_ids
 from dualmoco.data.nli import NliExample
-from dualmoco.models.encoder import Features
-from dualmoco.training.batching import NliLoader, PairLoader, Share, prefetch
-from dualmoco.training.order import BatchOrder, order_pairs
+from dualmoco.data.pairs import Pairs
+from dualmoco.data.text_column import sentence_ids
+from dualmoco.models.network import Features
+from dualmoco.training.batches import BatchOrder, NliLoader, PairLoader, Share, order_pairs, prefetch
 
 PAIRS = [(f"{'long ' * (i % 5)}sentence {i}", f"{'长' * (i % 7)}句子{i}") for i in range(23)]
 

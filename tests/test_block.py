@@ -5,8 +5,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmoco.data.block import PairBlock, TextColumn, hash_rows, sentence_ids, to_codes, to_text
-from dualmoco.data.characters import normalize
+from dualmoco.data.text_column import PairBlock, TextColumn, hash_rows, sentence_ids, to_codes, to_text
+from dualmoco.text.characters import normalize
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=10), max_size=8)
 

@@ -11,12 +11,12 @@ import pytest
 import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.mining import prefilter
-from dualmoco.mining.calibration import read_calibration
+from dualmoco.mining.knn import MineSettings
 from dualmoco.mining.margins import Margin
-from dualmoco.mining.scanning import MineSettings
-from dualmoco.models.opening import open_model
+from dualmoco.mining.threshold import read_calibration
+from dualmoco.models.load import open_model
 from dualmoco.training.run import train
 
 RECIPE = Path(__file__).parents[1] / "recipes" / "tiny.yaml"

@@ -12,9 +12,8 @@ import pytest
 
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError
-from dualmoco.data import catalogue
-from dualmoco.data.catalogue import get, load_catalogue
-from dualmoco.data.download import download
+from dualmoco.data import corpora as catalogue
+from dualmoco.data.corpora import download, get, load_catalogue
 
 CONTENT = bytes(range(256)) * 2000
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmoco.data.block import TextColumn
-from dualmoco.data.characters import (
+from dualmoco.data.text_column import TextColumn
+from dualmoco.text.characters import (
     COMPOSED,
     CONTROL,
     IDEOGRAPH,

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualmoco.data.block import PairBlock, TextColumn
-from dualmoco.data.dropping import DROPS, Measured, drop
-from dualmoco.data.recipe import Chinese, CleanConfig, Identify
-from dualmoco.data.rewriting import REWRITES, join_spaces, rewrite, strip_controls, strip_markup
+from dualmoco.data.config import CleanConfig, Identify
+from dualmoco.data.filters import DROPS, REWRITES, Measured, drop, join_spaces, rewrite, strip_controls, strip_markup
+from dualmoco.data.text_column import PairBlock, TextColumn
+from dualmoco.text.languages import Chinese
 
 LANGS = ("en", "zh")
 OFF = CleanConfig(

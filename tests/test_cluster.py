@@ -19,25 +19,22 @@ import pytest
 import torch
 
 from dualmoco.analysis.ablate import RunWork, ablate
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
-from dualmoco.core.options import VectorPrecision
 from dualmoco.core.progress import Progress
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.embeddings.arrays import ShardedVectors
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import Encoding, PortableEncoding, StoreForm, encode_file
-from dualmoco.embeddings.engines.cluster import ATTEMPTS, RayEngine
-from dualmoco.embeddings.engines.engine import Engine, LocalEngine, Work
-from dualmoco.embeddings.engines.pool import FAILURES, IN_HAND, Pool, Worker
-from dualmoco.embeddings.lines import TextFile
-from dualmoco.embeddings.store import Store
-from dualmoco.mining.blocks import Block, Scanning
+from dualmoco.embeddings.engine import Engine, LocalEngine, Work
+from dualmoco.embeddings.ray_engine import ATTEMPTS, FAILURES, IN_HAND, Pool, RayEngine, Worker
+from dualmoco.embeddings.store import ShardedVectors, Store
+from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.mining.knn import Block, MineSettings, Scanning
 from dualmoco.mining.margins import Retrieval
 from dualmoco.mining.mine import mine_files
-from dualmoco.mining.scanning import MineSettings
-from dualmoco.models.building import build_encoders
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
 
 ray: Any = pytest.importorskip("ray")
 pytest.importorskip("ray.cluster_utils")

@@ -15,13 +15,13 @@ import torch
 import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.evaluation.combine import RATIOS, WeightTrial, best_weights, combine
-from dualmoco.models.building import build_encoders
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.export import export_model
+from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.training.combine import RATIOS, WeightTrial, best_weights, combine
 
 PAIRS = list(dict.fromkeys(generate_pairs(80, seed=12)))[:50]
 EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from dualmoco.cli.main import build_parser
+from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError
-from dualmoco.core.recipes import read_recipe
-from dualmoco.data.recipe import PrepareConfig, check_recipe
-from dualmoco.models.recipe import Kind, PoolingMode
-from dualmoco.training.config import load_config
-from dualmoco.training.recipe import MixedPrecision, NliFeatures, ObjectiveName, TrainConfig
+from dualmoco.data.config import PrepareConfig, check_recipe
+from dualmoco.models.config import Kind, PoolingMode
+from dualmoco.training.config import MixedPrecision, NliFeatures, ObjectiveName, TrainConfig, load_config
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 RECIPE = """

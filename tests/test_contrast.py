@@ -16,14 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dualmoco.training import contrast
-from dualmoco.training.contrast import (
-    DualMomentumContrast,
-    Keys,
-    Queue,
-    info_nce,
-    is_false_negative,
-    update_momentum,
-)
+from dualmoco.training.contrast import DualMomentumContrast, Keys, Queue, info_nce, is_false_negative, update_momentum
 
 DIMENSION = 6
 TEXTS = 12

@@ -17,16 +17,15 @@ from tokenizers import Tokenizer
 from transformers import BertConfig, BertModel, BertTokenizer
 
 from dualmoco.core.errors import ModelError
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.recipe import Chinese
-from dualmoco.models.building import build_encoders
-from dualmoco.models.conversion import TextConversion, read_conversion, write_card
-from dualmoco.models.encoder import Encoder, carries_nfkc, carry_nfkc
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.export import export_model
 from dualmoco.models.folder import folder_sha256
-from dualmoco.models.network import open_network, save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.load import open_model
+from dualmoco.models.network import Encoder, carries_nfkc, carry_nfkc, open_network, save_encoders
+from dualmoco.models.text_normalization import TextConversion, read_conversion, write_card
+from dualmoco.text.languages import Chinese
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))
 TRADITIONAL = [OpenCC("s2t").convert(text) for text in ZH[:30]]

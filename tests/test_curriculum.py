@@ -15,17 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import ConfigError, DataError
-from dualmoco.data.bitext import Pairs
-from dualmoco.data.curriculum import WeightedRows, sample_curriculum, stage_rows
+from dualmoco.data.config import CorpusConfig, PrepareConfig, StageConfig
+from dualmoco.data.pairs import Pairs, WeightedRows, sample_curriculum, stage_rows
 from dualmoco.data.prepare import prepare
-from dualmoco.data.recipe import CorpusConfig, PrepareConfig, StageConfig
-from dualmoco.data.temporary import Fate
-from dualmoco.training import loop
-from dualmoco.training.batching import PairLoader
+from dualmoco.data.staging import Fate
+from dualmoco.training import trainer as loop
+from dualmoco.training.batches import PREFETCH, BatchOrder, Curriculum, PairLoader, order_pairs
 from dualmoco.training.config import load_config
-from dualmoco.training.log import read_log
-from dualmoco.training.order import PREFETCH, BatchOrder, Curriculum, order_pairs
 from dualmoco.training.run import train
+from dualmoco.training.run_folder import read_log
 from runfolders import assert_same_state
 
 PARTS = st.tuples(st.integers(1, 60), st.sampled_from([0.1, 0.25, 0.5, 1.0, 1.5, 3.0]))

@@ -12,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.cli.demo import hide_pairs
+from dualmoco.cli.demo import hide_pairs, read_demo_pairs
 from dualmoco.cli.main import main
+from dualmoco.core.config_loader import find_recipe
 from dualmoco.core.errors import ConfigError
-from dualmoco.core.recipes import find_recipe
-from dualmoco.data.demo.sentences import read_demo_pairs
 
 ROOT = Path(__file__).resolve().parents[1]
 SHORT_DEMO = ["schedule.steps=60", "schedule.evaluate_every=60", "data.train=[grammar:3000]", "data.heldout=200"]

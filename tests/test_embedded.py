@@ -14,12 +14,12 @@ from sentence_transformers import SentenceTransformer
 import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ModelError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models import embedded
 from dualmoco.models.embedded import CHECKSUMS, DEFAULT_MODEL, EMBEDDED, FAST_MODEL, embedded_folder
 from dualmoco.models.export import export_model
 from dualmoco.models.folder import folder_sha256
-from dualmoco.models.packing import pack_model
+from dualmoco.models.int8_format import pack_model
 from testsets import write_lines
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=4), strict=True))

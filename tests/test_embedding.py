@@ -12,17 +12,16 @@ import pytest
 
 from commands import Moment, run_command
 from dualmoco.cli.main import main
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.core.options import VectorPrecision
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.languages import common_language
-from dualmoco.embeddings.arrays import ShardedVectors, pack, unpack
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
-from dualmoco.embeddings.lines import TextFile, lines_at, survey
-from dualmoco.embeddings.store import open_store
+from dualmoco.embeddings.store import ShardedVectors, open_store, pack, unpack
+from dualmoco.embeddings.unique_lines import TextFile, lines_at, survey
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.models.opening import open_model
+from dualmoco.text.languages import common_language
 
 
 def random_units(count: int, dimension: int = 16, seed: int = 0) -> Vectors:

@@ -22,14 +22,13 @@ from torch.nn.functional import normalize
 from transformers import BertModel, PreTrainedTokenizerFast
 
 from dualmoco.core.errors import ModelError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import encode_by_itself
-from dualmoco.models.building import build_encoder, build_encoders, load_teacher
-from dualmoco.models.encoder import Encoder
+from dualmoco.models.build import build_encoder, build_encoders, load_teacher
+from dualmoco.models.config import EncoderConfig, Kind, PoolingMode
 from dualmoco.models.folder import check_folder
-from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
+from dualmoco.models.load import open_model
+from dualmoco.models.network import Encoder, open_routes, save_encoders
 
 PAIRS = generate_pairs(300, seed=1)
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*PAIRS, strict=True))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from dualmoco.core.errors import ConfigError, require
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 
 
 def test_a_package_that_is_there_is_imported() -> None:
@@ -49,12 +49,12 @@ class Absent:
 sys.meta_path.insert(0, Absent())
 from pathlib import Path
 from dualmoco.core.errors import ConfigError
-from dualmoco.data.block import sentence_ids
-from dualmoco.data.characters import normalize
+from dualmoco.data.text_column import sentence_ids
+from dualmoco.text.characters import normalize
 from dualmoco.data.readers.formats import read_pairs
-from dualmoco.data.readers.source import Source
-from dualmoco.data.testfiles import read_table
-from dualmoco.data.text import read_lines
+from dualmoco.data.readers.base import Source
+from dualmoco.evaluation.data_files import read_table
+from dualmoco.text.files import read_lines
 
 def pairs(name):
     return [(row.src, row.tgt) for row in read_pairs(Source(Path(name), "en", "zh"), report=lambda line, what: None)]

@@ -12,21 +12,19 @@ from scipy.stats import spearmanr
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.evaluation.bucc import Bucc, BuccSettings, read_bucc
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.lexicon import Lexicon, nearest_by_csls
 from dualmoco.evaluation.paraphrase import Paraphrases, closure
 from dualmoco.evaluation.postprocessing import Whitening
-from dualmoco.evaluation.retrieval import BitextRetrieval
+from dualmoco.evaluation.retrieval import BitextRetrieval, Lexicon, Tatoeba, nearest_by_csls
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import SEVEN, Sts
 from dualmoco.evaluation.task import Task
 from dualmoco.evaluation.tasks import TASKS, read_tasks
-from dualmoco.evaluation.tatoeba import Tatoeba
 from dualmoco.mining.margins import Margin
 from dualmoco.models.model import Identity, Model
-from dualmoco.search.neighbors import nearest_both_ways
+from dualmoco.search.exact import nearest_both_ways
 from testsets import (
     TrigramBackend,
     TrigramEncoder,

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
-from dualmoco.data import exclusion as exclusion_module
-from dualmoco.data.block import TextColumn, sentence_ids
-from dualmoco.data.characters import normalize
-from dualmoco.data.exclusion import Exclusion, hash_ngrams, read_test_sets
+from dualmoco.data import decontamination as exclusion_module
+from dualmoco.data.decontamination import Exclusion, hash_ngrams, read_test_sets
+from dualmoco.data.text_column import TextColumn, sentence_ids
+from dualmoco.text.characters import normalize
 
 
 def jaccard_by_hand(one: str, other: str, ngram: int) -> float:

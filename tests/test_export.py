@@ -15,12 +15,12 @@ from tokenizers import Tokenizer
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.building import build_encoders
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.export import export_model, is_export
+from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))
 TEXTS = [*EN[:20], "a", " ".join(EN[:30])]

@@ -14,14 +14,14 @@ import pytest
 from commands import Moment, end_command, run_command, start_command
 from dualmoco.cli.main import main
 from dualmoco.core.storage import locked
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 
 LINES = 3000
 SMALL = 40_000
 """Bytes that fit the largest file of a run, but not its vectors."""
 ENCODED = "dualmoco.embeddings.store", "Store.add"
 REPLACED = "pathlib", "Path.replace"
-SCANNED = "dualmoco.mining.resumable", "RunFile.add"
+SCANNED = "dualmoco.mining.knn", "RunFile.add"
 MOMENTS = [
     Moment(signal.SIGINT, *ENCODED, call=4),
     Moment(signal.SIGKILL, *REPLACED, call=5, after=False),  # what is written lies beside its place

@@ -17,23 +17,35 @@ from matplotlib.figure import Figure
 
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.vectors import Vectors
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.evaluation.figures.canvas import (
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.evaluation.canvas import (
     LATIN,
     WRITING,
     find_families,
+    label_boxes,
     new_figure,
     save_figure,
+    separate,
+    shorten,
     to_html,
     to_png,
     to_svg,
+    width_in_cells,
+    wrap,
 )
-from dualmoco.evaluation.figures.labels import label_boxes, separate, shorten, width_in_cells, wrap
-from dualmoco.evaluation.figures.mining import draw_margins, draw_precision_recall, precision_recall
-from dualmoco.evaluation.figures.parallel import draw_parallel, lay_out, least_distance, move_apart
-from dualmoco.evaluation.figures.similarity import draw_similarities
-from dualmoco.evaluation.figures.sts import draw_sts, draw_subsets
-from dualmoco.mining.thresholds import best_threshold
+from dualmoco.evaluation.figures import (
+    draw_margins,
+    draw_parallel,
+    draw_precision_recall,
+    draw_similarities,
+    draw_sts,
+    draw_subsets,
+    lay_out,
+    least_distance,
+    move_apart,
+    precision_recall,
+)
+from dualmoco.mining.threshold import best_threshold
 
 PAIRS = generate_pairs(60, seed=3)
 LONG = (

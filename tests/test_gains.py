@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from alignments import Step, mean_vector, random_units
-from dualmoco.alignment.band import Band, full_band, padded
-from dualmoco.alignment.cosines import BandCosines, band_cosines, pair_cosines
-from dualmoco.alignment.gains import LinkGains, Prices, Scale, mean_shares
+from dualmoco.alignment.dynamic_programming import Band, full_band, padded
+from dualmoco.alignment.scoring import BandCosines, LinkGains, Prices, Scale, band_cosines, mean_shares, pair_cosines
 from dualmoco.core.vectors import Floats, Vectors
 
 RAGGED = Band(

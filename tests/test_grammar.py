@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from dualmoco.data.demo import grammar, words
-from dualmoco.data.demo.grammar import MAX_PAIRS, PATTERNS, generate_pairs
+from dualmoco.data import grammar
+from dualmoco.data import grammar as words
+from dualmoco.data.grammar import MAX_PAIRS, PATTERNS, generate_pairs
 
 SOURCE = Path(grammar.__file__).resolve().parents[2]
 VOWEL_LETTERS_WITH_A = {"useful", "university", "uniform", "used", "one"}
@@ -60,7 +61,7 @@ def test_seed_decides_the_pairs() -> None:
 def test_pairs_do_not_depend_on_hash_seed(hash_seed: str) -> None:
     """A process with another PYTHONHASHSEED draws the same pairs."""
     code = (
-        "import sys; from dualmoco.data.demo.grammar import generate_pairs\n"
+        "import sys; from dualmoco.data.grammar import generate_pairs\n"
         "rows = '\\n'.join(f'{en}\\t{zh}' for en, zh in generate_pairs(3000, seed=5))\n"
         "sys.stdout.buffer.write(rows.encode())"
     )

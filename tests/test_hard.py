@@ -8,22 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dualmoco.cli.demo import read_demo_pairs
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError
-from dualmoco.core.options import VectorPrecision
-from dualmoco.data.bitext import Pairs
-from dualmoco.data.demo.sentences import read_demo_pairs
+from dualmoco.data.pairs import Pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
-from dualmoco.embeddings.lines import TextFile
 from dualmoco.embeddings.store import open_store
-from dualmoco.models.opening import open_model
-from dualmoco.training import hard
-from dualmoco.training.batching import Share
-from dualmoco.training.config import load_config
-from dualmoco.training.hard import FILE, NONE, HardNegatives, find_hard_negatives, open_hard_negatives
-from dualmoco.training.keys import FrozenKeys
-from dualmoco.training.onesided import OneSidedLoader
-from dualmoco.training.order import order_pairs
-from dualmoco.training.recipe import TrainConfig
+from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.models.load import open_model
+from dualmoco.training import frozen as hard
+from dualmoco.training.batches import Share, order_pairs
+from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.frozen import (
+    FILE,
+    NONE,
+    FrozenKeys,
+    HardNegatives,
+    OneSidedLoader,
+    find_hard_negatives,
+    open_hard_negatives,
+)
 from dualmoco.training.run import train
 
 HARD = 3

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dualmoco.core import progress
-from dualmoco.data.bitext import Pairs
-from dualmoco.models.encoder import Encoder
+from dualmoco.data.pairs import Pairs
+from dualmoco.models.network import Encoder
 from dualmoco.training import heldout
+from dualmoco.training.distributed import gather_rows, process_rank
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
-from dualmoco.training.processes import gather_rows, process_rank
 
 
 class Table(nn.Module):

@@ -18,19 +18,19 @@ from opencc import OpenCC
 from sentence_transformers import SentenceTransformer
 
 from dualmoco.cli.main import main
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DualmocoError, ModelError
-from dualmoco.core.options import VectorPrecision
 from dualmoco.core.vectors import Vectors
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import Encoding, PortableEncoding
-from dualmoco.evaluation.combine import combine
 from dualmoco.mining.results import read_mined
-from dualmoco.models.building import build_encoder, build_encoders
+from dualmoco.models.build import build_encoder, build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.export import export_model, is_export
 from dualmoco.models.hybrid import join_vectors
+from dualmoco.models.load import open_model
 from dualmoco.models.network import open_network, save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.training.combine import combine
 from testsets import write_all, write_lines
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=6), strict=True))
@@ -157,7 +157,7 @@ def test_tables_alone_need_no_torch(parts: list[Path], tmp_path: Path) -> None:
     combine([parts[0], save(tmp_path / "table", Kind.static, 8)], tmp_path / "hybrid")
     code = f"""
 import sys
-from dualmoco.models.opening import open_model
+from dualmoco.models.load import open_model
 model = open_model({str(tmp_path / "hybrid")!r})
 assert model.encode(["It is raining."], lang="en").shape == (1, 24) and model.backend("en").name == "static"
 assert model.encode(["下雨。"], lang="zh").shape == (1, 24)

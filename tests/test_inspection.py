@@ -8,11 +8,11 @@ import pytest
 from dualmoco.cli.inspect import bar
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.config import CorpusConfig, PrepareConfig
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.inspection import inspect
 from dualmoco.data.prepare import prepare
-from dualmoco.data.readers.source import Source
-from dualmoco.data.recipe import CorpusConfig, PrepareConfig
+from dualmoco.data.readers.base import Source
 
 PAIRS = [
     *generate_pairs(50, seed=3), ("one two three", "一二三"), ("One, two three!", "一二三。"),

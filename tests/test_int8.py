@@ -14,13 +14,13 @@ import pytest
 import torch
 
 from dualmoco.core.errors import ModelError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.int8 import Rows
-from dualmoco.models.building import build_encoders
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind, PoolingMode
+from dualmoco.models.int8_format import pack_model
+from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.packing import pack_model
-from dualmoco.models.recipe import EncoderConfig, Kind, PoolingMode
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=8), strict=True))
 TEXTS = {"en": [*EN, "", "word " * 90, "?"], "zh": [*ZH, "", "字" * 90, "。"]}
@@ -90,7 +90,7 @@ def test_it_needs_neither_transformers_nor_sentence_transformers(packed: Path) -
     """So that a model is there in a moment."""
     code = f"""
 import sys
-from dualmoco.models.opening import open_model
+from dualmoco.models.load import open_model
 open_model({str(packed)!r}).encode(["one"], lang="en")
 assert not {{"transformers", "sentence_transformers"}} & set(sys.modules)
 """

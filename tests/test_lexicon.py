@@ -10,19 +10,21 @@ import numpy as np
 import pytest
 
 from alignments import Step, random_units
-from dualmoco.alignment import lexicon
-from dualmoco.alignment.aligner import Side, align_sides
+from dualmoco.alignment import lexical as lexicon
+from dualmoco.alignment.align import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.lexicon import (
+from dualmoco.alignment.lexical import (
     DISCOUNT,
     IN_PLACE,
     LEAST_USUAL,
     PRIOR_COUNT,
+    SHARPNESS,
     TRANSLATED,
+    Words,
+    cut_words,
+    find_meetings,
     judge_links,
 )
-from dualmoco.alignment.meetings import SHARPNESS, Words, find_meetings
-from dualmoco.alignment.words import cut_words
 from dualmoco.core.vectors import Ids, Vectors
 
 Text = list[list[int]]

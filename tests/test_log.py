@@ -11,7 +11,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
 from dualmoco.core.errors import ConfigError
-from dualmoco.training.log import RunLog, read_log
+from dualmoco.training.run_folder import RunLog, read_log
 
 
 def _open(path: Path, **settings: Any) -> RunLog:

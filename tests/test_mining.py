@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, margin_scores, one_to_one, select_pairs
-from dualmoco.mining.thresholds import best_threshold
-from dualmoco.search.neighbors import Neighbors, nearest_both_ways
+from dualmoco.mining.threshold import best_threshold
+from dualmoco.search.exact import Neighbors, nearest_both_ways
 
 
 def random_units(count: int, seed: int, dimension: int = 6) -> Vectors:

@@ -10,13 +10,12 @@ import torch
 
 import dualmoco
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import encode_by_itself
-from dualmoco.models.building import build_encoders
-from dualmoco.models.encoder import Encoder
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.model import Model
-from dualmoco.models.network import save_encoders
-from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.network import Encoder, save_encoders
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(200, seed=2), strict=True))
 

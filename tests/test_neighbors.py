@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
-from dualmoco.search.neighbors import PLACES, nearest, nearest_both_ways
+from dualmoco.search.exact import PLACES, nearest, nearest_both_ways
 
 
 def random_units(count: int, dimension: int, seed: int) -> Vectors:
@@ -92,8 +92,8 @@ def test_mean_is_over_the_neighbours() -> None:
 @pytest.mark.parametrize("kind", ["zero", "equal", "few", "mixed"])
 def test_ties_over_many_blocks(kind: str, pairs: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """However few keys are compared at once, and however many of them tie, the lowest row numbers win."""
-    monkeypatch.setattr("dualmoco.search.neighbors.KEYS_AT_ONCE", 7)
-    monkeypatch.setattr("dualmoco.search.neighbors.PAIRS_AT_ONCE", pairs)
+    monkeypatch.setattr("dualmoco.search.exact.KEYS_AT_ONCE", 7)
+    monkeypatch.setattr("dualmoco.search.exact.PAIRS_AT_ONCE", pairs)
     base, order = random_units(5, 6, 3), np.random.default_rng(4)
     keys = {
         "zero": np.zeros((60, 6), dtype=np.float32),

@@ -11,7 +11,7 @@ import pytest
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.nli import LABELS, NliExample, load_nli, read_nli
-from dualmoco.training.recipe import NliConfig
+from dualmoco.training.config import NliConfig
 
 EXAMPLES = [
     NliExample("A man sleeps.", "A person rests.", 0),

@@ -13,17 +13,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from dualmoco.core.errors import ConfigError
-from dualmoco.data.block import sentence_ids
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.nli import NliExample
-from dualmoco.models.building import build_encoder
-from dualmoco.models.encoder import Encoder
-from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.training.batching import NliBatch, PairBatch, make_nli_batch
+from dualmoco.data.text_column import sentence_ids
+from dualmoco.models.build import build_encoder
+from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import NliBatch, PairBatch, make_nli_batch
+from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
 from dualmoco.training.contrast import BLOCK_ROWS
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, block_rows, rank_translations
-from dualmoco.training.recipe import ContrastConfig, NliConfig, NliFeatures
 
 PAIRS = generate_pairs(40, seed=7)
 WIDTH = 8

@@ -14,24 +14,21 @@ import pytest
 import torch
 
 from commands import Moment, run_command
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError, RunError
-from dualmoco.core.options import VectorPrecision
-from dualmoco.data.bitext import Pairs
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.data.pairs import Pairs
 from dualmoco.embeddings.store import open_store
 from dualmoco.models.backends.pytorch import encode_by_itself
+from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
-from dualmoco.models.opening import open_model
-from dualmoco.search.neighbors import nearest_both_ways
+from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training import heldout
-from dualmoco.training.batching import Share
-from dualmoco.training.config import load_config
-from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
-from dualmoco.training.log import read_log
-from dualmoco.training.onesided import OneSidedLoader, OneSidedMoco
-from dualmoco.training.order import order_pairs
-from dualmoco.training.recipe import TrainConfig
+from dualmoco.training.batches import Share, order_pairs
+from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.frozen import FrozenKeys, OneSidedLoader, OneSidedMoco, encode_keys, open_keys
 from dualmoco.training.run import train
+from dualmoco.training.run_folder import read_log
 from runfolders import losses, state
 
 PAIRS = [*generate_pairs(60, seed=7)[:40], *((generate_pairs(1, seed=7)[0][0], f"第{i}句。") for i in range(3))]

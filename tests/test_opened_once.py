@@ -12,12 +12,13 @@ import pytest
 import torch
 
 from dualmoco.cli.main import main
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models import folder, network
-from dualmoco.models.backends import onnx_graph, static_folder
-from dualmoco.models.building import build_encoders
+from dualmoco.models.backends import onnx_export as onnx_graph
+from dualmoco.models.backends import static as static_folder
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.network import save_encoders
-from dualmoco.models.recipe import EncoderConfig, Kind
 from testsets import write_lines
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=9), strict=True))

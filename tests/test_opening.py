@@ -20,12 +20,12 @@ from transformers import BertModel, PreTrainedTokenizerFast
 
 from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError
 from dualmoco.core.vectors import Vectors
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.building import build_encoders
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.folder import folder_sha256
+from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))
 STATIC = EncoderConfig(lang="en", kind=Kind.static, width=16, vocab_size=300)
@@ -207,7 +207,7 @@ def test_static_model_takes_no_pooling(ours: Path, tmp_path: Path) -> None:
 
 def test_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error says what to install."""
-    monkeypatch.setattr("dualmoco.models.baselines.packages.PACKAGES", {"some-package": "no_such_module_at_all"})
+    monkeypatch.setattr("dualmoco.models.external.PACKAGES", {"some-package": "no_such_module_at_all"})
     with pytest.raises(ModelError, match=r"^package:some-package: not installed; pip install some-package$"):
         open_model("package:some-package")
 

@@ -11,13 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.readers.raw import Row
-from dualmoco.mining.output import PairTable, write_pairs
-from dualmoco.mining.scanning import MineSettings
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.data.readers.base import Row
+from dualmoco.mining.io import PairTable, write_pairs
+from dualmoco.mining.knn import MineSettings
 from dualmoco.mining.score import score_pairs
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.models.opening import open_model
 
 LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 

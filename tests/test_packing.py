@@ -12,9 +12,9 @@ from hypothesis.extra import numpy as arrays
 from sentence_transformers import SentenceTransformer
 
 from dualmoco.core.errors import ModelError
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.opening import open_model
-from dualmoco.models.packing import PACKED, WHOLE, is_packed, pack_model, pack_tensors, unpack_tensors, unpacked
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.int8_format import PACKED, WHOLE, is_packed, pack_model, pack_tensors, unpack_tensors, unpacked
+from dualmoco.models.load import open_model
 from dualmoco.training.run import train
 
 SENTENCES = [src for src, _ in generate_pairs(40, seed=8)]

@@ -19,11 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.bitext import Pairs
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.pairs import Split, load_pairs
+from dualmoco.data.config import DataConfig
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.data.pairs import Pairs, Split, load_pairs
 from dualmoco.data.readers import lines as line_readers
-from dualmoco.data.recipe import DataConfig
 
 Texts = list[tuple[str, str]]
 LANGS = ("en", "zh")

@@ -9,8 +9,16 @@ import numpy as np
 import pytest
 
 from alignments import Step, cells_of
-from dualmoco.alignment.band import Band, full_band
-from dualmoco.alignment.path import MOST_MARGIN, LinkTable, StepPrices, best_path, losses, margins
+from dualmoco.alignment.dynamic_programming import (
+    MOST_MARGIN,
+    Band,
+    LinkTable,
+    StepPrices,
+    best_path,
+    full_band,
+    losses,
+    margins,
+)
 from dualmoco.core.vectors import Floats, Ids
 
 Move = tuple[int, int, int, int]

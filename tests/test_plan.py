@@ -11,22 +11,17 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel, DistilBertConfig, ModernBertConfig, PretrainedConfig
 
-from dualmoco.analysis.devices import read_devices
-from dualmoco.analysis.plan import RunPlan, plan
+from dualmoco.analysis.plan import Rehearsal, RunPlan, StageTime, plan, read_devices
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, RunError
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.building import build_encoder
-from dualmoco.models.encoder import Encoder
-from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.shape import KNOWN, read_shape, shape_of
-from dualmoco.training import fitting
-from dualmoco.training.config import load_config
-from dualmoco.training.cost import Lengths, device_memory, saved_bytes, step_cost
-from dualmoco.training.fitting import fitting_settings
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.build import KNOWN, build_encoder, read_shape, shape_of
+from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.network import Encoder
+from dualmoco.training import memory as fitting
+from dualmoco.training.config import ContrastConfig, OptimizerConfig, TrainConfig, load_config
+from dualmoco.training.memory import Lengths, device_memory, fitting_settings, saved_bytes, step_cost
 from dualmoco.training.objectives import DualMoco
-from dualmoco.training.recipe import ContrastConfig, OptimizerConfig, TrainConfig
-from dualmoco.training.rehearsal import Rehearsal, StageTime
 from dualmoco.training.run import train
 
 TEXTS = [src for src, _ in generate_pairs(300, seed=3)]

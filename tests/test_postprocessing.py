@@ -10,8 +10,7 @@ import torch
 
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.evaluation.flow import Flow
-from dualmoco.evaluation.postprocessing import AllButTheTop, Postprocessing, Whitening, parse_postprocessing
+from dualmoco.evaluation.postprocessing import AllButTheTop, Flow, Postprocessing, Whitening, parse_postprocessing
 
 
 def skewed(count: int, width: int, seed: int = 0) -> Vectors:

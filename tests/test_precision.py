@@ -19,14 +19,13 @@ import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import TorchBackend, encode_by_itself
-from dualmoco.models.building import build_encoders, load_teacher
-from dualmoco.models.encoder import Encoder
+from dualmoco.models.build import build_encoders, load_teacher
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.export import TARGETS, export_model
-from dualmoco.models.network import save_encoders
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.models.load import open_model
+from dualmoco.models.network import Encoder, save_encoders
 from testsets import write_lines
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(120, seed=6), strict=True))

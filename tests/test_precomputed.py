@@ -9,7 +9,7 @@ import pytest
 
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.vectors import Vectors
-from dualmoco.models.opening import open_model
+from dualmoco.models.load import open_model
 
 
 @pytest.fixture

@@ -17,18 +17,10 @@ import pytest
 
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.config import CleanConfig, CorpusConfig, Duplicates, ExcludeConfig, OnError, OneSided, PrepareConfig
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.prepare import prepare
-from dualmoco.data.recipe import (
-    CleanConfig,
-    CorpusConfig,
-    Duplicates,
-    ExcludeConfig,
-    OnError,
-    OneSided,
-    PrepareConfig,
-)
 
 GOOD = generate_pairs(300, seed=5)
 Pair = tuple[str, str]
@@ -229,7 +221,7 @@ def test_a_foreign_folder_is_left_alone(config: PrepareConfig) -> None:
 KILLED = """
 import os, signal
 from dualmoco.data import prepare as module
-from dualmoco.data.recipe import CorpusConfig, PrepareConfig
+from dualmoco.data.config import CorpusConfig, PrepareConfig
 
 def die(*_):
     os.killpg(0, signal.SIGKILL)

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.block import sentence_ids
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.pairs import load_pairs
+from dualmoco.data.config import CleanConfig, CorpusConfig, DataConfig, PrepareConfig
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.data.pairs import load_pairs, open_prepared
 from dualmoco.data.prepare import prepare
-from dualmoco.data.prepared import open_prepared
-from dualmoco.data.recipe import CleanConfig, CorpusConfig, DataConfig, PrepareConfig
+from dualmoco.data.text_column import sentence_ids
 from dualmoco.training.config import load_config
 from dualmoco.training.run import train
 
@@ -136,8 +135,8 @@ MEASURED = """
 import sys
 from pathlib import Path
 import numpy as np
-from dualmoco.core.memory import peak_memory
-from dualmoco.data.prepared import open_prepared
+from dualmoco.core.progress import peak_memory
+from dualmoco.data.pairs import open_prepared
 
 before = peak_memory()
 corpus, _ = open_prepared(Path(sys.argv[1]))

@@ -10,13 +10,11 @@ import torch
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.engine import LocalEngine
-from dualmoco.mining.scanning import probe_stores
-from dualmoco.search.approximate import default_lists, sampled_recall
-from dualmoco.search.candidates import UNSEEN, Candidates
-from dualmoco.search.neighbors import Neighbors, nearest_both_ways
-from dualmoco.search.probing import PROBED_LISTS_PER_ROOT, ProbedLists, scan_lists
+from dualmoco.embeddings.engine import LocalEngine
+from dualmoco.embeddings.store import ShardedVectors
+from dualmoco.mining.knn import probe_stores
+from dualmoco.search.exact import UNSEEN, Candidates, Neighbors, nearest_both_ways
+from dualmoco.search.ivf import PROBED_LISTS_PER_ROOT, ProbedLists, default_lists, sampled_recall, scan_lists
 
 pytest.importorskip("faiss")
 
@@ -114,7 +112,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     first = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     with monkeypatch.context() as patch:
         patch.delattr(ProbedLists, "train")
-        patch.setattr("dualmoco.mining.blocks.scan_lists", None)
+        patch.setattr("dualmoco.mining.knn.scan_lists", None)
         again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     np.testing.assert_array_equal(first[0].ids, again[0].ids)
     next((tmp_path / "probe").glob("*/src-00000.safetensors")).unlink()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualmoco.models.backends.quantization import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
+from dualmoco.models.backends.onnx_export import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
 
 
 @pytest.mark.parametrize("one_sided", [False, True])

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.readers import lines as line_readers
+from dualmoco.data.readers.base import Row, Source, follow
 from dualmoco.data.readers.formats import READERS, guess_format, read_blocks, read_pairs
-from dualmoco.data.readers.raw import Row
-from dualmoco.data.readers.source import Source, follow
 
 Pair = tuple[str, str]
 PAIRS: list[Pair] = [("Hello, world", "你好，世界"), ("two\u3000words", "两个词"), ("third", "第三")]

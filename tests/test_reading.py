@@ -14,9 +14,8 @@ import docx
 import pytest
 from docx.oxml import parse_xml
 
-from dualmoco.alignment import reading
-from dualmoco.alignment.document import Text
-from dualmoco.alignment.reading import read_text
+from dualmoco.alignment import documents as reading
+from dualmoco.alignment.documents import Text, read_text
 from dualmoco.core.errors import ConfigError, DataError
 
 XHTML = 'xmlns="http://www.w3.org/1999/xhtml"'

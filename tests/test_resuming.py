@@ -21,8 +21,8 @@ from dualmoco.core.errors import RunError
 from dualmoco.core.storage import LOCK, locked
 from dualmoco.models.network import open_routes
 from dualmoco.training.checkpoint import list_checkpoints
-from dualmoco.training.loop import Trainer
 from dualmoco.training.run import train
+from dualmoco.training.trainer import Trainer
 from runfolders import assert_same_state, losses, state
 
 STEPS = 24
@@ -89,7 +89,7 @@ def signal_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Sign
 KILLED = """
 import os, signal, sys
 from dualmoco.cli.main import main
-from dualmoco.training.loop import Trainer
+from dualmoco.training.trainer import Trainer
 
 usual = Trainer.step
 def killed(self, *arguments):
@@ -249,8 +249,8 @@ from pathlib import Path
 import numpy as np
 from safetensors.torch import save_file
 from dualmoco.training import heldout
-from dualmoco.training.loop import Trainer
-from dualmoco.training.processes import process_rank
+from dualmoco.training.trainer import Trainer
+from dualmoco.training.distributed import process_rank
 from dualmoco.training.run import train
 
 recipe, folder, still = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]

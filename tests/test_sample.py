@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score
 
-from dualmoco.core import bootstrap
-from dualmoco.core.bootstrap import draw_counts
+from dualmoco.core import stats as bootstrap
 from dualmoco.core.errors import DataError
-from dualmoco.evaluation.comparison import compare_samples
-from dualmoco.evaluation.sample import (
+from dualmoco.core.stats import draw_counts
+from dualmoco.evaluation.score import (
     Correlation,
     Extraction,
     Hits,
     Ranking,
     Sample,
+    compare_samples,
     interval,
     sample_from_json,
     value_of,

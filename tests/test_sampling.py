@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
-from dualmoco.data import sampling, temporary
+from dualmoco.data import sampling
+from dualmoco.data import staging as temporary
 from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
-from dualmoco.data.temporary import KEY, SRC_ID, TGT_ID, Fate
+from dualmoco.data.staging import KEY, SRC_ID, TGT_ID, Fate
 
 
 @pytest.fixture(autouse=True)

@@ -11,11 +11,10 @@ import pytest
 
 from dualmoco.core.progress import Progress
 from dualmoco.core.vectors import unit_vectors
-from dualmoco.embeddings.arrays import ShardedVectors
-from dualmoco.embeddings.engines.engine import LocalEngine, Work
-from dualmoco.mining.blocks import make_plan
-from dualmoco.mining.scanning import probe_stores, scan_stores
-from dualmoco.search.neighbors import nearest_both_ways
+from dualmoco.embeddings.engine import LocalEngine, Work
+from dualmoco.embeddings.store import ShardedVectors
+from dualmoco.mining.knn import make_plan, probe_stores, scan_stores
+from dualmoco.search.exact import nearest_both_ways
 
 
 def shards(folder: Path, count: int, seed: int, parts: int = 3) -> ShardedVectors:
@@ -56,7 +55,7 @@ def test_scanning_in_blocks_is_searching_everything(
     tmp_path: Path, memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However the rectangle is cut, and in whichever order blocks come."""
-    monkeypatch.setattr("dualmoco.mining.blocks.BLOCK_FLOPS", 2 * 12 * 1024 * 2100)
+    monkeypatch.setattr("dualmoco.mining.knn.BLOCK_FLOPS", 2 * 12 * 1024 * 2100)
     src, tgt = shards(tmp_path, 2500, 1), shards(tmp_path, 2100, 2)
     plan = make_plan(src.shape, tgt.shape, 3, memory)
     assert len(plan.blocks()) == (9 if memory == 1 else 4)
@@ -109,9 +108,9 @@ def test_blocks_are_nearly_square(rows: tuple[int, int], expected: tuple[int, in
 
 
 CHANGES: dict[str, tuple[str, object]] = {
-    "shorter runs": ("dualmoco.mining.blocks.LEAST_ROWS", 512),
-    "longer runs": ("dualmoco.mining.blocks.LEAST_ROWS", 2048),
-    "another version": ("dualmoco.mining.resumable.VERSION", "99"),
+    "shorter runs": ("dualmoco.mining.knn.LEAST_ROWS", 512),
+    "longer runs": ("dualmoco.mining.knn.LEAST_ROWS", 2048),
+    "another version": ("dualmoco.mining.knn.VERSION", "99"),
 }
 
 

@@ -14,18 +14,18 @@ import pytest
 
 from dualmoco.cli.main import main
 from dualmoco.cli.search import read_queries
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
-from dualmoco.core.options import VectorPrecision
 from dualmoco.core.storage import locked
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.models.opening import open_model
 from dualmoco.search import build
 from dualmoco.search.build import add_to_index, build_index
 from dualmoco.search.index import Hit, open_index
-from dualmoco.search.manifest import IndexKind, read_index_manifest
+from dualmoco.search.index_files import IndexKind, read_index_manifest
 
 PAIRS = list(generate_pairs(300, seed=5))
 ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))
@@ -437,7 +437,7 @@ def test_inverted_lists_find_nearly_all(listed: Path, opened: Model, many: list[
 
 def test_recall_is_that_of_a_loop(listed: Path) -> None:
     """The recall in the manifest is the share of true neighbours found, counted one by one."""
-    from dualmoco.search.inverted import DEPTH, held_out
+    from dualmoco.search.faiss_index import DEPTH, held_out
 
     index = open_index(listed)
     assert index.lists and index.manifest.lists

@@ -12,7 +12,7 @@ import pytest
 import dualmoco
 from dualmoco.cli import similarity
 from dualmoco.cli.main import main
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.model import Model
 
 PAIRS = list(generate_pairs(25, seed=4))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.alignment.document import Text
-from dualmoco.alignment.splitting import SplitMode, split_text
+from dualmoco.alignment.documents import SplitMode, Text, split_text
 from dualmoco.core.errors import ConfigError, DataError
 
 PROSE = [

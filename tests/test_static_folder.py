@@ -20,10 +20,10 @@ from tokenizers import Tokenizer
 from torch import nn
 
 from dualmoco.core.errors import ModelError
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backends.agreement import SENTENCES
-from dualmoco.models.backends.static_folder import read_static_folder
-from dualmoco.models.opening import open_model
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.backends.parity_check import SENTENCES
+from dualmoco.models.backends.static import read_static_folder
+from dualmoco.models.load import open_model
 from dualmoco.models.tokenizer import train_tokenizer
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=8), strict=True))

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.paper import BUCC, STS_PAIRS, STS_WMEAN, TATOEBA
-from dualmoco.evaluation.report.tables import Table, evaluation_tables, markdown_report
+from dualmoco.evaluation.report import BUCC, STS_PAIRS, STS_WMEAN, TATOEBA, Table, evaluation_tables, markdown_report
 from dualmoco.evaluation.score import Score
-from dualmoco.evaluation.sentences import Sentences
 from dualmoco.evaluation.sts import SEVEN
-from dualmoco.evaluation.task import Findings
+from dualmoco.evaluation.task import Findings, Sentences
 from dualmoco.models.model import Identity
 from testsets import TrigramEncoder, write_tatoeba
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.text import find_files, read_lines
+from dualmoco.text.files import find_files, read_lines
 
 LINES = ["Hello.\t你好。", "", "  spaces stay  ", "naïve café\u2028still the same line\x0bhere\x85", "last"]
 PACKERS: dict[str, Callable[[bytes], bytes]] = {

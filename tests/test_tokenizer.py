@@ -9,10 +9,10 @@ import pytest
 
 from dualmoco.core.errors import DualmocoError
 from dualmoco.core.vectors import unit_vectors
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.building import build_encoder
-from dualmoco.models.opening import open_model
-from dualmoco.models.recipe import EncoderConfig, Kind
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.build import build_encoder
+from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.load import open_model
 from dualmoco.models.tokenizer import entry_texts, train_tokenizer
 
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(300, seed=1), strict=True))

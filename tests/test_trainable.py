@@ -16,18 +16,15 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import encode_by_itself
-from dualmoco.models.building import build_encoder, build_encoders
-from dualmoco.models.encoder import Encoder
-from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.models.projection import ridge_regression, start_projection
-from dualmoco.models.recipe import EncoderConfig, Kind
-from dualmoco.models.trainable import set_trainable
+from dualmoco.models.build import build_encoder, build_encoders, ridge_regression, set_trainable, start_projection
+from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.training.config import load_config
+from dualmoco.training.init_encoders import weight_groups
 from dualmoco.training.objectives import DualMoco
 from dualmoco.training.run import train
-from dualmoco.training.starting import weight_groups
 
 TEXTS = [src for src, _ in generate_pairs(200, seed=2)]
 BERT = EncoderConfig(lang="en", kind=Kind.bert, width=16, layers=3, heads=2, vocab_size=300, projection=8)

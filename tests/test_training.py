@@ -14,14 +14,15 @@ import torch
 from opencc import OpenCC
 
 from dualmoco.core.errors import ConfigError, DataError, RunError
+from dualmoco.data.config import CleanConfig, CorpusConfig, PrepareConfig
 from dualmoco.data.prepare import prepare
-from dualmoco.data.recipe import Chinese, CleanConfig, CorpusConfig, PrepareConfig
 from dualmoco.models.backends.pytorch import encode_by_itself
+from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
-from dualmoco.models.opening import open_model
+from dualmoco.text.languages import Chinese
 from dualmoco.training.config import load_config
-from dualmoco.training.log import read_log
 from dualmoco.training.run import train
+from dualmoco.training.run_folder import read_log
 from runfolders import losses, state
 
 

@@ -13,12 +13,12 @@ import torch
 import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.cli.visualize import choose_pairs
+from dualmoco.data.config import CorpusConfig, PrepareConfig
 from dualmoco.data.prepare import prepare
-from dualmoco.data.readers.source import Source
-from dualmoco.data.recipe import CorpusConfig, PrepareConfig
-from dualmoco.models.building import build_encoders
+from dualmoco.data.readers.base import Source
+from dualmoco.models.build import build_encoders
+from dualmoco.models.config import EncoderConfig, Kind
 from dualmoco.models.network import save_encoders
-from dualmoco.models.recipe import EncoderConfig, Kind
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.models.backends import wordcache
-from dualmoco.models.backends.wordcache import WordCache, splits_at_spaces
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.models.backends import static as wordcache
+from dualmoco.models.backends.static import WordCache, splits_at_spaces
 from dualmoco.models.tokenizer import train_tokenizer
 
 PAIRS = generate_pairs(200, seed=3)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.vectors import Vectors
-from dualmoco.data.demo.grammar import generate_pairs
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.evaluation.sts import SICK_FILES, YEARS
 from dualmoco.models.model import Identity, Model
 

@@ -15,17 +15,17 @@ from dualmoco.core.errors import missing_package
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from dualmoco.alignment.api import align
+    from dualmoco.alignment.pipeline import align
     from dualmoco.analysis.ablate import ablate
     from dualmoco.analysis.plan import plan
-    from dualmoco.evaluation.combine import combine
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.mining.api import mine, paraphrases, score
-    from dualmoco.mining.calibration import calibrate_model as calibrate
+    from dualmoco.mining.threshold import calibrate_model as calibrate
+    from dualmoco.models.load import open_model as load
     from dualmoco.models.model import Model
-    from dualmoco.models.opening import open_model as load
     from dualmoco.search.build import build_index
     from dualmoco.search.index import open_index
+    from dualmoco.training.combine import combine
     from dualmoco.training.run import train
 
 __all__ = [
@@ -48,15 +48,15 @@ __all__ = [
 
 HOMES = {
     "Model": ("models.model", "Model"),
-    "load": ("models.opening", "open_model"),
+    "load": ("models.load", "open_model"),
     "train": ("training.run", "train"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
     "ablate": ("analysis.ablate", "ablate"),
     "plan": ("analysis.plan", "plan"),
-    "combine": ("evaluation.combine", "combine"),
+    "combine": ("training.combine", "combine"),
     "mine": ("mining.api", "mine"),
-    "align": ("alignment.api", "align"),
-    "calibrate": ("mining.calibration", "calibrate_model"),
+    "align": ("alignment.pipeline", "align"),
+    "calibrate": ("mining.threshold", "calibrate_model"),
     "score": ("mining.api", "score"),
     "paraphrases": ("mining.api", "paraphrases"),
     "build_index": ("search.build", "build_index"),

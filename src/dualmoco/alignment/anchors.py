@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from dualmoco.alignment.band import BUFFER, GAP, band_around, full_band
-from dualmoco.alignment.cosines import BandCosines, band_cosines
-from dualmoco.alignment.path import LinkTable, StepPrices, best_path
+from dualmoco.alignment.dynamic_programming import BUFFER, GAP, LinkTable, StepPrices, band_around, best_path, full_band
+from dualmoco.alignment.scoring import BandCosines, band_cosines
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
 FEW_CELLS = 90_000  # at most so many are looked at without a band

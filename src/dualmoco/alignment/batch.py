@@ -12,17 +12,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from dualmoco.alignment.api import keep_confident, write_outputs
-from dualmoco.alignment.folders import DocumentPair
-from dualmoco.alignment.pair import AlignSettings, align_texts
-from dualmoco.alignment.pairs import aligned_pairs, count_links
-from dualmoco.alignment.reading import read_text
+from dualmoco.alignment.documents import read_text
+from dualmoco.alignment.output import aligned_pairs, count_links
+from dualmoco.alignment.pairing import DocumentPair
+from dualmoco.alignment.pipeline import AlignSettings, align_texts, keep_confident, write_outputs
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import file_sha256, locked, write_json
 from dualmoco.core.version import VERSION
 from dualmoco.embeddings.encode import open_on_node, reopener
-from dualmoco.embeddings.engines.engine import Engine
+from dualmoco.embeddings.engine import Engine
 from dualmoco.models.model import TORCH, Model
 
 SUMMARY = "documents.json"

@@ -22,15 +22,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dualmoco.analysis.report import write_report
-from dualmoco.analysis.results import StudyResult, gather
-from dualmoco.analysis.study import RUNS, Run, Study, read_study
-from dualmoco.analysis.worker import DONE, FAILED
+from dualmoco.analysis.report import StudyResult, gather, write_report
+from dualmoco.analysis.study import DONE, FAILED, RUNS, Run, Study, read_study
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import LOCK, locked, write_json
-from dualmoco.embeddings.engines.cluster import open_engine
-from dualmoco.embeddings.engines.engine import Engine, Work
+from dualmoco.embeddings.engine import Engine, Work
+from dualmoco.embeddings.ray_engine import open_engine
 from dualmoco.evaluation.tasks import read_tasks
 
 RECORD, RESULTS, LOGS, TASKS = "study.json", "results", "logs", "tasks"
@@ -218,7 +216,7 @@ def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
     log.parent.mkdir(parents=True, exist_ok=True)
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {})
     with log.open("ab") as stream:
-        command = [sys.executable, "-m", "dualmoco.analysis.worker", task_file]
+        command = [sys.executable, "-m", "dualmoco.analysis.study", task_file]
         child = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, start_new_session=True)
         workers.add(child)
         try:

@@ -1,24 +1,228 @@
-"""The report of a study: a table, figures, and one HTML page that needs nothing else.
+"""What came of a study: means and spreads over seeds, p-values against the first row, a table.
 
-Takes a `StudyResult`; writes `results.json`, `table.md`, `figure.png`, `curves.png` and `report.html`.
+Takes the results of runs from `ablate.py`, gives them to `report.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from dualmoco.analysis.figures import draw_curves, draw_rows
-from dualmoco.analysis.results import StudyResult
-from dualmoco.analysis.study import RUNS
+from dualmoco.analysis.study import DONE, RUNS, Axis, Study
 from dualmoco.core.storage import write_json, write_text
 from dualmoco.core.version import VERSION
-from dualmoco.evaluation.figures.canvas import save_figure, to_svg
+from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure, to_svg
+from dualmoco.evaluation.report import Table
+from dualmoco.training.run_folder import read_log
+
+HELDOUT = "held-out"
+HEADLINES = {
+    ("tatoeba", "zh-en", "accuracy"): "Tatoeba zh-en",
+    ("tatoeba", "en-zh", "accuracy"): "Tatoeba en-zh",
+    ("bucc", "threshold cross-fitted", "f1"): "BUCC F1",
+    ("sts", "wmean", "spearman"): "STS wmean",
+    ("sts", "all", "spearman"): "STS all",
+}
+"""Task, protocol and metric of the scores that a table shows; of STS the average of the seven sets."""
+STS_AVERAGE = "average of 7"
+LOWEST_P = 0.01  # that is told from less
+
+
+@dataclass(frozen=True)
+class SeedMean:
+    """One metric of one row."""
+
+    values: list[float]  # one a seed that ended well
+    mean: float
+    spread: float | None  # standard deviation over seeds; None of one seed
+    p: float | None  # that it differs from the first row's by chance; None of the first row, or of too few seeds
+
+
+@dataclass(frozen=True)
+class RowResult:
+    """One row of a study."""
+
+    name: str
+    value: float | None
+    group: str
+    metrics: dict[str, SeedMean]
+    seconds: list[float]
+    troubles: dict[str, str]  # of runs that failed or diverged, by name
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """All rows of a study; printed, they are a table."""
+
+    study: Study
+    rows: list[RowResult]
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every run ended well."""
+        return not any(row.troubles for row in self.rows)
+
+    def table(self) -> Table:
+        """Means, spreads over seeds and p-values."""
+        names = list(dict.fromkeys(name for row in self.rows for name in row.metrics))
+        seeds = len(self.study.config.seeds)
+        rows = []
+        for row in self.rows:
+            cells = [_cell(row.metrics.get(name)) for name in names]
+            minutes = f"{np.mean(row.seconds) / 60:.1f}" if row.seconds else ""
+            rows.append([row.name, *cells, minutes, f"{len(row.troubles)} of {seeds}" if row.troubles else ""])
+        note = f"{seeds} seed{'s' if seeds > 1 else ''}; mean ± standard deviation"
+        note += "; p against the first row, Welch's t-test over seeds" if seeds > 1 else "; one seed tells no noise"
+        return Table(self.study.config.title, ["", *names, "minutes", "failed"], rows, note=note)
+
+    def __str__(self) -> str:
+        return self.table().as_text()
+
+
+def gather(study: Study, results: Mapping[str, dict[str, Any]]) -> StudyResult:
+    """Puts the results of runs together.
+
+    Args:
+        study: Whose they are.
+        results: By the name of the run, as workers wrote them.
+
+    Returns:
+        The rows in the study's order.
+    """
+    rows: list[RowResult] = []
+    first: dict[str, list[float]] = {}
+    for row in study.rows:
+        runs = [(run, results[run.name]) for run in study.runs if run.row is row]
+        good = [found for _, found in runs if found["status"] == DONE]
+        values: dict[str, list[float]] = {}
+        for found in good:
+            for name, value in _headlines(found).items():
+                values.setdefault(name, []).append(value)
+        metrics = {name: _measure(numbers, first.get(name)) for name, numbers in values.items()}
+        troubles = {run.name: f"{found['status']}: {found['reason']}" for run, found in runs if found["status"] != DONE}
+        rows.append(RowResult(row.name, row.value, row.group, metrics, [found["seconds"] for found in good], troubles))
+        first = first or values
+    return StudyResult(study, rows)
+
+
+def _headlines(found: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a run that a table shows, in percent."""
+    shown = {HELDOUT: 100 * found["heldout"]}
+    for score in found["scores"]:
+        name = HEADLINES.get((score["task"], score["protocol"], score["metric"]))
+        if name and (score["task"] != "sts" or score["subset"] == STS_AVERAGE):
+            shown[name] = score["value"]
+    return shown
+
+
+def _measure(values: Sequence[float], first: Sequence[float] | None) -> SeedMean:
+    """Mean and spread of a metric, and how likely its difference from the first row's is chance."""
+    from scipy.stats import ttest_ind
+
+    spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
+    p = None
+    if first is not None and len(first) > 1 and len(values) > 1 and np.ptp([*first, *values]) > 0:
+        p = float(ttest_ind(first, values, equal_var=False).pvalue)
+    return SeedMean([float(value) for value in values], float(np.mean(values)), spread, p)
+
+
+def _cell(measured: SeedMean | None) -> str:
+    if measured is None:
+        return ""
+    spread = f" ± {measured.spread:.1f}" if measured.spread is not None else ""
+    if measured.p is None:
+        return f"{measured.mean:.1f}{spread}"
+    return f"{measured.mean:.1f}{spread} (p {f'{measured.p:.2f}' if measured.p >= LOWEST_P else f'< {LOWEST_P}'})"
+
+
+MARKERS = "osD^v<>p"
+
+
+def draw_rows(result: StudyResult) -> Figure:
+    """Draws every metric over the rows, a bar of one standard deviation around each mean.
+
+    Args:
+        result: Of a study.
+
+    Returns:
+        The figure; its axis is the value of the last key that is varied, linear or logarithmic, a line for each
+        combination of the others, or the rows' names.
+    """
+    config = result.study.config
+    rows = [row for row in result.rows if row.metrics]
+    named = config.axis == Axis.names
+    groups = [""] if named else list(dict.fromkeys(row.group for row in rows))
+    metrics = list(dict.fromkeys(name for row in rows for name in row.metrics))
+    lines = [(group, metric) for group in groups for metric in metrics]
+    width = max(6.5, 1.1 * len(rows)) if named else 7.0
+    with new_figure(config.title, width, 4.4, [row.name for row in rows]) as (figure, axes):
+        for number, (group, metric) in enumerate(lines):
+            shown = [
+                (place, row) for place, row in enumerate(rows) if metric in row.metrics and group in ("", row.group)
+            ]
+            if not named:
+                shown.sort(key=lambda one: one[1].value or 0.0)  # a line goes from left to right
+            shift = 0.08 * (number - (len(metrics) - 1) / 2) if named else 0.0
+            places = [place + shift if named else row.value for place, row in shown]
+            means = [row.metrics[metric].mean for _, row in shown]
+            spreads = [row.metrics[metric].spread or 0.0 for _, row in shown]
+            axes.errorbar(
+                places, means, yerr=spreads, label=f"{metric}, {group}" if group else metric,
+                color=COLORS[(groups.index(group) if len(groups) > 1 else number) % len(COLORS)],
+                marker=MARKERS[metrics.index(metric) % len(MARKERS)], markersize=5, capsize=3,
+                linewidth=0 if named else 1.4, elinewidth=1.2,
+            )  # fmt: skip
+        _place_rows(axes, rows, config.axis, list(config.vary)[-1] if config.vary else "")
+        axes.set_ylabel("percent")
+        figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else min(5, max(1, len(metrics))))
+    return figure
+
+
+def _place_rows(axes: Any, rows: list[RowResult], axis: Axis, key: str) -> None:
+    """Names the rows under the axis, at their values where it is one of numbers."""
+    if axis == Axis.names:
+        tilted = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(rows) > 4 else {"ha": "center"}
+        axes.set_xticks(range(len(rows)), [row.name for row in rows], **tilted)
+        axes.grid(False, axis="x")
+        return
+    values = sorted({row.value for row in rows if row.value is not None})
+    if axis == Axis.log:
+        axes.set_xscale("symlog" if 0 in values else "log")
+    axes.set_xticks(values, [f"{value:g}" for value in values])
+    axes.minorticks_off()
+    axes.set_xlabel(key)
+
+
+def draw_curves(study: Study, runs: Path) -> Figure:
+    """Draws metrics of the logs over the steps, a line for each row: the run of its first seed.
+
+    Args:
+        study: Whose runs they are, and which metrics.
+        runs: Folder of the run folders.
+
+    Returns:
+        The figure, a panel for each metric.
+    """
+    names = study.config.curves
+    with new_figure("", 4.2 * len(names) + 1, 3.8, [row.name for row in study.rows]) as (figure, axes):
+        axes.remove()
+        for metric, panel in zip(names, figure.subplots(1, len(names), squeeze=False)[0], strict=True):
+            for number, row in enumerate(study.rows):
+                run = next(run for run in study.runs if run.row is row)
+                lines = [line for line in read_log(runs / run.name / "log.jsonl") if metric in line]
+                steps, values = [line["step"] for line in lines], [float(line[metric]) for line in lines]
+                panel.plot(steps, values, color=COLORS[number % len(COLORS)], linewidth=1.2, label=row.name)
+            panel.set(xlabel="step", title=metric)
+        handles, labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(5, max(1, len(labels))))
+    return figure
 
 
 def write_report(result: StudyResult, out: Path) -> None:

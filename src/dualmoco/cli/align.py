@@ -11,8 +11,8 @@ from dualmoco.cli.options import add_model, add_verb, counted, print_json
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dualmoco.alignment.api import AlignmentResult, AlignOptions
     from dualmoco.alignment.batch import Outcome
+    from dualmoco.alignment.pipeline import AlignmentResult, AlignOptions
 
 EXIT_FAILED, EXIT_UNRELATED = 1, 3
 
@@ -83,8 +83,7 @@ def run(parsed: argparse.Namespace) -> int:
 def _run_pair(parsed: argparse.Namespace) -> int:
     from pathlib import Path
 
-    from dualmoco.alignment.api import align
-    from dualmoco.alignment.pair import UnrelatedError
+    from dualmoco.alignment.pipeline import UnrelatedError, align
 
     page = Path(parsed.out).with_suffix(".html") if parsed.html == "" else parsed.html
     try:
@@ -120,12 +119,12 @@ def _run_batch(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from dualmoco.alignment.api import align_settings, check_outputs
     from dualmoco.alignment.batch import SUMMARY, BatchSettings, align_batch
-    from dualmoco.alignment.folders import pairs_by_content, pairs_by_name, pairs_of_list
+    from dualmoco.alignment.pairing import pairs_by_content, pairs_by_name, pairs_of_list
+    from dualmoco.alignment.pipeline import align_settings, check_outputs
     from dualmoco.cli.options import open_named_model
     from dualmoco.core.errors import ConfigError
-    from dualmoco.embeddings.engines.cluster import open_engine
+    from dualmoco.embeddings.ray_engine import open_engine
 
     out, ending = Path(parsed.out), f".{parsed.format}"
     if out.is_file() or out.suffix in (".tsv", ".tmx", ".parquet", ".xml"):

@@ -29,7 +29,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Calibrates, and says what was found."""
     from dataclasses import asdict
 
-    from dualmoco.mining.calibration import calibrate_model
+    from dualmoco.mining.threshold import calibrate_model
 
     found = calibrate_model(parsed.model, parsed.pairs, src_lang=parsed.src, tgt_lang=parsed.tgt)
     if parsed.json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.cli.options import add_verb, counted, print_json
 
 if TYPE_CHECKING:
-    from dualmoco.evaluation.combine import Combined
+    from dualmoco.training.combine import Combined
 
 
 def add(verbs: Any) -> None:
@@ -41,7 +41,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Combines, and prints the weights and what was tried to find them."""
     from dataclasses import asdict
 
-    from dualmoco.evaluation.combine import combine
+    from dualmoco.training.combine import combine
 
     done = combine(
         parsed.models, parsed.out, weights=parse_weights(parsed.weights), pairs=parsed.pairs, src_lang=parsed.src,

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.cli.options import add_verb, print_json
 
 if TYPE_CHECKING:
-    from dualmoco.evaluation.comparison import Compared
-    from dualmoco.evaluation.report.tables import Table
+    from dualmoco.evaluation.report import Table
+    from dualmoco.evaluation.score import Compared
 
 
 def add(verbs: Any) -> None:
@@ -35,7 +35,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.evaluation.comparison import compare_scores, read_scores
+    from dualmoco.evaluation.score import compare_scores, read_scores
 
     if parsed.resamples < 1:
         raise ConfigError(f"--resamples {parsed.resamples}; expected at least 1")
@@ -56,7 +56,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def comparison_table(compared: list[Compared], a: str, b: str) -> Table:
     """The differences as a table."""
-    from dualmoco.evaluation.report.tables import Table
+    from dualmoco.evaluation.report import Table
 
     rows = []
     for row in compared:

@@ -34,7 +34,7 @@ def run_list(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dualmoco.core.markdown import markdown_table
-    from dualmoco.data.catalogue import load_catalogue
+    from dualmoco.data.corpora import load_catalogue
 
     entries = list(load_catalogue().values())
     if parsed.json:
@@ -53,7 +53,7 @@ def run_get(parsed: argparse.Namespace) -> int:
     """Gets entries, one after the other."""
     from pathlib import Path
 
-    from dualmoco.data.catalogue import get
+    from dualmoco.data.corpora import get
 
     for name in parsed.names:
         files = get(name, Path(parsed.to), Path(parsed.mirror) if parsed.mirror else None)

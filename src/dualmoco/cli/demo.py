@@ -1,10 +1,12 @@
-"""`dualmoco demo`: what the embedded model does, similarity, search and mining, then how a model is trained."""
+"""English-Chinese sentences written for the demo, on everyday topics: real language, though no test set."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import sys
-from typing import TYPE_CHECKING, Any
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dualmoco.cli.options import add_verb, counted
 
@@ -12,9 +14,28 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from dualmoco.data.demo.sentences import DemoPair
     from dualmoco.models.model import Model
-    from dualmoco.training.recipe import TrainConfig
+    from dualmoco.training.config import TrainConfig
+
+
+LANGS = ("en", "zh")
+
+
+class DemoPair(NamedTuple):
+    """A sentence and its translation."""
+
+    topic: str
+    src: str
+    tgt: str
+
+
+def read_demo_pairs() -> list[DemoPair]:
+    """All sentences of the demo, by topic, English first; Chinese in simplified characters."""
+    with files("dualmoco.data").joinpath("demo/sentences.tsv").open(encoding="utf-8") as stream:
+        rows = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
+        next(rows)
+        return [DemoPair(*row) for row in rows]
+
 
 RECIPE, OUT = "tiny", "runs/demo"
 RECORD = "demo.json"
@@ -54,9 +75,8 @@ def run(parsed: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dualmoco.core.storage import write_json, write_text
-    from dualmoco.data.demo.sentences import LANGS, read_demo_pairs
     from dualmoco.evaluation.evaluate import require_page_packages
-    from dualmoco.models.opening import open_model
+    from dualmoco.models.load import open_model
     from dualmoco.training.config import load_config
 
     out = Path(parsed.out)

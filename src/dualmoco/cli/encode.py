@@ -27,12 +27,12 @@ def run(parsed: argparse.Namespace) -> int:
     """Encodes, and says what is there now."""
     from pathlib import Path
 
+    from dualmoco.core.config_loader import VectorPrecision, parse_choice
     from dualmoco.core.errors import ConfigError
-    from dualmoco.core.options import VectorPrecision, parse_choice
     from dualmoco.core.storage import locked
     from dualmoco.embeddings.encode import StoreForm, encode_file
-    from dualmoco.embeddings.engines.cluster import open_engine
-    from dualmoco.embeddings.lines import TextFile
+    from dualmoco.embeddings.ray_engine import open_engine
+    from dualmoco.embeddings.unique_lines import TextFile
 
     if parsed.shard_rows < 1:
         raise ConfigError(f"--shard-rows {parsed.shard_rows}; expected at least 1")

@@ -12,7 +12,7 @@ from dualmoco.models.embedded import DEFAULT_MODEL
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from dualmoco.embeddings.lines import TextFile
+    from dualmoco.embeddings.unique_lines import TextFile
     from dualmoco.evaluation.evaluate import Evaluation
     from dualmoco.evaluation.task import Task
 
@@ -88,7 +88,7 @@ def run(parsed: argparse.Namespace) -> int:
         write_texts(tasks, Path(parsed.texts))
         return 0
 
-    from dualmoco.models.opening import open_model
+    from dualmoco.models.load import open_model
 
     fitting = parse_fitting(parsed.fit, parsed.postprocessing)
     model = open_model(parsed.model, pooling=parsed.pooling, prompt=parsed.prompt)
@@ -139,7 +139,7 @@ def parse_fitting(text: str | None, postprocessing: str | None) -> TextFile | No
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.embeddings.lines import TextFile
+    from dualmoco.embeddings.unique_lines import TextFile
 
     if not text:
         return None
@@ -152,7 +152,7 @@ def parse_fitting(text: str | None, postprocessing: str | None) -> TextFile | No
 def write_texts(tasks: list[Task], folder: Path) -> None:
     """Writes the sentences of each language, one a line, for encoders that run elsewhere."""
     from dualmoco.core.storage import write_text
-    from dualmoco.evaluation.sentences import distinct_sentences
+    from dualmoco.evaluation.task import distinct_sentences
 
     for lang, known in distinct_sentences(task.texts() for task in tasks).items():
         write_text(folder / f"{lang}.txt", "".join(f"{text}\n" for text in known))

@@ -42,9 +42,9 @@ def run(parsed: argparse.Namespace) -> int:
 
     from dualmoco.core.errors import ConfigError
     from dualmoco.data.inspection import inspect
+    from dualmoco.data.readers.base import Source
     from dualmoco.data.readers.formats import check_format
-    from dualmoco.data.readers.source import Source
-    from dualmoco.data.text import find_files
+    from dualmoco.text.files import find_files
 
     check_format(parsed.format)
     paths = find_files(parsed.files, ".", folders=True)

@@ -108,6 +108,6 @@ def open_named_model(parsed: argparse.Namespace) -> Model:
         ConfigError: An unknown back-end.
         ModelError: A model that cannot be opened.
     """
-    from dualmoco.models.opening import open_model
+    from dualmoco.models.load import open_model
 
     return open_model(parsed.model, parsed.backend)

@@ -10,7 +10,7 @@ from dualmoco.cli.options import add_verb, print_json
 from dualmoco.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dualmoco.data.recipe import PrepareConfig
+    from dualmoco.data.config import PrepareConfig
 
 RECIPES = (".yaml", ".yml")
 
@@ -58,8 +58,8 @@ def run(parsed: argparse.Namespace) -> int:
 def _settings(parsed: argparse.Namespace) -> PrepareConfig:
     from dataclasses import replace
 
-    from dualmoco.core.recipes import read_recipe
-    from dualmoco.data.recipe import CorpusConfig, PrepareConfig
+    from dualmoco.core.config_loader import read_recipe
+    from dualmoco.data.config import CorpusConfig, PrepareConfig
 
     words = parsed.inputs + parsed.overrides
     overrides = [word for word in words if "=" in word]

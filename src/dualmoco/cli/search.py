@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.cli.options import Formatter, add_model, add_verb, open_named_model, print_json
 
 if TYPE_CHECKING:
-    from dualmoco.embeddings.lines import TextFile
+    from dualmoco.embeddings.unique_lines import TextFile
     from dualmoco.search.index import Hit, Index
-    from dualmoco.search.manifest import IndexManifest
+    from dualmoco.search.index_files import IndexManifest
 
 BATCH = 64
 READ_AT_ONCE = 65_536
@@ -86,9 +86,9 @@ def run_build(parsed: argparse.Namespace) -> int:
     """Builds, and says what is there now."""
     files = parse_files(parsed.files)
 
-    from dualmoco.core.options import VectorPrecision, parse_choice
+    from dualmoco.core.config_loader import VectorPrecision, parse_choice
     from dualmoco.search.build import build_index
-    from dualmoco.search.manifest import IndexKind
+    from dualmoco.search.index_files import IndexKind
 
     kind = parse_choice(IndexKind, parsed.index, "--index")
     precision = parse_choice(VectorPrecision, parsed.precision, "--precision")
@@ -129,7 +129,7 @@ def parse_files(words: list[str]) -> list[TextFile]:
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.embeddings.lines import TextFile
+    from dualmoco.embeddings.unique_lines import TextFile
 
     files = []
     for word in words:

@@ -59,7 +59,7 @@ def run(parsed: argparse.Namespace) -> int:
     if not parsed.files and (parsed.all or parsed.out):
         raise ConfigError("--all and --out are for files; expected --files FILE FILE")
     if parsed.heatmap:
-        from dualmoco.evaluation.figures.canvas import check_figure_path
+        from dualmoco.evaluation.canvas import check_figure_path
 
         check_figure_path(Path(parsed.heatmap))
     files = [Path(name) for name in parsed.files or []]
@@ -174,8 +174,8 @@ def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Encode, tgt: E
 
     import numpy as np
 
-    from dualmoco.evaluation.figures.canvas import save_figure
-    from dualmoco.evaluation.figures.similarity import draw_similarities
+    from dualmoco.evaluation.canvas import save_figure
+    from dualmoco.evaluation.figures import draw_similarities
 
     left, right = texts or [[sentence] for sentence in parsed.sentences]
     similarities = np.asarray(src(left) @ tgt(right).T, dtype=np.float64)  # (n, m)
@@ -184,7 +184,7 @@ def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Encode, tgt: E
 
 def sentences(path: Path) -> Iterator[str]:
     """Yields the lines of a file without spaces at their ends."""
-    from dualmoco.data.text import read_lines
+    from dualmoco.text.files import read_lines
 
     return (line.strip() for line in read_lines(path))
 

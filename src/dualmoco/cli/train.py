@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.cli.options import add_verb, print_json
 
 if TYPE_CHECKING:
-    from dualmoco.training.loop import TrainResult
+    from dualmoco.training.trainer import TrainResult
 
 
 def add(verbs: Any) -> None:

@@ -11,8 +11,8 @@ from dualmoco.cli.options import MODELS, add_verb, print_json
 from dualmoco.models.embedded import DEFAULT_MODEL
 
 if TYPE_CHECKING:
-    from dualmoco.data.bitext import SentencePair
-    from dualmoco.data.readers.source import Source
+    from dualmoco.data.pairs import SentencePair
+    from dualmoco.data.readers.base import Source
 
 SHOWN_PROBLEMS = 10
 logger = logging.getLogger(__name__)
@@ -50,10 +50,10 @@ def run(parsed: argparse.Namespace) -> int:
     for module in ("matplotlib", "sklearn"):
         require(module, "eval", "A figure")
 
+    from dualmoco.data.readers.base import Source
     from dualmoco.data.readers.formats import check_format
-    from dualmoco.data.readers.source import Source
-    from dualmoco.evaluation.figures.canvas import check_figure_path, save_figure
-    from dualmoco.evaluation.figures.parallel import draw_parallel
+    from dualmoco.evaluation.canvas import check_figure_path, save_figure
+    from dualmoco.evaluation.figures import draw_parallel
 
     out = Path(parsed.out)
     check_figure_path(out)
@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     import numpy as np
 
-    from dualmoco.models.opening import open_model
+    from dualmoco.models.load import open_model
 
     model = open_model(parsed.model, pooling=parsed.pooling)
     src_texts, tgt_texts = ([pair[side] for pair in pairs] for side in (0, 1))

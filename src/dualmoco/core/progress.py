@@ -1,4 +1,4 @@
-"""Progress bars for work over two seconds, on standard error; off while `showing(False)` holds."""
+"""What a long job shows: progress bars on standard error for work over two seconds, and its peak memory."""
 
 from __future__ import annotations
 
@@ -46,3 +46,15 @@ def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Progre
         total=total, desc=name, unit=unit, unit_scale=True, delay=DELAY, file=sys.stderr, disable=not are_shown()
     ) as bar:
         yield bar.update
+
+
+def peak_memory() -> int:
+    """Peak resident memory of this process, in bytes, on Linux, macOS and Windows."""
+    if sys.platform == "win32":
+        import psutil
+
+        return int(psutil.Process().memory_info().peak_wset)
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts KiB

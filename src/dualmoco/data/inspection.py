@@ -9,14 +9,13 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.data.block import PairBlock
-from dualmoco.data.dropping import Measured, condemn
-from dualmoco.data.languages import identify
+from dualmoco.data.config import CleanConfig
+from dualmoco.data.filters import Measured, condemn, rewrite
+from dualmoco.data.readers.base import Source, follow
 from dualmoco.data.readers.formats import find_shards, read_blocks
-from dualmoco.data.readers.source import Source, follow
-from dualmoco.data.recipe import CleanConfig
-from dualmoco.data.rewriting import rewrite
-from dualmoco.data.temporary import mix
+from dualmoco.data.staging import mix
+from dualmoco.data.text_column import PairBlock
+from dualmoco.text.languages import identify
 
 LENGTH_BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # least lengths, in tokens
 IDENTIFIED = 500  # sentences a side whose language is identified

@@ -13,8 +13,8 @@ from typing import Any
 from dualmoco.core.errors import DataError
 from dualmoco.core.markdown import markdown_table
 from dualmoco.core.storage import file_sha256
-from dualmoco.data.exclusion import TestFile
-from dualmoco.data.recipe import PrepareConfig
+from dualmoco.data.config import PrepareConfig
+from dualmoco.data.decontamination import TestFile
 
 PREPARED_FORMAT = 1
 PREPARED_MANIFEST = "manifest.json"

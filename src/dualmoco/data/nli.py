@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.text import find_files, read_cells, read_lines
+from dualmoco.text.files import find_files, read_cells, read_lines
 
 LABELS = ("entailment", "neutral", "contradiction")
 UNDECIDED = "-"  # SNLI's label of examples whose annotators did not agree

@@ -1,37 +1,270 @@
-"""Sentence pairs for training: read, freed of test sentences and duplicates, split into training and held-out.
+"""Sentence pairs as training takes them: Arrow strings, in memory or mapped from disk, with ids.
 
-Takes the files a recipe names through `readers/`, or a folder of `prepared.py`; gives `Pairs` to
-`training/batching.py`. Tests, duplicates, held-out pairs and samples are found by the functions that `prepare` uses;
-what is dropped is counted.
+`pairs.py` reads raw files into them, `prepared.py` opens what `dualmoco prepare` made.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
+from dualmoco.core.storage import new_folder
 from dualmoco.core.vectors import Ids
-from dualmoco.data.bitext import Pairs, of_corpora
-from dualmoco.data.block import PairBlock
-from dualmoco.data.curriculum import sample_curriculum
-from dualmoco.data.demo.grammar import generate_pairs
-from dualmoco.data.exclusion import Exclusion, read_test_sets
-from dualmoco.data.manifest import PREPARED_MANIFEST
-from dualmoco.data.prepared import open_prepared
+from dualmoco.data.config import DataConfig, StageConfig
+from dualmoco.data.decontamination import Exclusion, read_test_sets
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.data.manifest import PREPARED_MANIFEST, read_prepared_manifest
+from dualmoco.data.readers.base import Row, Source, follow, in_blocks
 from dualmoco.data.readers.formats import check_format, find_shards, guess_format, read_blocks
-from dualmoco.data.readers.raw import Row, in_blocks
-from dualmoco.data.readers.source import Source, follow
-from dualmoco.data.recipe import DataConfig, StageConfig
-from dualmoco.data.sampling import drop_repeats, hold_out, keep_sample
-from dualmoco.data.shards import HELDOUT
-from dualmoco.data.temporary import KEY, Fate, mix, slices
-from dualmoco.data.text import find_files
+from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
+from dualmoco.data.staging import HELDOUT, KEY, TRAIN, Fate, mix, slices
+from dualmoco.data.text_column import PairBlock, sentence_ids
+from dualmoco.text.files import find_files
+
+SentencePair = tuple[str, str]
+CORPUS = np.uint16
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sentence pairs in memory, as Arrow strings, with the ids of their normalised texts."""
+
+    src: pa.LargeStringArray
+    tgt: pa.LargeStringArray
+    src_ids: Ids
+    tgt_ids: Ids
+    corpus: np.ndarray  # (n,) of uint16: place in `corpora` of the corpus that each pair comes from
+    corpora: tuple[str, ...]  # their names
+
+    def __len__(self) -> int:
+        return len(self.src_ids)
+
+    @classmethod
+    def from_texts(cls, pairs: Iterable[SentencePair]) -> Pairs:
+        """Makes a corpus of (source, target) texts."""
+        src, tgt = ([*side] for side in zip(*pairs, strict=True))
+        return cls(_arrow(src), _arrow(tgt), sentence_ids(src), sentence_ids(tgt), *of_corpora(("", len(src))))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
+        """The rows of at least one part after another; corpora of one name become one."""
+        src, tgt = (pa.concat_arrays([getattr(part, side) for part in parts]) for side in ("src", "tgt"))
+        src_ids, tgt_ids = (np.concatenate([getattr(part, side) for part in parts]) for side in ("src_ids", "tgt_ids"))
+        names = list(dict.fromkeys(name for part in parts for name in part.corpora))
+        places = [np.array([names.index(name) for name in part.corpora], dtype=CORPUS)[part.corpus] for part in parts]
+        return cls(src, tgt, src_ids, tgt_ids, np.concatenate(places), tuple(names))
+
+    def texts(self, rows: np.ndarray | slice = slice(None)) -> tuple[list[str], list[str]]:
+        """The source and the target sentences of some rows."""
+        rows = np.arange(len(self))[rows] if isinstance(rows, slice) else rows
+        return self.src.take(rows).to_pylist(), self.tgt.take(rows).to_pylist()
+
+    def take(self, rows: np.ndarray) -> Pairs:
+        """A corpus of some rows, in their order."""
+        texts, ids = (self.src.take(rows), self.tgt.take(rows)), (self.src_ids[rows], self.tgt_ids[rows])
+        return Pairs(*texts, *ids, self.corpus[rows], self.corpora)
+
+    def digest(self) -> str:
+        """A hash of all sentences and their order."""
+        state = xxhash.xxh3_64(self.src_ids.tobytes())
+        state.update(self.tgt_ids.tobytes())
+        return str(state.hexdigest())
+
+
+def of_corpora(*counts: tuple[str, int]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """`corpus` and `corpora` of pairs that lie corpus by corpus, given each one's name and number of pairs."""
+    names = list(dict.fromkeys(name for name, _ in counts))
+    places = np.array([names.index(name) for name, _ in counts], dtype=CORPUS)
+    return np.repeat(places, [count for _, count in counts]), tuple(names)
+
+
+def _arrow(texts: list[str]) -> pa.LargeStringArray:
+    return pa.array(texts, type=pa.large_string())
+
+
+class WeightedRows(NamedTuple):
+    """Pairs of one weight."""
+
+    rows: np.ndarray
+    weight: float
+    """How often each is taken in one pass over the pairs: 0.25 in every fourth, 2 twice in each."""
+
+
+def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list[WeightedRows]:
+    """What a stage takes.
+
+    Args:
+        pairs: The training pairs.
+        stages: Of the curriculum.
+        number: Which stage, from 0.
+
+    Returns:
+        The rows of the pairs that it takes, by weight; the weights are above 0.
+    """
+    weights = _corpus_weights(pairs, stages)[number][pairs.corpus]  # (n,)
+    weights[_too_long(pairs, stages[number])] = 0
+    return [WeightedRows(np.flatnonzero(weights == weight), float(weight)) for weight in np.unique(weights) if weight]
+
+
+def sample_curriculum(
+    pairs: Pairs, fates: np.ndarray, stages: Sequence[StageConfig], most: int, seed: Sequence[int]
+) -> Sequence[StageConfig]:
+    """Leaves for training what a stage takes, and of that a sample if it is too much.
+
+    A pair's chance to be in the sample goes with its largest weight, so that a small corpus of great weight is not
+    drowned by large ones before training begins. What weights remain to be applied in training is returned.
+
+    Args:
+        pairs: All pairs.
+        fates: Shape (n,), changed in place: pairs for training that no stage takes, or that are not in the sample.
+        stages: Of the recipe.
+        most: Pairs in the sample; 0 for all.
+        seed: Of the sample.
+
+    Returns:
+        The stages with weights as they count for the pairs that are left.
+
+    Raises:
+        DataError: Weights of a corpus that the pairs do not have.
+    """
+    weights = _corpus_weights(pairs, stages)  # (S, C)
+    taken = np.zeros(len(pairs), dtype=bool)
+    for own, stage in zip(weights, stages, strict=True):
+        fits = ~_too_long(pairs, stage)
+        own[np.bincount(pairs.corpus[fits], minlength=len(own)) == 0] = 0
+        taken |= (own > 0)[pairs.corpus] & fits
+    fates[(fates == Fate.train) & ~taken] = Fate.not_sampled
+    left = np.flatnonzero(fates == Fate.train)
+    if not 0 < most < len(left):
+        return stages
+    largest = weights.max(axis=0)  # (C,)
+    available = np.bincount(pairs.corpus[left], minlength=len(largest))
+    shares = allot(available.tolist(), [0] * len(largest), (available * largest).tolist(), most)
+    generator = np.random.default_rng(seed)
+    fates[left] = Fate.not_sampled
+    for corpus, count in enumerate(shares):
+        own = left[pairs.corpus[left] == corpus]
+        fates[generator.choice(own, count, replace=False, shuffle=False)] = Fate.train
+    rest = weights / np.where(largest, largest, 1)
+    return [replace(stage, weights=dict(zip(pairs.corpora, own, strict=True)))
+            for stage, own in zip(stages, rest.tolist(), strict=True)]  # fmt: skip
+
+
+def _corpus_weights(pairs: Pairs, stages: Sequence[StageConfig]) -> np.ndarray:
+    """How often each stage takes a pair of each corpus in one pass, shape (S, C)."""
+    for number, stage in enumerate(stages):
+        unknown = sorted(set(stage.weights) - set(pairs.corpora))
+        if unknown:
+            raise DataError(
+                f"data.curriculum[{number}].weights has {unknown[0]!r}; expected corpora of the training pairs: "
+                + ", ".join(pairs.corpora)
+            )
+    return np.array([[stage.weights.get(name, 1.0) for name in pairs.corpora] for stage in stages])
+
+
+def _too_long(pairs: Pairs, stage: StageConfig) -> np.ndarray:
+    """Whether a side of each pair is too long for a stage, shape (n,)."""
+    if not stage.max_chars:
+        return np.zeros(len(pairs), dtype=bool)
+    longer = pc.max_element_wise(pc.utf8_length(pairs.src), pc.utf8_length(pairs.tgt))
+    return np.asarray(longer.to_numpy() > stage.max_chars)
+
+
+BATCH_ROWS = 100_000
+MAPPED = "mapped"
+SIDE_COLUMNS, KINDS = ("src", "tgt"), ("text", "offsets", "ids")
+
+
+def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
+    """Opens a prepared folder.
+
+    Args:
+        folder: Made by `dualmoco prepare`.
+
+    Returns:
+        The pairs for training, and those held out.
+
+    Raises:
+        DataError: A folder of another kind, or a shard that is missing or not the one of the manifest.
+    """
+    manifest = read_prepared_manifest(folder)
+    mapped = folder / MAPPED
+    shards = json.dumps(manifest["shards"])
+    if not (mapped / "shards.json").is_file() or (mapped / "shards.json").read_text() != shards:
+        _check_shards(folder, manifest["shards"])
+        with new_folder(mapped) as new:
+            for split in (TRAIN, HELDOUT):
+                names = [shard["path"] for shard in manifest["shards"] if shard["path"].startswith(split)]
+                _unpack([folder / name for name in names], new, split)
+            (new / "shards.json").write_text(shards)
+    return _map(mapped, TRAIN, manifest), _map(mapped, HELDOUT, manifest)
+
+
+def _check_shards(folder: Path, shards: list[dict[str, object]]) -> None:
+    for shard in shards:
+        path = folder / str(shard["path"])
+        if not path.is_file() or path.stat().st_size != shard["bytes"]:
+            raise DataError(f"{path}: missing or not as the manifest says; prepare the pairs again")
+
+
+def _unpack(paths: list[Path], folder: Path, split: str) -> None:
+    """Writes, for each side, one file of UTF-8, one of the places where sentences end, and one of ids."""
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    names = [f"{side}.{kind}" for side in SIDE_COLUMNS for kind in KINDS]
+    position = dict.fromkeys(SIDE_COLUMNS, 0)
+    with counting(f"unpacking {split} pairs", rows, " pairs") as advance, ExitStack() as stack:
+        streams = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in names}
+        for side in SIDE_COLUMNS:
+            streams[f"{side}.offsets"].write(bytes(8))
+        for path in paths:
+            for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=list(SIDE_COLUMNS)):
+                for side in SIDE_COLUMNS:
+                    texts = batch.column(side).to_pylist()
+                    encoded = [text.encode() for text in texts]
+                    ends = position[side] + np.cumsum([len(text) for text in encoded], dtype="<i8")
+                    position[side] = int(ends[-1])
+                    streams[f"{side}.text"].write(b"".join(encoded))
+                    streams[f"{side}.offsets"].write(ends.tobytes())
+                    streams[f"{side}.ids"].write(sentence_ids(texts).astype("<i8").tobytes())
+                advance(len(batch))
+
+
+def _map(folder: Path, split: str, manifest: dict[str, Any]) -> Pairs:
+    counts = [(corpus["name"], corpus[split]) for corpus in manifest["corpora"]]  # shards lie corpus by corpus
+    rows = sum(count for _, count in counts)
+    src, tgt = (_map_texts(folder, f"{split}.{side}", rows) for side in SIDE_COLUMNS)
+    src_ids, tgt_ids = (_map_ids(folder / f"{split}.{side}.ids", rows) for side in SIDE_COLUMNS)
+    return Pairs(src, tgt, src_ids, tgt_ids, *of_corpora(*counts))
+
+
+def _map_texts(folder: Path, name: str, count: int) -> pa.LargeStringArray:
+    offsets, text = (_buffer(folder / f"{name}.{kind}") for kind in ("offsets", "text"))
+    return pa.LargeStringArray.from_buffers(count, offsets, text)
+
+
+def _buffer(path: Path) -> pa.Buffer:
+    if not path.stat().st_size:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
+
+
+def _map_ids(path: Path, count: int) -> Ids:
+    return np.memmap(path, dtype="<i8", mode="r", shape=(count,)) if count else np.empty(0, dtype="<i8")
+
 
 GRAMMAR_PREFIX = "grammar:"
 NUMBERED = ("tsv", "csv")  # formats in which `data.columns` counts columns; others name the languages

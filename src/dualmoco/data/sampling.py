@@ -13,7 +13,7 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Ids
-from dualmoco.data.temporary import SRC_ID, TGT_ID, Fate, slices
+from dualmoco.data.staging import SRC_ID, TGT_ID, Fate, slices
 
 PARTITION_ROWS = 8_000_000  # ids sorted at once
 SPARE_CANDIDATES = 4  # held-out candidates for each one wanted, as some share a sentence

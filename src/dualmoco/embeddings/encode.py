@@ -10,16 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
+from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, ModelError
-from dualmoco.core.options import VectorPrecision
 from dualmoco.core.progress import Progress, counting
-from dualmoco.data.languages import base_language, common_language
-from dualmoco.data.text import read_lines
-from dualmoco.embeddings.arrays import pack
-from dualmoco.embeddings.engines.engine import Engine, LocalEngine
-from dualmoco.embeddings.lines import TextFile, survey
-from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pending
+from dualmoco.embeddings.engine import Engine, LocalEngine
+from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
+from dualmoco.embeddings.unique_lines import TextFile, survey
 from dualmoco.models.model import BAR_SENTENCES, TORCH, Model
+from dualmoco.text.files import read_lines
+from dualmoco.text.languages import base_language, common_language
 
 logger = logging.getLogger(__name__)
 REMOTE_THREADS = 1  # of a worker of a cluster, which takes one CPU

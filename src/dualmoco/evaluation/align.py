@@ -15,20 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.alignment.aligner import LONGEST, Side, align_sides
+from dualmoco.alignment.align import LONGEST, Links, Side, align_sides, run_encoder, run_text
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.links import Links
-from dualmoco.alignment.pair import text_lengths
-from dualmoco.alignment.runs import run_encoder, run_text
-from dualmoco.alignment.words import cut_words
+from dualmoco.alignment.lexical import cut_words
+from dualmoco.alignment.pipeline import text_lengths
 from dualmoco.core.errors import DataError
-from dualmoco.data.languages import base_language
-from dualmoco.data.text import read_lines
-from dualmoco.evaluation.sample import Extraction, interval, value_of
-from dualmoco.evaluation.score import Score, Signer, data_sha256
-from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import Result
+from dualmoco.evaluation.score import Extraction, Score, Signer, data_sha256, interval, value_of
+from dualmoco.evaluation.task import Result, Sentences
 from dualmoco.models.model import Identity
+from dualmoco.text.files import read_lines
+from dualmoco.text.languages import base_language
 
 GOLD = ".gold"
 Link = tuple[tuple[int, ...], tuple[int, ...]]

@@ -13,16 +13,14 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.data.languages import base_language
-from dualmoco.data.testfiles import read_table
-from dualmoco.evaluation.sample import Extraction, interval
-from dualmoco.evaluation.score import Score, Signer, data_sha256
-from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import JudgedMining, Result
+from dualmoco.evaluation.score import Extraction, Score, Signer, data_sha256, interval
+from dualmoco.evaluation.task import JudgedMining, Result, Sentences
 from dualmoco.mining.margins import Margin, select_pairs
-from dualmoco.mining.thresholds import best_threshold
+from dualmoco.mining.threshold import best_threshold
 from dualmoco.models.model import Identity
-from dualmoco.search.neighbors import nearest_both_ways
+from dualmoco.search.exact import nearest_both_ways
+from dualmoco.text.files import read_table
+from dualmoco.text.languages import base_language
 
 DEVELOPMENT = ("training", "dev", "sample")  # splits whose gold may choose the threshold, the largest first
 TEST = "test"

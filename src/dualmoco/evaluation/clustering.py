@@ -11,12 +11,12 @@ from sklearn.metrics import v_measure_score
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.data.languages import base_language
-from dualmoco.data.testfiles import existing, read_table
+from dualmoco.evaluation.data_files import existing
 from dualmoco.evaluation.score import Score, Signer, data_sha256
-from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import Result
+from dualmoco.evaluation.task import Result, Sentences
 from dualmoco.models.model import Identity
+from dualmoco.text.files import read_table
+from dualmoco.text.languages import base_language
 
 RUNS = 10
 BENCHMARK = "STS-B sources"

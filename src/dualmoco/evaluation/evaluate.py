@@ -16,17 +16,16 @@ from dualmoco.core.errors import require
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import file_sha256, write_json, write_text
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.data.testfiles import read_sentences
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.evaluation.data_files import read_sentences
 from dualmoco.evaluation.postprocessing import Postprocessing, parse_postprocessing
-from dualmoco.evaluation.report.tables import Table, evaluation_tables, markdown_report
-from dualmoco.evaluation.sentences import Sentences, Texts, distinct_sentences, encode_distinct
-from dualmoco.evaluation.task import Findings, Task
+from dualmoco.evaluation.report import Table, evaluation_tables, markdown_report
+from dualmoco.evaluation.task import Findings, Sentences, Task, Texts, distinct_sentences, encode_distinct
 from dualmoco.evaluation.tasks import read_tasks
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import model_folder
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.models.opening import open_model
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +62,7 @@ class Evaluation(Findings):
             RunError: The disk is full or not writable; `path` is then as it was.
         """
         require_page_packages()
-        from dualmoco.evaluation.report.page import as_page
+        from dualmoco.evaluation.report import as_page
 
         write_text(Path(path), as_page(self))
 

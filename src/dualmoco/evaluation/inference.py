@@ -10,11 +10,9 @@ import torch
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.nli import read_nli
-from dualmoco.data.testfiles import existing
-from dualmoco.evaluation.sample import Hits, interval
-from dualmoco.evaluation.score import Signer, data_sha256
-from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import Result
+from dualmoco.evaluation.data_files import existing
+from dualmoco.evaluation.score import Hits, Signer, data_sha256, interval
+from dualmoco.evaluation.task import Result, Sentences
 from dualmoco.models.model import Identity
 from dualmoco.training.nli import load_classifier
 

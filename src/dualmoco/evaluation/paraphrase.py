@@ -9,14 +9,13 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.data.testfiles import existing, read_table
-from dualmoco.evaluation.sample import Ranking, interval, value_of
-from dualmoco.evaluation.score import Score, Signer, data_sha256
-from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import Result
-from dualmoco.mining.thresholds import best_threshold
+from dualmoco.evaluation.data_files import existing
+from dualmoco.evaluation.score import Ranking, Score, Signer, data_sha256, interval, value_of
+from dualmoco.evaluation.task import Result, Sentences
+from dualmoco.mining.threshold import best_threshold
 from dualmoco.models.model import Identity
-from dualmoco.search.neighbors import nearest
+from dualmoco.search.exact import nearest
+from dualmoco.text.files import read_table
 
 NEIGHBORS = 20
 IdPair = tuple[int, int]

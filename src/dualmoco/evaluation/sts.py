@@ -6,6 +6,7 @@ as the paper's main table does; `mean` averages them plainly. A number means lit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,13 +15,12 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats
-from dualmoco.data.testfiles import existing, parse_score, read_table
-from dualmoco.data.text import read_lines
-from dualmoco.evaluation.sample import Correlation, value_of
-from dualmoco.evaluation.score import Score, Signer, data_sha256
-from dualmoco.evaluation.sentences import Sentences
-from dualmoco.evaluation.task import Result
+from dualmoco.evaluation.data_files import existing, parse_score
+from dualmoco.evaluation.score import Correlation, Score, Signer, data_sha256, value_of
+from dualmoco.evaluation.task import Result, Sentences
 from dualmoco.models.model import Identity
+from dualmoco.text.files import read_lines, read_table
+from dualmoco.text.languages import base_language
 
 LANG = "en"
 YEARS: dict[str, tuple[str, ...]] = {
@@ -198,3 +198,41 @@ def _join(parts: Sequence[JudgedPairs]) -> JudgedPairs:
         [value for part in parts for value in part.gold],
         [path for part in parts for path in part.paths],
     )
+
+
+INPUT = re.compile(r"STS\.input\.(.*?)([a-z]{2,3})-([a-z]{2,3})\.txt")
+
+
+class CrossLingualSts:
+    """Every `STS.input.[NAME.]XX-YY.txt` of a folder with its `STS.gs...`; the name gives the languages."""
+
+    def __init__(self, folder: Path) -> None:
+        matches = [INPUT.fullmatch(path.name) for path in sorted(existing(folder, "XSTS files").iterdir())]
+        found = [match for match in matches if match]
+        if not found:
+            raise DataError(f"{folder}: expected files of SemEval-2017 such as STS.input.en-zh.txt")
+        self.langs = {match[0]: (base_language(match[2]), base_language(match[3])) for match in found}
+        self.sets = {
+            name: read_scored_pairs(folder / name, folder / name.replace(".input.", ".gs.")) for name in self.langs
+        }
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """Each side in its language."""
+        wanted: dict[str, list[str]] = {}
+        for name, pairs in self.sets.items():
+            for lang, side in zip(self.langs[name], (pairs.a, pairs.b), strict=True):
+                wanted.setdefault(lang, []).extend(side)
+        return wanted
+
+    def score(self, sentences: Sentences, identity: Identity) -> Result:
+        """Spearman and Pearson of every file."""
+        scores = []
+        for name, pairs in self.sets.items():
+            a, b = self.langs[name]
+            signer = Signer(identity, "xsts", data_sha256(pairs.paths))
+            cosines = sentences.cosines(pairs.a, pairs.b, a, b)
+            for ranks, metric in ((True, "spearman"), (False, "pearson")):
+                sample = Correlation(cosines, np.array(pairs.gold), [len(pairs.gold)], ranks=ranks)
+                subset, ends = name.removeprefix("STS.input.").removesuffix(".txt"), correlation_interval(sample)
+                scores.append(signer.score(subset, f"{a}-{b}", metric, sample, len(pairs.gold), ends))
+        return Result(scores)

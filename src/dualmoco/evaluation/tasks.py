@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, DataError, require
-from dualmoco.data.languages import base_language
 from dualmoco.evaluation.bucc import Bucc, BuccSettings
-from dualmoco.evaluation.lexicon import Lexicon
 from dualmoco.evaluation.paraphrase import Paraphrases
-from dualmoco.evaluation.sts import Sts
+from dualmoco.evaluation.retrieval import Lexicon, Tatoeba, tatoeba_pairs
+from dualmoco.evaluation.sts import CrossLingualSts, Sts
 from dualmoco.evaluation.task import Task
-from dualmoco.evaluation.tatoeba import Tatoeba, tatoeba_pairs
-from dualmoco.evaluation.xsts import CrossLingualSts
 from dualmoco.mining.margins import Margin
+from dualmoco.text.languages import base_language
 
 ALL_PAIRS = "all"
 DATA_VARIABLE = "DUALMOCO_DATA"

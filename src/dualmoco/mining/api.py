@@ -14,26 +14,25 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
+from dualmoco.core.config_loader import VectorPrecision, parse_choice, parse_size
 from dualmoco.core.errors import ConfigError
-from dualmoco.core.options import VectorPrecision, parse_choice, parse_size
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked
 from dualmoco.data.readers.formats import check_format
-from dualmoco.embeddings.engines.cluster import open_engine
-from dualmoco.embeddings.engines.engine import Engine
-from dualmoco.mining.calibration import ModelCalibration, read_calibration
-from dualmoco.mining.inputs import Bitext, Problems, Texts, as_text_file, read_bitext, read_known
+from dualmoco.embeddings.engine import Engine
+from dualmoco.embeddings.ray_engine import open_engine
+from dualmoco.mining.io import Bitext, Problems, Texts, as_text_file, check_pairs_path, read_bitext, read_known
+from dualmoco.mining.knn import PROBES, MineSettings
 from dualmoco.mining.margins import Margin, Retrieval
 from dualmoco.mining.mine import Narrowing, mine_files
-from dualmoco.mining.output import check_pairs_path
 from dualmoco.mining.paraphrases import mine_paraphrases
 from dualmoco.mining.prefilter import make_prefilter
 from dualmoco.mining.results import MiningResult
-from dualmoco.mining.scanning import PROBES, MineSettings
 from dualmoco.mining.score import score_pairs
+from dualmoco.mining.threshold import ModelCalibration, read_calibration
 from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, Model
-from dualmoco.models.opening import open_model
 
 
 class MiningOptions(TypedDict, total=False):
@@ -199,7 +198,7 @@ def mine_settings(retrieval: str, options: MiningOptions) -> MineSettings:
         if count < 1:
             raise ConfigError(f"{name} {count}; expected at least 1")
     if settings.approximate:
-        from dualmoco.search.approximate import require_faiss
+        from dualmoco.search.ivf import require_faiss
 
         require_faiss()
     return settings

@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.search.neighbors import PLACES, Neighbors
+from dualmoco.search.exact import PLACES, Neighbors
 
 
 class Margin(StrEnum):

@@ -11,18 +11,17 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import write_text
 from dualmoco.core.version import VERSION
-from dualmoco.data.text import read_lines
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engines.engine import Engine, LocalEngine
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.engine import Engine, LocalEngine
 from dualmoco.embeddings.store import Store
-from dualmoco.mining.inputs import Known
+from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.mining.io import Known, PairTable, sentences_at, write_pairs
+from dualmoco.mining.knn import MineSettings, find_neighbors
 from dualmoco.mining.margins import ScoredPairs, select_pairs
-from dualmoco.mining.output import PairTable, sentences_at, write_pairs
 from dualmoco.mining.results import MiningResult
-from dualmoco.mining.scanning import MineSettings, find_neighbors
-from dualmoco.mining.thresholds import Calibration, calibrate
+from dualmoco.mining.threshold import Calibration, calibrate
 from dualmoco.models.model import Model
+from dualmoco.text.files import read_lines
 
 
 @dataclass(frozen=True)

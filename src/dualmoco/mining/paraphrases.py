@@ -10,14 +10,14 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.version import VERSION
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engines.engine import Engine, LocalEngine
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.engine import Engine, LocalEngine
+from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.mining.io import PairTable, sentences_at, write_pairs
+from dualmoco.mining.knn import MineSettings, find_neighbors
 from dualmoco.mining.margins import ScoredPairs, margin_scores
-from dualmoco.mining.output import PairTable, sentences_at, write_pairs
 from dualmoco.mining.results import MiningResult
-from dualmoco.mining.scanning import MineSettings, find_neighbors
 from dualmoco.models.model import Model
-from dualmoco.search.neighbors import PLACES, Neighbors
+from dualmoco.search.exact import PLACES, Neighbors
 
 
 def mine_paraphrases(

@@ -13,14 +13,14 @@ from pathlib import Path
 
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import new_file
-from dualmoco.data.text import read_lines
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engines.engine import Engine
-from dualmoco.embeddings.lines import EMPTY, TextFile
-from dualmoco.mining.calibration import read_calibration
+from dualmoco.embeddings.engine import Engine
+from dualmoco.embeddings.unique_lines import EMPTY, TextFile
+from dualmoco.mining.knn import MineSettings, find_neighbors
 from dualmoco.mining.margins import best_candidates
-from dualmoco.mining.scanning import MineSettings, find_neighbors
+from dualmoco.mining.threshold import read_calibration
 from dualmoco.models.model import Model
+from dualmoco.text.files import read_lines
 
 logger = logging.getLogger(__name__)
 APPROXIMATE_FROM = 50_000

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree.ElementTree import Element, iterparse
 
-from dualmoco.data.text import read_lines
-from dualmoco.mining.calibration import ModelCalibration
-from dualmoco.mining.thresholds import Calibration
+from dualmoco.mining.threshold import Calibration, ModelCalibration
+from dualmoco.text.files import read_lines
 
 
 class MinedPair(NamedTuple):

@@ -14,18 +14,17 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.storage import write_text
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.core.version import VERSION
-from dualmoco.data.readers.raw import Row
-from dualmoco.data.readers.source import Report
+from dualmoco.data.readers.base import Report, Row
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engines.engine import Engine, LocalEngine
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.engine import Engine, LocalEngine
 from dualmoco.embeddings.store import Store
+from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.mining.io import PairTable, sentences_at, write_pairs
+from dualmoco.mining.knn import MineSettings, find_neighbors
 from dualmoco.mining.margins import margin_scores
-from dualmoco.mining.output import PairTable, sentences_at, write_pairs
 from dualmoco.mining.results import MiningResult
-from dualmoco.mining.scanning import MineSettings, find_neighbors
 from dualmoco.models.model import Model
-from dualmoco.search.neighbors import PLACES
+from dualmoco.search.exact import PLACES
 
 SCORED_AT_ONCE = 8192
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)

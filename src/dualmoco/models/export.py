@@ -15,19 +15,22 @@ from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import new_folder, write_json
 from dualmoco.core.vectors import Vectors
 from dualmoco.core.version import VERSION
-from dualmoco.models.backends.agreement import SENTENCES, check_agreement
-from dualmoco.models.backends.onnx_folder import OnnxConfig, is_onnx_folder, open_onnx_folder, write_onnx_folder
-from dualmoco.models.backends.onnx_graph import make_graph
-from dualmoco.models.backends.onnx_runtime import OnnxBackend
+from dualmoco.models.backends.onnx_export import make_graph
+from dualmoco.models.backends.onnx_runtime import (
+    OnnxBackend,
+    OnnxConfig,
+    is_onnx_folder,
+    open_onnx_folder,
+    write_onnx_folder,
+)
+from dualmoco.models.backends.parity_check import SENTENCES, check_agreement
 from dualmoco.models.backends.pytorch import token_source
-from dualmoco.models.conversion import NO_CONVERSION, TEXT_KEY, TextConversion, read_conversion, write_card
-from dualmoco.models.encoder import Encoder, carries_nfkc, carry_nfkc, is_static
 from dualmoco.models.folder import RECORD, check_place, folder_sha256
 from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
+from dualmoco.models.load import find_folder, open_model, reference_vectors, run_network
 from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity, Model
-from dualmoco.models.network import open_network, save_encoder
-from dualmoco.models.opening import find_folder, open_model
-from dualmoco.models.running import reference_vectors, run_network
+from dualmoco.models.network import Encoder, carries_nfkc, carry_nfkc, is_static, open_network, save_encoder
+from dualmoco.models.text_normalization import NO_CONVERSION, TEXT_KEY, TextConversion, read_conversion, write_card
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 TARGETS = (SENTENCE_TRANSFORMERS, ONNX, ONNX_INT8)

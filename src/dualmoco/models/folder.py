@@ -10,8 +10,8 @@ from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import file_sha256
-from dualmoco.models.conversion import CARD, read_conversion
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
+from dualmoco.models.text_normalization import CARD, read_conversion
 
 PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")

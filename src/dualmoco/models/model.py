@@ -16,7 +16,7 @@ import numpy as np
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
-from dualmoco.models.conversion import NO_CONVERSION, TextConversion
+from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 
 AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8 = "auto", "torch", "static", "int8", "onnx", "onnx-int8"
 BACKENDS = (AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8)

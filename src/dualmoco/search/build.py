@@ -8,29 +8,34 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dualmoco.core.config_loader import VectorPrecision, parse_choice
 from dualmoco.core.errors import DataError, RunError
-from dualmoco.core.options import VectorPrecision, parse_choice
 from dualmoco.core.storage import locked
 from dualmoco.embeddings.encode import StoreForm, encode_file
-from dualmoco.embeddings.lines import TextFile
+from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import lasting_name
+from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, BACKENDS, Model
-from dualmoco.models.opening import open_model
-from dualmoco.search.approximate import require_faiss
-from dualmoco.search.inverted import InvertedLists
-from dualmoco.search.manifest import (
+from dualmoco.search.faiss_index import InvertedLists
+from dualmoco.search.index_files import (
     PARTS,
+    TEXTS,
+    VECTORS,
     IndexKind,
     IndexManifest,
+    IndexPart,
     ListsRecord,
     PartRecord,
     building_folder,
+    check_index_model,
+    copy_texts,
+    map_vectors,
     part_folder,
     read_index_manifest,
     write_index_manifest,
-)  # fmt: skip
-from dualmoco.search.part import TEXTS, VECTORS, IndexPart, check_index_model, copy_texts, map_vectors
+)
+from dualmoco.search.ivf import require_faiss
 
 logger = logging.getLogger(__name__)
 

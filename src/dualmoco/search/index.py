@@ -14,13 +14,20 @@ import numpy as np
 
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.vectors import Ids, Vectors
-from dualmoco.data.characters import normalize
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.models.opening import open_model
-from dualmoco.search.inverted import InvertedLists
-from dualmoco.search.manifest import IndexManifest, part_folder, read_index_manifest
-from dualmoco.search.neighbors import Neighbors, nearest
-from dualmoco.search.part import IndexPart, check_file, check_index_model, map_vectors
+from dualmoco.search.exact import Neighbors, nearest
+from dualmoco.search.faiss_index import InvertedLists
+from dualmoco.search.index_files import (
+    IndexManifest,
+    IndexPart,
+    check_file,
+    check_index_model,
+    map_vectors,
+    part_folder,
+    read_index_manifest,
+)
+from dualmoco.text.characters import normalize
 
 logger = logging.getLogger(__name__)
 

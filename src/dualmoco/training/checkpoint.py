@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from dualmoco.core.errors import RunError
 from dualmoco.core.storage import new_folder, write_json
-from dualmoco.training.processes import gather_rows, process_rank
+from dualmoco.training.distributed import gather_rows, process_rank
 from dualmoco.training.schedule import RunProgress
 
 PREFIX = "step-"

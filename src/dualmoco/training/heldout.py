@@ -14,14 +14,14 @@ import torch
 
 from dualmoco.core.progress import Progress, counting
 from dualmoco.core.vectors import Vectors
-from dualmoco.data.bitext import Pairs
 from dualmoco.data.nli import NliExample
+from dualmoco.data.pairs import Pairs
 from dualmoco.models.backends.pytorch import TorchBackend
-from dualmoco.models.encoder import Encoder
-from dualmoco.search.neighbors import nearest_both_ways
-from dualmoco.training.batching import make_nli_batch
+from dualmoco.models.network import Encoder
+from dualmoco.search.exact import nearest_both_ways
+from dualmoco.training.batches import make_nli_batch
+from dualmoco.training.distributed import first_numbers
 from dualmoco.training.nli import NliHead
-from dualmoco.training.processes import first_numbers
 
 NLI_BATCH = 256  # examples
 COUNTED_SENTENCES = 4096  # encoded between two moves of the progress bar

@@ -19,10 +19,10 @@ from torch.nn.functional import cross_entropy
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import write_json
 from dualmoco.data.nli import LABELS
-from dualmoco.models.encoder import Encoder
-from dualmoco.training.batching import NliBatch, PairBatch
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import NliBatch, PairBatch
+from dualmoco.training.config import NliConfig, NliFeatures
 from dualmoco.training.objectives import Metrics, Objective
-from dualmoco.training.recipe import NliConfig, NliFeatures
 
 HEAD_FOLDER = "nli"
 WEIGHTS = "model.safetensors"

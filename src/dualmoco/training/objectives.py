@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from dualmoco.core.errors import ConfigError
-from dualmoco.models.encoder import Encoder
-from dualmoco.training.batching import PairBatch
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import PairBatch
+from dualmoco.training.config import ContrastConfig
 from dualmoco.training.contrast import BLOCK_ROWS, DualMomentumContrast, Keys, is_false_negative
-from dualmoco.training.processes import gather_rows, gather_with_gradient, process_rank
-from dualmoco.training.recipe import ContrastConfig
+from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
 
 Metrics = dict[str, Tensor]
 MEMORY_SHARE = 0.25  # of a GPU's free memory, for the scores of one block of a queue

@@ -20,20 +20,25 @@ from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked
 from dualmoco.data.nli import NliExample, load_nli
 from dualmoco.data.pairs import Split, load_pairs
-from dualmoco.models.building import load_teacher
-from dualmoco.models.encoder import Encoder
-from dualmoco.training.config import check_config, load_config
-from dualmoco.training.fitting import check_memory
-from dualmoco.training.folder import check_run_folder, write_inputs
-from dualmoco.training.hard import HardNegatives, find_hard_negatives, open_hard_negatives
-from dualmoco.training.keys import FrozenKeys, encode_keys, open_keys
-from dualmoco.training.loop import TrainData, Trainer, TrainResult
+from dualmoco.models.build import load_teacher
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import Curriculum, order_pairs
+from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig, check_config, load_config
+from dualmoco.training.frozen import (
+    FrozenKeys,
+    HardNegatives,
+    OneSidedMoco,
+    encode_keys,
+    find_hard_negatives,
+    open_hard_negatives,
+    open_keys,
+)
+from dualmoco.training.init_encoders import start_encoders
+from dualmoco.training.memory import check_memory
 from dualmoco.training.nli import NliHead, WithNli
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse
-from dualmoco.training.onesided import OneSidedMoco
-from dualmoco.training.order import Curriculum, order_pairs
-from dualmoco.training.recipe import MixedPrecision, ObjectiveName, TrainConfig
-from dualmoco.training.starting import start_encoders
+from dualmoco.training.run_folder import check_run_folder, write_inputs
+from dualmoco.training.trainer import TrainData, Trainer, TrainResult
 
 MIXED = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}  # accelerate's names
 KEYS_WAIT = timedelta(days=7)  # that other processes wait while the first encodes keys

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from dualmoco.training.recipe import TrainConfig
+from dualmoco.training.config import TrainConfig
 
 FINISHED = "finished"
 

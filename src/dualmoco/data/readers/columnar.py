@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dualmoco.core.errors import DataError, require
-from dualmoco.data.readers.raw import PARSED_ROWS, Raw, Row, in_blocks, pick_pair
-from dualmoco.data.readers.source import Report, Source
+from dualmoco.data.readers.base import PARSED_ROWS, Raw, Report, Row, Source, in_blocks, pick_pair
 
 if TYPE_CHECKING:
     import pyarrow as pa

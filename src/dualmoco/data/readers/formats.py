@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.manifest import PREPARED_MANIFEST
-from dualmoco.data.readers import columnar, gettext, lines, tmx
-from dualmoco.data.readers.raw import Raw, Row
-from dualmoco.data.readers.source import Report, Source, plain_suffix
-from dualmoco.data.text import READ_ERRORS
+from dualmoco.data.readers import columnar, lines, tmx
+from dualmoco.data.readers import tmx as gettext
+from dualmoco.data.readers.base import Raw, Report, Row, Source, plain_suffix
+from dualmoco.text.files import READ_ERRORS
 
 Reader = Callable[[Source, Report], Iterator[Raw]]
 READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # by name, and the extensions each stands for

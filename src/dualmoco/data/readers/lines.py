@@ -12,20 +12,21 @@ from typing import IO, Any
 import numpy as np
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.languages import base_language
-from dualmoco.data.readers.raw import (
+from dualmoco.data.readers.base import (
     NEWLINE,
     AlignedLines,
     JsonLines,
     Raw,
     RawLines,
+    Report,
     Row,
+    Source,
     TabbedLines,
     in_blocks,
     is_unicode,
-)  # fmt: skip
-from dualmoco.data.readers.source import Report, Source
-from dualmoco.data.text import BYTE_ORDER_MARK
+)
+from dualmoco.text.files import BYTE_ORDER_MARK
+from dualmoco.text.languages import base_language
 
 BLOCK_BYTES = 2 << 20
 MAX_LINE_BYTES = 8 << 20

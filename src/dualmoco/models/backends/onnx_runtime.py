@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from dualmoco.core.errors import ModelError
+from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.vectors import Vectors
-from dualmoco.models.backends.tokens import Arrays, TokenSource
+from dualmoco.core.version import VERSION
+from dualmoco.models.backends.tokens import Arrays, Padding, TokenSource
+from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
+from dualmoco.models.text_normalization import parse_conversion
 
 BUDGET = 512
 """Tokens in a batch."""
@@ -69,3 +79,108 @@ def check_onnx(*packages: str) -> None:
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ModelError(f"{' and '.join(missing)} not installed; expected for ONNX: pip install 'dualmoco[onnx]'")
+
+
+GRAPH, TOKENIZER, CONFIG = "model.onnx", "tokenizer.json", "config.json"
+ONNX_FORMAT = "dualmoco-onnx-1"
+LIBRARIES = ("onnx", "onnxruntime", "tokenizers", "torch")
+USE = (
+    "batch = tokenizers.Tokenizer.from_file('tokenizer.json').encode_batch(sentences); give input_ids (ids), "
+    "attention_mask and, if listed, token_type_ids (type_ids) as int64 arrays to onnxruntime; put the prompt before "
+    "every sentence; convert sentences as `text` says, if it says anything (chinese: OpenCC t2s or s2t; the tokenizer "
+    "does nfkc); sentence_embedding holds unit vectors"
+)
+
+
+@dataclass(frozen=True)
+class OnnxConfig:
+    """What a folder holds, but for its tokenizer."""
+
+    backend: str
+    lang: str
+    any_language: bool
+    """Whether the model takes text of every language, not only of `lang`."""
+    model: str
+    sha256: str
+    """Of the model it was made from."""
+    pooling: str
+    width: int
+    max_tokens: int | None
+    inputs: tuple[str, ...]
+    padding: Padding
+    prompt: str
+    lowest_cosine: float
+    """With the model itself, on the sentences that back-ends are checked with."""
+    text: dict[str, Any] = field(default_factory=dict)
+    """The text conversion of the model."""
+    files: dict[str, str] = field(default_factory=dict)
+    """The checksum of each."""
+
+
+def write_onnx_folder(folder: Path, graph: bytes, source: TokenSource, config: OnnxConfig) -> None:
+    """Fills a folder.
+
+    Args:
+        folder: Where to.
+        graph: The network.
+        source: Its tokens.
+        config: What they are; the checksums of files are added.
+    """
+    write_bytes(folder / GRAPH, graph)
+    tokenizer: Tokenizer = Tokenizer.from_str(source.tokenizer.to_str())
+    token = tokenizer.id_to_token(source.padding.token_id) or "[PAD]"
+    tokenizer.enable_padding(
+        direction="left" if source.padding.left else "right",
+        pad_id=source.padding.token_id, pad_type_id=source.padding.type_id, pad_token=token,
+    )  # fmt: skip
+    write_bytes(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode("utf-8"))
+    content = asdict(config) | {
+        "files": {name: file_sha256(folder / name) for name in (GRAPH, TOKENIZER)},
+        "versions": {"dualmoco": VERSION, **{name: version(name) for name in LIBRARIES}},
+        "use": USE,
+    }  # fmt: skip
+    write_json(folder / CONFIG, {"format": ONNX_FORMAT, **content})
+
+
+def is_onnx_folder(folder: Path) -> bool:
+    """Whether a folder was made by `write_onnx_folder`, as far as its config.json says."""
+    if not (folder / GRAPH).is_file():
+        return False
+    try:
+        return bool(json.loads((folder / CONFIG).read_text(encoding="utf-8"))["format"] == ONNX_FORMAT)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Model:
+    """Opens an exported model.
+
+    Args:
+        folder: Of `write_onnx_folder`.
+        title: What to call it in results.
+        threads: Of onnxruntime.
+
+    Returns:
+        The model.
+
+    Raises:
+        ModelError: Files that are not those that were exported.
+    """
+    content: dict[str, Any] = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+    names = OnnxConfig.__dataclass_fields__
+    try:
+        content |= {"padding": Padding(**content["padding"]), "inputs": tuple(content["inputs"])}
+        config = OnnxConfig(**{name: value for name, value in content.items() if name in names})
+        damaged = [name for name, known in config.files.items() if file_sha256(folder / name) != known]
+    except (OSError, TypeError, KeyError) as error:
+        raise ModelError(f"{folder}: an export that is not whole ({error}); export the model again") from None
+    if damaged or set(config.files) != {GRAPH, TOKENIZER}:
+        raise ModelError(f"{folder}: {', '.join(damaged) or CONFIG} changed since the export; export the model again")
+    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
+    tokenizer.no_padding()
+    source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt)
+    return assemble_model(
+        Identity(title, config.sha256, config.pooling), {ANY_LANGUAGE if config.any_language else config.lang: source},
+        lambda source: OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, threads),
+        parse_conversion(config.text, folder / CONFIG),
+    )  # fmt: skip

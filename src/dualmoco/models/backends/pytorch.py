@@ -1,21 +1,34 @@
-"""The PyTorch back-end: any network, on a GPU if there is one, fed with batches of like length.
-
-Shapes: n sentences, D dimension.
-"""
+"""How PyTorch's work on a CPU is shared: every core takes a batch of its own, for one that fits its cache is small."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Vectors
-from dualmoco.models.backends.threads import CPU_BUDGET, one_thread_workers
 from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES, Arrays, Padding, TokenSource
-from dualmoco.models.encoder import Encoder, text_tokenizer
 from dualmoco.models.model import TORCH
+from dualmoco.models.network import Encoder, text_tokenizer
+
+CPU_BUDGET = 1024
+"""Tokens in a batch: more fall out of a core's cache, fewer leave the matrix products too small."""
+
+
+def one_thread_workers() -> ThreadPoolExecutor | None:
+    """As many workers of one thread each as PyTorch has threads; None if that is one."""
+    threads = torch.get_num_threads()
+    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if threads > 1 else None
+
+
+def set_threads(threads: int | None) -> None:
+    """Sets the CPU threads of PyTorch in this process, if a number is given."""
+    if threads:
+        torch.set_num_threads(threads)
+
 
 GPU_BUDGET = 16_384
 OWN_BATCH = 32

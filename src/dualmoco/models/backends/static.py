@@ -1,22 +1,119 @@
-"""The static back-end: means of token vectors by a sparse product, without PyTorch.
+"""Tokens of sentences by way of their words: a word that was seen before is looked up, not cut again.
 
-Shapes: V tokens, n sentences, D dimension.
+Holds for tokenizers that treat what stands between two spaces by itself. For others, and for text without spaces, the
+tokenizer is asked as usual; the tokens are the same either way.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.models.backends.st_format import (
+    DENSE,
+    LAYOUT_ERRORS,
+    UNIT,
+    Layer,
+    UnknownLayoutError,
+    keeps_names,
+    read_layout,
+    read_projection,
+    read_prompt,
+    read_settings,
+    read_tensors,
+)
 from dualmoco.models.backends.tokens import WINDOW
-from dualmoco.models.backends.wordcache import WordCache
 from dualmoco.models.model import STATIC
+
+LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "BertNormalizer", "Lowercase", "StripAccents"}
+SPACE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
+LOCAL_SPLITTERS = SPACE_SPLITTERS | {"Digits", "Punctuation"}
+MOST_WORDS = 500_000
+NEW_SHARE = 0.25
+"""Of a block's words: with more that were never seen, looking up is no gain."""
+
+
+class WordCache:
+    """The tokens of words.
+
+    Args:
+        tokenizer: Without padding.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.by_words = splits_at_spaces(tokenizer)
+        self.longest = tokenizer.truncation["max_length"] if tokenizer.truncation else None
+        self.known: dict[str, list[int]] = {}
+
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        """The token ids of sentences, without special tokens around them.
+
+        Args:
+            texts: A block of sentences, some hundreds at least for the sake of speed.
+
+        Returns:
+            The ids of each, as the tokenizer gives them.
+        """
+        words = [text.split(" ") for text in texts] if self.by_words else []
+        if not self._learn(words):
+            return self._cut(texts)
+        known = self.known
+        found = [list(chain.from_iterable([known[word] for word in sentence])) for sentence in words]
+        if self.longest is not None:
+            long = [place for place, ids in enumerate(found) if len(ids) >= self.longest]
+            for place, ids in zip(long, self._cut([texts[place] for place in long]), strict=True):
+                found[place] = ids
+        return found
+
+    def _learn(self, words: list[list[str]]) -> bool:
+        """Takes up the words of some sentences, unless too many are new."""
+        if len(self.known) > MOST_WORDS:
+            self.known.clear()
+        new = list(set(chain.from_iterable(words)) - self.known.keys())
+        if len(new) > NEW_SHARE * sum(map(len, words)) or not words:
+            return False
+        self.known.update(zip(new, self._cut(new), strict=True))
+        return True
+
+    def _cut(self, texts: Sequence[str]) -> list[list[int]]:
+        return [one.ids for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def splits_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether a text's tokens are those of its words, one after the other.
+
+    Args:
+        tokenizer: Any tokenizer.
+
+    Returns:
+        False unless every part of it is known to look at no more than what stands between two spaces.
+    """
+    parts: dict[str, Any] = json.loads(tokenizer.to_str())
+    normalizers = _kinds(parts["normalizer"], "normalizers")
+    splitters = _kinds(parts["pre_tokenizer"], "pretokenizers")
+    return (
+        set(normalizers) <= LOCAL_NORMALIZERS
+        and bool(SPACE_SPLITTERS.intersection(splitters[:1]))
+        and set(splitters) <= LOCAL_SPLITTERS
+        and not parts["model"].get("dropout")
+        and not any(" " in token["content"] or token["lstrip"] or token["rstrip"] for token in parts["added_tokens"])
+    )
+
+
+def _kinds(part: dict[str, Any] | None, inner: str) -> list[str]:
+    if part is None:
+        return []
+    return [str(one["type"]) for one in (part[inner] if part["type"] == "Sequence" else [part])]
 
 
 @dataclass(frozen=True)
@@ -72,3 +169,59 @@ class StaticBackend:
             return unit_vectors(sums)
         means: Vectors = sums / np.diff(ends).astype(np.float32)[:, None]
         return means
+
+
+TABLE = "StaticEmbedding"
+
+
+@dataclass(frozen=True)
+class StaticFolder:
+    """The tables of a model, and what it wants before every sentence."""
+
+    tables: dict[str, StaticTable]
+    """One for each language, the same for languages that share it; or one alone under ANY_LANGUAGE."""
+    prompt: str
+
+
+def read_static_folder(folder: Path) -> StaticFolder | None:
+    """Reads a model all of whose encoders are static.
+
+    Args:
+        folder: A sentence-transformers folder.
+
+    Returns:
+        Its tables; None if the folder holds anything else, or anything that is not known here.
+    """
+    try:
+        layout = read_layout(folder)
+        tables = {layers: _read_table(layers) for layers in dict.fromkeys(layout.values())}
+        return StaticFolder({lang: tables[layers] for lang, layers in layout.items()}, read_prompt(folder))
+    except LAYOUT_ERRORS:
+        return None  # sentence-transformers opens it, or says what is wrong with it
+
+
+def _read_table(layers: Sequence[Layer]) -> StaticTable:
+    """The table of one encoder, with the projections behind it multiplied in."""
+    (first, folder), *rest = layers
+    if first != TABLE:
+        raise UnknownLayoutError
+    normalize = bool(rest) and rest[-1].kind == UNIT
+    if normalize and not keeps_names(read_settings(rest.pop().folder)):
+        raise UnknownLayoutError
+    weight = _read_embedding(folder)
+    vectors = np.concatenate([weight, np.zeros((1, weight.shape[1]), dtype=np.float32)])
+    for kind, place in rest:
+        if kind != DENSE:
+            raise UnknownLayoutError
+        matrix, bias = read_projection(place)
+        vectors = vectors @ matrix.T if bias is None else vectors @ matrix.T + bias
+    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.no_padding()
+    return StaticTable(tokenizer, np.ascontiguousarray(vectors), normalize)
+
+
+def _read_embedding(folder: Path) -> Vectors:
+    tensors = read_tensors(folder)
+    if set(tensors) != {"embedding.weight"}:
+        raise UnknownLayoutError
+    return tensors["embedding.weight"]

@@ -1,0 +1,189 @@
+"""Downloads that resume where they were interrupted, and are in place only when they are whole.
+
+No library does this: pooch 1.9 compares checksums but starts over, resumable-urlretrieve has no release since 2018, and
+`http_get` of huggingface_hub resumes but serves the hub: not public, with the hub's errors and limits.
+"""
+
+from __future__ import annotations
+
+import glob
+import shutil
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from dualmoco.core.errors import DataError, require
+from dualmoco.core.progress import counting
+from dualmoco.core.storage import file_sha256
+
+DOWNLOAD_BYTES = 1 << 18
+TIMEOUT_SECONDS = 30
+PARTIAL_CONTENT, RANGE_REFUSED = 206, 416
+
+
+def download(address: str, path: Path, sha256: str = "") -> None:
+    """Downloads a file.
+
+    Args:
+        address: Of the file.
+        path: Where it shall be; `NAME.partial` beside it keeps what an interrupted download got.
+        sha256: Its checksum, if known.
+
+    Raises:
+        DataError: No network, an answer other than the file, or another checksum.
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _fetch(address, partial)
+    except urllib.error.HTTPError as error:
+        raise DataError(f"{address}: the server says {error.code} {error.reason}; look for a newer address") from None
+    except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
+        reason = getattr(error, "reason", None) or error
+        raise DataError(
+            f"{address}: cannot be reached ({reason}); run again to resume, or copy from a mirror with --from DIR"
+        ) from None
+    except OSError as error:
+        raise DataError(f"{partial}: cannot be written: {error.strerror or error}") from None
+    try:
+        check_digest(partial, sha256)
+    except DataError:
+        partial.unlink()
+        raise
+    partial.replace(path)
+
+
+def check_digest(path: Path, sha256: str) -> None:
+    """Refuses a file with another checksum.
+
+    Args:
+        path: The file.
+        sha256: What it must be; empty if unknown.
+
+    Raises:
+        DataError: It is another.
+    """
+    if not sha256:
+        return
+    found = file_sha256(path)
+    if found != sha256:
+        raise DataError(f"{path}: sha256 {found}; expected {sha256}: damaged or changed at its source")
+
+
+def _fetch(address: str, partial: Path) -> None:
+    """Appends to a partial file what it lacks."""
+    have = partial.stat().st_size if partial.exists() else 0
+    headers = {"User-Agent": f"dualmoco/{version('dualmoco')}"} | ({"Range": f"bytes={have}-"} if have else {})
+    try:
+        answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_SECONDS)
+    except urllib.error.HTTPError as error:
+        if error.code == RANGE_REFUSED and have and error.headers.get("Content-Range") == f"bytes */{have}":
+            return
+        raise
+    with answer:
+        resumes = have > 0 and answer.status == PARTIAL_CONTENT
+        have = have if resumes else 0
+        left = int(answer.headers.get("Content-Length") or 0)
+        with (
+            partial.open("ab" if resumes else "wb") as stream,
+            counting(partial.stem, have + left, "B") as advance,
+        ):
+            advance(have)
+            while chunk := answer.read(DOWNLOAD_BYTES):
+                stream.write(chunk)
+                advance(len(chunk))
+                left -= len(chunk)
+    if left > 0:
+        raise ConnectionError(f"{left} bytes are missing")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One corpus or test set."""
+
+    name: str
+    kind: str  # parallel, test or nli
+    languages: str
+    licence: str
+    pairs: str
+    files: tuple[str, ...] = ()  # globs in a data folder
+    page: str = ""
+    address: str = ""  # of a download, with {file} for its name
+    download: tuple[str, ...] = ()
+    into: str = ""  # folder for downloads
+    sha256: tuple[str, ...] = ()  # of the downloads
+
+
+def load_catalogue() -> dict[str, Entry]:
+    """All entries by name."""
+    yaml = require("omegaconf", "data", "The catalogue").OmegaConf
+    text = files("dualmoco.data").joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    content: Any = yaml.to_container(yaml.create(text))
+    entries = {}
+    for fields in content:
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+        entries[fields["name"]] = Entry(**values)
+    return entries
+
+
+def get(name: str, into: Path, mirror: Path | None) -> list[Path]:
+    """Puts the files of an entry into a data folder.
+
+    Args:
+        name: Of the entry.
+        into: The data folder.
+        mirror: Another data folder to copy from; None to download.
+
+    Returns:
+        The files that are there now; those already whole are left alone.
+
+    Raises:
+        DataError: An unknown name, an absent file, no network, or a file with another checksum.
+    """
+    catalogue = load_catalogue()
+    if name not in catalogue:
+        raise DataError(f"{name!r}: not in the catalogue; expected one of {', '.join(catalogue)}")
+    entry = catalogue[name]
+    return _copy(entry, into, mirror) if mirror else _fetch_entry(entry, into)
+
+
+def _copy(entry: Entry, into: Path, mirror: Path) -> list[Path]:
+    if not mirror.is_dir():
+        raise DataError(f"{mirror}: no such folder; expected a mirror of a data folder")
+    names = sorted(
+        name
+        for pattern in entry.files
+        for name in glob.glob(pattern, root_dir=mirror, recursive=True)
+        if (mirror / name).is_file()
+    )
+    if not names:
+        expected = " or ".join(entry.files) or "no file of this entry, which is not laid out for mirrors"
+        raise DataError(f"{mirror}: nothing for {entry.name}; expected {expected}")
+    for name in names:
+        target = into / name
+        if not target.is_file() or target.stat().st_size != (mirror / name).stat().st_size:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.partial")
+            shutil.copyfile(mirror / name, partial)
+            partial.replace(target)
+    return [into / name for name in names]
+
+
+def _fetch_entry(entry: Entry, into: Path) -> list[Path]:
+    if not entry.download:
+        where = f"see {entry.page}" if entry.page else "it exists in mirrors only"
+        raise DataError(f"{entry.name}: cannot be downloaded by a program; {where}, or copy it with --from DIR")
+    paths = []
+    for number, file in enumerate(entry.download):
+        path = into / entry.into / file
+        sha256 = entry.sha256[number] if entry.sha256 else ""
+        if not path.is_file():
+            download(entry.address.format(file=file), path, sha256)
+        check_digest(path, sha256)
+        paths.append(path)
+    return paths

@@ -1,1 +1,0 @@
-"""The demo's own corpus: English-Chinese sentence patterns and their words."""

@@ -1,1 +1,0 @@
-"""Scores, pairs and similarities in, figures out: PNG, SVG or HTML, Chinese glyphs included."""

@@ -1,1 +1,0 @@
-"""An evaluation in, tables for people out: text, Markdown, one HTML page."""

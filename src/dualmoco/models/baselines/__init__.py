@@ -1,1 +1,0 @@
-"""Encoders made by others: averaged word vectors, vectors made elsewhere, installed packages."""

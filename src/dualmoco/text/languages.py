@@ -1,0 +1,142 @@
+"""Names of languages as corpora write them, and the scripts they are written in."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from enum import StrEnum
+from functools import cache
+from itertools import islice
+from typing import Any
+
+from dualmoco.core.errors import DataError
+
+SAMPLE_CHUNKS, CHUNK_LINES, FEWEST_CHUNKS = 20, 10, 3
+SCRIPTS: dict[str, frozenset[str]] = {  # first words of the Unicode names of their letters
+    code: frozenset(scripts.split())
+    for scripts, codes in {
+        "LATIN": "af az bs ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lt lv mg ms mt nl no pl pt ro "
+        "sk sl sq sv sw tl tr uz vi",
+        "CYRILLIC": "be bg kk ky mk mn ru tg uk",
+        "CYRILLIC LATIN": "sr",
+        "CJK": "zh yue",
+        "CJK HIRAGANA KATAKANA KATAKANA-HIRAGANA": "ja",
+        "HANGUL CJK": "ko",
+        "ARABIC": "ar fa ps ug ur",
+        "HEBREW": "he yi",
+        "GREEK": "el",
+        "ARMENIAN": "hy",
+        "GEORGIAN": "ka",
+        "DEVANAGARI": "hi mr ne",
+        "BENGALI": "bn",
+        "GUJARATI": "gu",
+        "GURMUKHI": "pa",
+        "KANNADA": "kn",
+        "MALAYALAM": "ml",
+        "SINHALA": "si",
+        "TAMIL": "ta",
+        "TELUGU": "te",
+        "THAI": "th",
+        "LAO": "lo",
+        "KHMER": "km",
+        "MYANMAR": "my",
+        "ETHIOPIC": "am",
+        "TIBETAN": "bo",
+    }.items()
+    for code in codes.split()
+}
+
+ALIASES: dict[str, str] = {  # three letters and old names
+    alias: code
+    for code, names in {
+        "ar": "ara arb", "bg": "bul", "bn": "ben", "cs": "ces cze", "da": "dan", "de": "deu ger", "el": "ell gre",
+        "en": "eng", "es": "spa", "et": "est", "fa": "fas per pes", "fi": "fin", "fr": "fra fre", "he": "heb iw",
+        "hi": "hin", "hr": "hrv", "hu": "hun", "id": "ind in", "it": "ita", "ja": "jpn", "ka": "kat geo", "ko": "kor",
+        "lt": "lit", "lv": "lav lvs", "mk": "mkd mac", "ms": "msa may zsm", "nl": "nld dut", "no": "nor nob nb nn nno",
+        "pl": "pol", "pt": "por", "ro": "ron rum", "ru": "rus", "sk": "slk slo", "sl": "slv", "sq": "sqi alb als",
+        "sr": "srp", "sv": "swe", "sw": "swa swh", "ta": "tam", "te": "tel", "th": "tha", "tl": "tgl fil", "tr": "tur",
+        "uk": "ukr", "ur": "urd", "vi": "vie", "zh": "zho chi cmn",
+    }.items()
+    for alias in names.split()
+}  # fmt: skip
+
+WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my", "bo"})
+"""Languages that write no spaces between words, nor between sentences."""
+
+
+def base_language(code: str) -> str:
+    """The language that a code names, without country and script.
+
+    Args:
+        code: Such as `zh-CN`, `zh_Hans`, `cmn` or `en`.
+
+    Returns:
+        The shortest usual code, such as `zh`; what stands before the first hyphen if the language is not known here.
+    """
+    first = code.strip().replace("_", "-").split("-")[0].lower()
+    return ALIASES.get(first, first)
+
+
+def scripts_of(code: str) -> frozenset[str]:
+    """The scripts of a language.
+
+    Args:
+        code: Any of its names.
+
+    Returns:
+        First words of the Unicode names of its letters.
+
+    Raises:
+        DataError: A language without an entry.
+    """
+    scripts = SCRIPTS.get(base_language(code))
+    if scripts is None:
+        known = " ".join(sorted(SCRIPTS))
+        raise DataError(f"language {code!r}: its script is unknown; expected one of {known}, or clean.min_script=0")
+    return scripts
+
+
+def share_script(src: str, tgt: str) -> bool:
+    """Whether the letters of two languages cannot tell them apart."""
+    return bool(SCRIPTS.get(base_language(src), frozenset()) & SCRIPTS.get(base_language(tgt), frozenset()))
+
+
+def identify(text: str) -> str:
+    """The language a text is most likely in, as a two-letter code."""
+    return str(_identifier().classify(text)[0])
+
+
+def common_language(lines: Iterable[str]) -> str:
+    """The language that most of a text is in.
+
+    Args:
+        lines: Of the text; the first 200 with letters count, identified ten at a time, for a short one is a guess.
+
+    Returns:
+        A two-letter code; empty if there are too few lines, or no language has more than half of them.
+    """
+    sample = list(islice((line.strip() for line in lines if any(map(str.isalpha, line))), SAMPLE_CHUNKS * CHUNK_LINES))
+    chunks = [" ".join(sample[at : at + CHUNK_LINES]) for at in range(0, len(sample) - CHUNK_LINES + 1, CHUNK_LINES)]
+    if len(chunks) < FEWEST_CHUNKS:
+        return ""
+    lang, votes = Counter(map(identify, chunks)).most_common(1)[0]
+    return lang if votes > len(chunks) / 2 else ""
+
+
+@cache
+def _identifier() -> Any:
+    import py3langid
+
+    return py3langid
+
+
+class Chinese(StrEnum):
+    """Which Chinese characters are written."""
+
+    keep = "keep"
+    simplified = "simplified"
+    traditional = "traditional"
+
+
+OPENCC = {Chinese.simplified: "t2s", Chinese.traditional: "s2t"}
+"""The conversions of OpenCC, by the characters they write."""

@@ -1,0 +1,176 @@
+"""Models made one: copied side by side into a hybrid, with weights that are given or chosen on held-out pairs.
+
+Shapes: n pairs, D_i dimension of a part.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dualmoco.core.errors import ConfigError, DataError, ModelError
+from dualmoco.core.progress import counting, showing
+from dualmoco.core.storage import new_folder
+from dualmoco.core.vectors import Vectors
+from dualmoco.mining.io import Bitext, Problems, read_bitext
+from dualmoco.models.backends.onnx_runtime import is_onnx_folder
+from dualmoco.models.folder import check_place, copy_model
+from dualmoco.models.hybrid import HybridPart, check_weights, is_hybrid, join_vectors, shared_languages, write_hybrid
+from dualmoco.models.load import find_folder, open_model
+from dualmoco.models.model import Model
+from dualmoco.search.exact import nearest_both_ways
+
+RATIOS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
+"""Weights of each further part that are tried beside 1 for the first."""
+FEWEST_PAIRS = 10
+
+
+@dataclass(frozen=True)
+class WeightTrial:
+    """How well some weights retrieve translations; shares from 0 to 1."""
+
+    weights: tuple[float, ...]
+    """One a part; 0 for all but one shows that part alone, for comparison."""
+    src_to_tgt: float
+    tgt_to_src: float
+
+    @property
+    def score(self) -> float:
+        """The mean of both directions."""
+        return (self.src_to_tgt + self.tgt_to_src) / 2
+
+
+@dataclass(frozen=True)
+class Combined:
+    """What was written."""
+
+    out: str
+    parts: list[HybridPart]
+    sha256: str
+    """Of the hybrid."""
+    trials: list[WeightTrial]
+    """What was tried on held-out pairs; empty if weights were given."""
+    pairs: int
+    """Held-out pairs behind them."""
+
+
+def combine(
+    models: Sequence[str | Path], out: str | Path, *, weights: Sequence[float] | None = None,
+    pairs: Bitext | None = None, src_lang: str = "en", tgt_lang: str = "zh", overwrite: bool = False,
+    progress: bool = True,
+) -> Combined:  # fmt: skip
+    """Writes several models as one: a folder that `load` opens and every verb takes.
+
+    Args:
+        models: Two or more model or run folders, hub names or `package:NAME` of networks, of the same languages.
+        out: The folder to write, into which they are copied; an earlier hybrid there is replaced.
+        weights: One a model, above 0: cosines are their weighted mean. Equal if neither these nor pairs are given.
+        pairs: Held-out translations, a file or pairs of sentences, on which weights are chosen by retrieval.
+        src_lang: The language of the pairs' first side.
+        tgt_lang: Of the other side.
+        overwrite: Replace whatever folder is there.
+        progress: Whether to show progress bars.
+
+    Returns:
+        What was written.
+
+    Raises:
+        ConfigError: One model only, weights of 0 or below, weights and pairs together, or a folder that holds
+            something else.
+        ModelError: A model that cannot be opened safely, is itself a hybrid or no network, or has other languages.
+        DataError: Pairs that cannot be read, or too few of them.
+        RunError: The folder cannot be written.
+    """
+    names, out = [str(model) for model in models], Path(out)
+    if weights is not None and pairs is not None:
+        raise ConfigError("weights and held-out pairs; expected one of them: pairs choose the weights")
+    weights = [1.0] * len(names) if weights is None else list(weights)
+    check_weights(weights, len(names))
+    check_place(out, [Path(name) for name in names], "hybrid", replace=overwrite or is_hybrid(out))
+    folders = [_part_folder(name) for name in names]
+    if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders):
+        raise ConfigError(f"{out}: lies in one of the models; expected a folder outside of them")
+    opened = [open_model(name) for name in names]
+    languages = shared_languages(opened)
+    trials, count = list[WeightTrial](), 0
+    if pairs is not None:
+        sides = _read_heldout(pairs, (src_lang, tgt_lang), languages)
+        with showing(progress):
+            count, trials = len(sides[0]), try_weights(opened, sides, (src_lang, tgt_lang))
+        weights = best_weights(trials)
+    with new_folder(out) as folder:
+        parts = []
+        for number, (model, source, weight) in enumerate(zip(opened, folders, weights, strict=True), start=1):
+            part = HybridPart(f"part-{number}", float(weight), model.identity.sha256, model.identity.name)
+            copy_model(source, folder / part.folder)
+            parts.append(part)
+        write_hybrid(folder, parts, {"pairs": count, "trials": [asdict(trial) for trial in trials]})
+        sha256 = open_model(folder).identity.sha256  # holds the copies to their checksums
+    return Combined(str(out), parts, sha256, trials, count)
+
+
+def try_weights(
+    models: Sequence[Model], sides: tuple[list[str], list[str]], langs: tuple[str, str]
+) -> list[WeightTrial]:
+    """Retrieves translations with each part alone and with weights of a small grid; every sentence is encoded once.
+
+    Args:
+        models: The parts.
+        sides: n sentences, and their n translations.
+        langs: The languages of both sides.
+
+    Returns:
+        What was tried, each part alone first.
+    """
+    src, tgt = (
+        [model.encode(texts, lang=lang) for model in models] for texts, lang in zip(sides, langs, strict=True)
+    )  # of each part (n, D_i)
+    alone = [tuple(float(part == other) for other in range(len(models))) for part in range(len(models))]
+    grid = [(1.0, *ratios) for ratios in itertools.product(RATIOS, repeat=len(models) - 1)]
+    trials = []
+    with counting("trying weights", len(alone) + len(grid), " weights") as advance:
+        for weights in [*alone, *grid]:
+            trials.append(_try(src, tgt, weights))
+            advance(1)
+    return trials
+
+
+def best_weights(trials: Sequence[WeightTrial]) -> tuple[float, ...]:
+    """The weights that retrieve best among those that use every part; of equally good ones those nearest to equal."""
+    allowed = [trial for trial in trials if all(trial.weights)]
+    return max(
+        allowed, key=lambda trial: (trial.score, -sum(abs(math.log(weight)) for weight in trial.weights))
+    ).weights
+
+
+def _try(src: Sequence[Vectors], tgt: Sequence[Vectors], weights: tuple[float, ...]) -> WeightTrial:
+    near = nearest_both_ways(join_vectors(src, weights), join_vectors(tgt, weights), 1)
+    return WeightTrial(weights, *(float(side.found_translations.mean()) for side in near))
+
+
+def _part_folder(name: str) -> Path:
+    """The folder of a model that can be a part."""
+    folder = find_folder(name)
+    if folder is None:
+        raise ModelError(f"{name}: no network; expected a model folder, a hub name or package:NAME of one")
+    if is_hybrid(folder):
+        raise ModelError(f"{name}: a hybrid itself; expected single models: combine all of its parts anew")
+    if is_onnx_folder(folder):
+        raise ModelError(f"{name}: an export to ONNX; expected the model it was made from: export the hybrid instead")
+    return folder
+
+
+def _read_heldout(pairs: Bitext, langs: tuple[str, str], languages: list[str] | None) -> tuple[list[str], list[str]]:
+    for lang in langs:
+        if languages is not None and lang not in languages:
+            raise ModelError(
+                f"held-out pairs in {lang!r}; expected two of the models' languages {', '.join(languages)}"
+            )
+    rows = list(read_bitext(pairs, langs, None, "auto", Problems(pairs, skip=False)))
+    if len(rows) < FEWEST_PAIRS:
+        name = pairs if isinstance(pairs, str | Path) else "pairs"
+        raise DataError(f"{name}: {len(rows)} pairs; expected at least {FEWEST_PAIRS} to choose weights by")
+    return [row.src for row in rows], [row.tgt for row in rows]

@@ -1,0 +1,162 @@
+"""The encoders a run starts from, kept in its folder: all processes and a resumed run have the same ones.
+
+Takes settings and pairs from `run.py`, gives encoders; what was done to their text is recorded beside them.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from dualmoco.core.errors import DataError
+from dualmoco.core.storage import new_folder, restore_folder, write_json
+from dualmoco.data.manifest import read_prepared_manifest
+from dualmoco.data.pairs import Split
+from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.build import build_encoders, set_trainable, start_projection
+from dualmoco.models.config import EncoderConfig, Kind, ProjectionInit
+from dualmoco.models.folder import RECORD
+from dualmoco.models.load import find_folder
+from dualmoco.models.network import Encoder, open_routes, save_encoders
+from dualmoco.models.text_normalization import NO_CONVERSION, TEXT_KEY, TextConversion, read_conversion
+from dualmoco.text.languages import Chinese, base_language
+from dualmoco.training.config import TrainConfig
+
+INITIAL = "initial"
+TOKENIZER_SENTENCES = 2_000_000
+TRAINS_TOKENIZER = {Kind.bert, Kind.static}
+logger = logging.getLogger(__name__)
+
+
+def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
+    """The encoders the run starts from: built by the first process when the run begins, then read from the folder.
+
+    Args:
+        config: The settings.
+        split: The pairs, on which tokenizers are trained where the recipe asks for it.
+        out: The run folder.
+        accelerator: Of this process.
+
+    Returns:
+        An encoder for each language, ready to train.
+
+    Raises:
+        ModelError: A model that cannot be loaded safely or does not fit.
+        DataError: Too few pairs for `projection_init: ridge`, or pairs that were not converted as a model needs it.
+        RunError: The folder cannot be written.
+    """
+    initial = out / INITIAL
+    if accelerator.is_main_process:
+        restore_folder(initial)
+        restore_folder(out / "model")
+        if not initial.exists() or not (out / "config.yaml").exists():
+            torch.manual_seed(config.seed)
+            text = converted_text(config)
+            built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
+            _start_projections(config, split, built)
+            with new_folder(initial) as folder:
+                save_encoders(built, folder)
+                write_json(folder / RECORD, {TEXT_KEY: text})
+            if "chinese" in text:
+                logger.warning(
+                    "Chinese was converted to %s characters; the model converts what it encodes likewise, but in plain "
+                    "sentence-transformers it cannot", text["chinese"],
+                )  # fmt: skip
+    accelerator.wait_for_everyone()
+    encoders = open_routes(initial)
+    for settings in (config.src, config.tgt):
+        if settings.kind == Kind.shared:
+            encoders[settings.lang] = encoders[config.src.lang]
+            continue
+        encoder = encoders[settings.lang]
+        set_trainable(encoder, settings)
+        encoder.set_dropout(settings.dropout)
+        if config.optimizer.gradient_checkpointing:
+            encoder.checkpoint_gradients()
+        if config.optimizer.compile:
+            encoder.compile(dynamic=True)
+    return encoders
+
+
+def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: nn.Module) -> list[dict[str, Any]]:
+    """The weights that learn, as the optimiser takes them: those of one learning rate together.
+
+    Args:
+        config: The settings, with `lr_scale` of each side.
+        encoders: By language.
+        objective: What holds them, with weights of its own such as a head for NLI, which learn at the full rate.
+
+    Returns:
+        A group for each scale in use, with `params` and `lr_scale`.
+    """
+    scales = {
+        weight: side.lr_scale
+        for side in (config.tgt, config.src)  # of a shared encoder src decides
+        for weight in encoders[side.lang].parameters()
+    }
+    groups: dict[float, list[nn.Parameter]] = {}
+    for weight in objective.parameters():
+        if weight.requires_grad:
+            groups.setdefault(scales.get(weight, 1.0), []).append(weight)
+    return [{"params": weights, "lr_scale": scale} for scale, weights in groups.items()]
+
+
+def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encoder]) -> None:
+    """Computes the projection of a side that starts by ridge regression on the other."""
+    for side, other in ((config.src, config.tgt), (config.tgt, config.src)):
+        if side.projection_init != ProjectionInit.ridge:
+            continue
+        rows = np.random.default_rng([config.seed, 4]).permutation(len(split.train))[: side.ridge_pairs]
+        texts = dict(zip((config.src.lang, config.tgt.lang), split.train.texts(rows), strict=True))
+        goals = TorchBackend(built[other.lang]).encode(texts[other.lang])
+        start_projection(built[side.lang], texts[side.lang], goals, lang=side.lang)
+        logger.info("%s: projection started by ridge regression on %s pairs", side.lang, f"{len(rows):,}")
+
+
+def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
+    """Sentences of each language to train tokenizers on; none where the recipe trains no tokenizer."""
+    langs = (config.src.lang, config.tgt.lang)
+    if config.src.kind not in TRAINS_TOKENIZER and config.tgt.kind not in TRAINS_TOKENIZER:
+        return {lang: [] for lang in langs}
+    rows = np.random.default_rng([config.seed, 3]).permutation(len(split.train))[:TOKENIZER_SENTENCES]
+    logger.info("training tokenizers on %s pairs", f"{len(rows):,}")
+    return dict(zip(langs, split.train.texts(rows), strict=True))
+
+
+def converted_text(config: TrainConfig) -> dict[str, object]:
+    """What was done to the text of the pairs, or is done by pretrained encoders, that a model must be told of.
+
+    Args:
+        config: The settings; only prepared pairs know what was done to them.
+
+    Returns:
+        Such as `{"chinese": "simplified"}`; see `TextConversion`.
+
+    Raises:
+        DataError: Not a prepared folder, or Chinese in other characters than a pretrained encoder converts it to.
+    """
+    chinese = Chinese.keep
+    if config.data.prepared:
+        manifest = read_prepared_manifest(Path(config.data.prepared))
+        if "zh" in (base_language(manifest["src"]), base_language(manifest["tgt"])):
+            chinese = Chinese(manifest["settings"]["clean"]["chinese"])
+    bases = [_base_conversion(side) for side in (config.src, config.tgt)]
+    for side, base in zip((config.src, config.tgt), bases, strict=True):
+        if base.chinese not in (Chinese.keep, chinese):
+            raise DataError(
+                f"{side.name}: converts Chinese to {base.chinese} characters, the pairs were not converted so; "
+                f"expected data.prepared, a folder made with clean.chinese={base.chinese}"
+            )
+    return TextConversion(chinese, any(base.nfkc for base in bases)).to_json()
+
+
+def _base_conversion(side: EncoderConfig) -> TextConversion:
+    """What the model that a side starts from does to its sentences."""
+    folder = find_folder(side.name) if side.kind == Kind.pretrained else None
+    return read_conversion(folder / RECORD).of(side.lang) if folder else NO_CONVERSION

@@ -1,0 +1,192 @@
+"""What a run reports on the way: a progress bar, a JSON line now and then, TensorBoard if asked.
+
+Takes metrics from `loop.py`.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from tqdm import tqdm
+
+from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.core.progress import are_shown
+from dualmoco.core.storage import LOCK, append_line, new_folder, write_json, write_text
+from dualmoco.data.pairs import Split
+from dualmoco.models.folder import RECORD
+from dualmoco.models.network import Encoder, save_encoders
+from dualmoco.models.text_normalization import TEXT_KEY, read_conversion, write_card
+from dualmoco.training.config import TrainConfig
+from dualmoco.training.heldout import HeldoutScore
+from dualmoco.training.nli import WithNli, save_classifier
+from dualmoco.training.objectives import Objective
+from dualmoco.training.schedule import RunProgress
+
+
+class RunLog:
+    """The log of one run; silent on all processes but the first."""
+
+    def __init__(self, path: Path, *, step: int, total: float, unit: str, is_first: bool, tensorboard: bool) -> None:
+        """Opens the log, without the lines that came after `step`.
+
+        Args:
+            path: The JSON lines file.
+            step: Where the run starts or resumes.
+            total: How much there is to do, in `unit`.
+            unit: "steps" or "s".
+            is_first: Whether this process writes.
+            tensorboard: Whether to write event files beside the log.
+
+        Raises:
+            ConfigError: TensorBoard is asked for but not installed.
+        """
+        self.path, self.is_first = path, is_first
+        self.board = _open_board(path.parent / "tensorboard") if tensorboard and is_first else None
+        form = "{l_bar}{bar}| {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}{postfix}]"
+        self.bar = tqdm(
+            total=total, unit=unit, bar_format=form, disable=not (is_first and are_shown()), dynamic_ncols=True
+        )
+        if is_first:
+            kept = [line for line in read_log(path) if line["step"] <= step]
+            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+
+    def show(self, done: float, metrics: dict[str, str]) -> None:
+        """Moves the bar to `done` of the total and shows metrics beside it."""
+        self.bar.set_postfix(metrics, refresh=False)
+        self.bar.n = min(done, self.bar.total)
+        self.bar.refresh()
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Appends a line; `step` is one of its keys."""
+        if not self.is_first:
+            return
+        append_line(self.path, json.dumps(record))
+        if self.board:
+            scores = {f"heldout/{name}": value for name, value in record.get("heldout", {}).items()}
+            for name, value in (record | scores).items():
+                if isinstance(value, int | float) and name != "step":
+                    self.board.add_scalar(name, value, record["step"])
+
+    def close(self) -> None:
+        """Ends the bar and the event files."""
+        self.bar.close()
+        if self.board:
+            self.board.close()
+
+
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """The records of a log; a last line that a kill cut short is left out."""
+    records = []
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
+
+
+def _open_board(folder: Path) -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError(
+            "schedule.tensorboard is true but tensorboard is not installed; pip install 'dualmoco[train]'"
+        ) from None
+    return SummaryWriter(str(folder))
+
+
+BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
+
+
+def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
+    """Refuses a folder that belongs to something else.
+
+    Args:
+        config: The settings of this run.
+        out: Its folder.
+        resume: Whether the run is to be resumed.
+
+    Raises:
+        RunError: The folder holds a run and `resume` is off, holds a run of other settings, or holds other files.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir():
+        raise RunError(f"{out}: is a file; expected a folder for the run: choose another with out=FOLDER")
+    settings = out / "config.yaml"
+    if not settings.is_file():
+        if any(child.name not in BEFORE_FIRST_STEP for child in out.iterdir()):
+            raise RunError(f"{out}: holds files but no run; choose another with out=FOLDER")
+        return
+    if not resume:
+        raise RunError(f"{out}: already holds a run; add --resume to continue it, or choose another with out=FOLDER")
+    old, new = (_flatten(OmegaConf.create(text)) for text in (settings.read_text(encoding="utf-8"), _yaml(config)))
+    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    changed = [key for key in changed if key not in ("out", "data.root")]
+    if changed:
+        key = changed[0]
+        raise RunError(
+            f"{out}: was started with {key}={old.get(key)}, now {key}={new.get(key)}; resume with the settings of "
+            f"{settings}, or start another run with out=FOLDER"
+        )
+
+
+def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
+    """Writes the settings and what became of the data, unless the run was started before."""
+    if not (out / "config.yaml").exists():
+        write_json(out / "data.json", {"counts": split.counts, "digest": split.train.digest()})
+        write_text(out / "config.yaml", _yaml(config))
+
+
+def save_model(
+    out: Path, encoders: dict[str, Encoder], objective: Objective, *, config: TrainConfig, signature: str,
+    text: dict[str, object], progress: RunProgress, score: HeldoutScore,
+) -> None:  # fmt: skip
+    """Puts the encoders into `model/` in place of those there, with their provenance in `dualmoco.json`.
+
+    Args:
+        out: The run folder.
+        encoders: By language.
+        objective: Whose NLI classifier, if it has one, is saved beside them.
+        config: The settings.
+        signature: Of settings and data.
+        text: What it does to its sentences, of `converted_text`.
+        progress: When the model was made.
+        score: How good it is.
+
+    Raises:
+        RunError: The disk is full or not writable; the model before is kept.
+    """
+    with new_folder(out / "model") as folder:
+        save_encoders(encoders, folder)
+        if isinstance(objective, WithNli):
+            side = config.src if config.nli.side == "src" else config.tgt
+            save_classifier(objective.head.classifier, side.lang, folder)
+        record = {
+            "step": progress.step,
+            "heldout": asdict(score),
+            "signature": signature,
+            TEXT_KEY: text,
+            "settings": config.to_dict(),
+        }
+        write_json(folder / RECORD, record)
+        write_card(folder, read_conversion(folder / RECORD))
+
+
+def _yaml(config: TrainConfig) -> str:
+    return OmegaConf.to_yaml(OmegaConf.create(config.to_dict()))
+
+
+def _flatten(settings: Any, prefix: str = "") -> dict[str, str]:
+    """Settings by their dotted keys, for example `contrast.momentum`."""
+    if not isinstance(settings, DictConfig):
+        return {prefix: str(settings)}
+    return {
+        key: value
+        for name, child in settings.items()
+        for key, value in _flatten(child, f"{prefix}.{name!s}" if prefix else str(name)).items()
+    }

@@ -1,0 +1,274 @@
+"""The training loop: plain steps on accelerate, evaluations, checkpoints and the end.
+
+Takes encoders, pairs and settings from `run.py`, fills the run folder. What is minimised is in `objectives.py`, when in
+`schedule.py`, what is remembered in `checkpoint.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import time
+import warnings
+from contextlib import closing, nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+
+from dualmoco.core.errors import DivergenceError
+from dualmoco.data.nli import NliExample
+from dualmoco.data.pairs import Split
+from dualmoco.models.folder import RECORD
+from dualmoco.models.network import Encoder
+from dualmoco.models.text_normalization import read_conversion
+from dualmoco.training.batches import (
+    BatchOrder,
+    Curriculum,
+    NliBatch,
+    NliLoader,
+    PairBatch,
+    PairLoader,
+    Share,
+    prefetch,
+)
+from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
+from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
+from dualmoco.training.frozen import FrozenKeys, HardNegatives, OneSidedBatch, OneSidedLoader
+from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
+from dualmoco.training.init_encoders import INITIAL, weight_groups
+from dualmoco.training.nli import WithNli
+from dualmoco.training.objectives import Objective
+from dualmoco.training.run_folder import RunLog, read_log, save_model
+from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
+
+Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How far training came and how well it did on held-out pairs."""
+
+    out: str
+    step: int
+    seconds: float
+    before: HeldoutScore  # of the untrained encoders
+    best: float | None  # None before the first evaluation: there is no model then
+    best_step: int | None
+    stop: str  # "finished", that it got no better, or the name of a signal
+
+
+@dataclass(frozen=True)
+class TrainData:
+    """What is trained on and scored: pairs with the order of their batches, NLI examples if there are any."""
+
+    split: Split
+    order: Curriculum
+    nli: list[NliExample]
+    nli_heldout: list[NliExample]
+    keys: FrozenKeys | None = None  # of the frozen side, if there is one
+    hard: HardNegatives | None = None  # among those keys, if asked for
+
+
+class Trainer:
+    """From the start, or where it was interrupted, to the end, a signal or a failure: the objects and the loop."""
+
+    def __init__(
+        self, config: TrainConfig, accelerator: Accelerator, encoders: dict[str, Encoder], objective: Objective,
+        data: TrainData,
+    ) -> None:  # fmt: skip
+        self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
+        self.objective = objective.to(accelerator.device)
+        self.text = read_conversion(self.out / INITIAL / RECORD).to_json()
+        src, tgt = (encoders[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
+        self.order = data.order
+        share = Share(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
+        self.heldout = Heldout(data.split.heldout, src, tgt)
+        self.pairs: PairLoader | OneSidedLoader | None
+        if data.keys is not None:
+            learning = tgt if config.frozen == "src" else src
+            self.pairs = OneSidedLoader(
+                config, data.split.train, self.order, data.keys, learning.tokenize, share, data.hard
+            )
+        else:
+            self.pairs = PairLoader(
+                data.split.train, self.order, src.tokenize, tgt.tokenize, share,
+                mask_repeats=config.contrast.mask_repeats,
+            )  # fmt: skip
+        self.nli: NliLoader | None = None
+        epoch_steps = self.order.batches_per_epoch
+        if isinstance(self.objective, WithNli):
+            head, alone = self.objective.head, config.objective == ObjectiveName.nli
+            nli_order = BatchOrder.unsorted(len(data.nli), config.nli.batch_size, seed=config.seed)
+            self.nli = NliLoader(data.nli, nli_order, head.encoder.tokenize, share)
+            self.heldout.add_nli(data.nli_heldout, head, choose_by_it=alone)
+            if alone:
+                self.pairs, epoch_steps = None, nli_order.batches_per_epoch
+        self.schedule = Schedule(config, epoch_steps)
+        optimizer = torch.optim.AdamW(
+            weight_groups(config, encoders, self.objective), weight_decay=config.optimizer.weight_decay, fused=True
+        )
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
+            self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
+        self.signature = f"{config.fingerprint()}-{data.split.train.digest()}"
+
+    def run(self, *, resume: bool) -> TrainResult:
+        """Trains until the schedule, patience or a signal ends it."""
+        torch.manual_seed(self.config.seed + self.accelerator.process_index)
+        progress = self._resume() if resume else RunProgress()
+        self.order.progress = progress
+        log = RunLog(
+            self.out / "log.jsonl", step=progress.step, total=self.schedule.total, unit=self.schedule.unit,
+            is_first=self.accelerator.is_main_process, tensorboard=self.config.schedule.tensorboard,
+        )  # fmt: skip
+        try:
+            before = self._before(log)
+            with caught_signals() as signals:
+                stop = self._loop(progress, log, signals)
+        finally:
+            log.close()
+        self.checkpoint(progress)
+        best, best_step = (progress.best, progress.best_step) if progress.best_step else (None, None)
+        return TrainResult(str(self.out), progress.step, progress.seconds, before, best, best_step, stop)
+
+    def _loop(self, progress: RunProgress, log: RunLog, signals: list[str]) -> str:
+        every = self.config.schedule
+        began = time.monotonic() - progress.seconds
+        stop = self.schedule.stop(progress)
+        with closing(prefetch(self.batches, progress.step)) as batches:
+            while not stop:
+                metrics = self.step(*next(batches), progress)
+                progress.step += 1
+                progress.seconds = time.monotonic() - began
+                stop = self._agree(progress, signals)
+                self._advance(progress)
+                if progress.step % every.log_every == 0 or stop:
+                    self._log(log, metrics, progress)
+                if progress.step % every.evaluate_every == 0 or stop == FINISHED:
+                    self._evaluate(progress, log)
+                    stop = stop or self.schedule.stop(progress)
+                if progress.step % every.checkpoint_every == 0 and not stop:
+                    self.checkpoint(progress)
+        return stop
+
+    def _advance(self, progress: RunProgress) -> None:
+        """Begins the next stage of the curriculum when its time has come."""
+        if self.order.advance(progress.step, self.schedule.done(progress)) and self.accelerator.is_main_process:
+            stage, first = len(progress.stage_starts), progress.stage_starts[-1]
+            logger.info("stage %d of %d of the curriculum begins at step %d", stage, len(self.order.orders), first)
+
+    def step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: RunProgress) -> dict[str, float]:
+        """One optimiser step over all micro-batches; gives its metrics, averaged over micro-batches and processes."""
+        lr, momentum = self.schedule.lr(progress), self.schedule.momentum(progress)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr * group["lr_scale"]
+        self.model.train()
+        with self.accelerator.autocast():
+            prepared = self.objective.begin_step(micro_batches)
+        metrics: list[dict[str, torch.Tensor]] = []
+        for index, batch in enumerate(micro_batches):
+            is_last = index == len(micro_batches) - 1
+            with nullcontext() if is_last else self.accelerator.no_sync(self.model):
+                metrics.append(self.model(batch, prepared[index], *nli[index : index + 1]))
+                self.accelerator.backward(metrics[-1]["loss"] / len(micro_batches))
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
+        table = torch.stack([torch.stack([value.detach().float() for value in part.values()]) for part in metrics])
+        means = self.accelerator.reduce(table.mean(dim=0), "mean").tolist()  # a metric a column
+        values = dict(zip(metrics[0], means, strict=True))
+        values |= {"gradient_norm": float(norm), "lr": lr, "momentum": momentum}
+        self._check_finite(values, progress)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.objective.end_step(prepared, momentum)
+        return values
+
+    def batches(self, step: int) -> tuple[list[Batch], list[NliBatch]]:
+        """The micro-batches of pairs and of NLI examples of a step, on the device."""
+        device = self.accelerator.device
+        pairs: list[Batch] = [None] * self.config.optimizer.accumulate
+        if self.pairs:
+            pairs = [batch.to(device) for batch in self.pairs.step(step)]
+        return pairs, [batch.to(device) for batch in self.nli.step(step)] if self.nli else []
+
+    def _agree(self, progress: RunProgress, signals: list[str]) -> str:
+        """Why to stop now, if at all: the same answer, and the same clock, on every process."""
+        numbers = torch.tensor(
+            [signal.Signals[signals[0]].value if signals else 0, progress.seconds], dtype=torch.float64
+        )
+        if self.accelerator.num_processes > 1:
+            numbers = numbers.to(self.accelerator.device)
+            dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        number, progress.seconds = int(numbers[0]), float(numbers[1])
+        return signal.Signals(number).name if number else self.schedule.stop(progress)
+
+    def _check_finite(self, values: dict[str, float], progress: RunProgress) -> None:
+        scaled = self.config.optimizer.precision == MixedPrecision.fp16  # its scaler skips steps that overflow
+        wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(values[name])]
+        if "loss" in wrong or (wrong and not scaled):
+            last = last_checkpoint(self.out)
+            kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written before"
+            raise DivergenceError(
+                f"step {progress.step + 1}: the {wrong[0]} is {values[wrong[0]]}; {kept}; "
+                "lower optimizer.lr or optimizer.clip and start another run"
+            )
+
+    def _log(self, log: RunLog, values: dict[str, float], progress: RunProgress) -> None:
+        batch = self.config.optimizer.batch_size
+        record = {
+            "step": progress.step, "epoch": progress.step / self.schedule.epoch_steps,
+            "stage": self.order.stage(progress.step - 1) + 1, **values,
+            **self.objective.health(batch), "seconds": round(progress.seconds, 3),
+            "pairs_per_second": round(batch * progress.step / progress.seconds, 1),
+        }  # fmt: skip
+        log.record(record)
+        shown = {"loss": f"{values['loss']:.3f}", "accuracy": f"{values['accuracy']:.3f}"}
+        shown["pairs/s"] = f"{record['pairs_per_second']:.0f}"
+        if progress.best_step:
+            shown["best"] = f"{progress.best:.3f}"
+        log.show(self.schedule.position(progress), shown)
+
+    def _evaluate(self, progress: RunProgress, log: RunLog) -> None:
+        """Scores the held-out pairs and keeps the model if it is the best so far: the first process decides."""
+        first = self.accelerator.is_main_process
+        score = share_score(self.heldout.score() if first else None, self.accelerator.device)
+        log.record({"step": progress.step, "heldout": asdict(score)})
+        if progress.evaluated(score.score) and first:
+            save_model(
+                self.out, self.encoders, self.objective, config=self.config, signature=self.signature,
+                text=self.text, progress=progress, score=score,
+            )  # fmt: skip
+        self.accelerator.wait_for_everyone()
+
+    def _before(self, log: RunLog) -> HeldoutScore:
+        """The score of the untrained encoders: measured once, then remembered in the log."""
+        score = None
+        if self.accelerator.is_main_process:
+            known = [HeldoutScore(**record["heldout"]) for record in read_log(log.path) if record["step"] == 0]
+            score = known[0] if known else self.heldout.score()
+            if not known:
+                log.record({"step": 0, "heldout": asdict(score)})
+        return share_score(score, self.accelerator.device)
+
+    def checkpoint(self, progress: RunProgress) -> None:
+        """Writes where the run is."""
+        save_checkpoint(
+            self.out / "checkpoints", progress, self.objective, self.optimizer, self.accelerator.scaler,
+            keep=self.config.schedule.keep, signature=self.signature,
+        )  # fmt: skip
+        self.accelerator.wait_for_everyone()
+
+    def _resume(self) -> RunProgress:
+        checkpoint = last_checkpoint(self.out)
+        if checkpoint is None:
+            logger.info("%s: no checkpoint yet, starting at the first step", self.out)
+            return RunProgress()
+        progress = load_checkpoint(
+            checkpoint, self.objective, self.optimizer, self.accelerator.scaler, signature=self.signature
+        )
+        logger.info("%s: resuming after step %d", self.out, progress.step)
+        return progress
