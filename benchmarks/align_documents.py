@@ -49,28 +49,45 @@ class Plan:
 PLANS = {
     "mixed": Plan(
         {
-            "bible": (3_000, 12_000, 20_000), "quran": (1_000, 4_000), "bolt_forum_nlm": (500,),
-            "sci_abstracts_alphadl": (500,), "tvsub": (300_000, 900_000), "lctt_articles": (50_000, 150_000),
+            "bible": (3_000, 12_000, 20_000),
+            "quran": (1_000, 4_000),
+            "bolt_forum_nlm": (500,),
+            "sci_abstracts_alphadl": (500,),
+            "tvsub": (300_000, 900_000),
+            "lctt_articles": (50_000, 150_000),
             "wesnoth": (3_000,),
         },
-        1_500, (0.45, 0.47, 0.49, 0.53),
+        1_500,
+        (0.45, 0.47, 0.49, 0.53),
     ),
     "dense": Plan(
         {
-            "bible": (30_000,), "quran": (2_000,), "bolt_forum_nlm": (1_000,), "sci_abstracts_alphadl": (800,),
-            "tvsub": (400_000, 1_200_000), "msctd": (20_000,), "lctt_articles": (100_000,),
+            "bible": (30_000,),
+            "quran": (2_000,),
+            "bolt_forum_nlm": (1_000,),
+            "sci_abstracts_alphadl": (800,),
+            "tvsub": (400_000, 1_200_000),
+            "msctd": (20_000,),
+            "lctt_articles": (100_000,),
         },
-        4_500, (0.82, 0.827, 0.834, 0.85),
+        4_500,
+        (0.82, 0.827, 0.834, 0.85),
     ),
     "natural": Plan(
         {
-            "bible": (5_000, 25_000, 40_000), "quran": (3_000, 5_000), "bolt_forum_nlm": (2_000,),
-            "sci_abstracts_alphadl": (2_000,), "tvsub": (600_000, 1_400_000), "lctt_articles": (200_000,),
-            "wesnoth": (8_000,), "msctd": (50_000,),
+            "bible": (5_000, 25_000, 40_000),
+            "quran": (3_000, 5_000),
+            "bolt_forum_nlm": (2_000,),
+            "sci_abstracts_alphadl": (2_000,),
+            "tvsub": (600_000, 1_400_000),
+            "lctt_articles": (200_000,),
+            "wesnoth": (8_000,),
+            "msctd": (50_000,),
         },
-        1_500, (0.0, 0.008, 0.016, 0.04),
+        1_500,
+        (0.0, 0.008, 0.016, 0.04),
     ),
-}  # fmt: skip
+}
 """Of the links of both sides and of one, two thirds are one to one, or not half, or four fifths."""
 
 

@@ -53,10 +53,17 @@ def main() -> None:
         found = aligner(given)
         seconds.append(time.process_time() - start)
         elapsed.append(time.perf_counter() - begun)
-    print(json.dumps({
-        "seconds": min(seconds), "elapsed": min(elapsed), "f1": link_f1([gold], [link_sets(found)]), "peak": peak_mib(),
-        "vectors": (given.src.nbytes + given.tgt.nbytes) / 2**20,
-    }))  # fmt: skip
+    print(
+        json.dumps(
+            {
+                "seconds": min(seconds),
+                "elapsed": min(elapsed),
+                "f1": link_f1([gold], [link_sets(found)]),
+                "peak": peak_mib(),
+                "vectors": (given.src.nbytes + given.tgt.nbytes) / 2**20,
+            }
+        )
+    )
 
 
 def related_texts(count: int, longest: int, seed: int = 0) -> tuple[Given, list[Link]]:

@@ -73,10 +73,14 @@ def encode_document(document: GoldDocument, langs: tuple[str, str], encoder: Enc
 def our_sides(given: Given, *, encoded: bool = True, words: bool = True) -> tuple[Side, Side]:
     """For ours: by the vectors of runs or of single sentences alone, with the words that the texts have or without."""
     src, tgt = (
-        Side(vectors[0, 1:], lengths, partial(_stored_runs, vectors) if encoded else None,
-             given.words[side] if words and given.words else None)
+        Side(
+            vectors[0, 1:],
+            lengths,
+            partial(_stored_runs, vectors) if encoded else None,
+            given.words[side] if words and given.words else None,
+        )
         for side, (vectors, lengths) in enumerate(zip((given.src, given.tgt), given.lengths, strict=True))
-    )  # fmt: skip
+    )
     return src, tgt
 
 
@@ -100,10 +104,13 @@ def link_sets(found: Links | Ids) -> list[Link]:
 
 
 ALIGNERS: dict[str, Callable[[Given], Links | Ids]] = {
-    OURS: align_ours, AVERAGED: partial(align_ours, encoded=False), BY_VECTORS: partial(align_ours, words=False),
+    OURS: align_ours,
+    AVERAGED: partial(align_ours, encoded=False),
+    BY_VECTORS: partial(align_ours, words=False),
     AVERAGED_BY_VECTORS: partial(align_ours, encoded=False, words=False),
-    "Bertalign": partial(by_steps, bertalign), "vecalign": partial(by_steps, vecalign),
-}  # fmt: skip
+    "Bertalign": partial(by_steps, bertalign),
+    "vecalign": partial(by_steps, vecalign),
+}
 
 
 def peak_mib() -> float:

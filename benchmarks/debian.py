@@ -98,8 +98,12 @@ def description_pairs(lang: str) -> Iterator[tuple[str, str]]:
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("lists/partial", "cache"):
             (Path(folder) / kind).mkdir(parents=True)
-        options = [f"Dir::State::lists={folder}/lists", f"Dir::Cache={folder}/cache", f"Acquire::Languages={lang},en",
-                   "Acquire::GzipIndexes=false"]  # fmt: skip
+        options = [
+            f"Dir::State::lists={folder}/lists",
+            f"Dir::Cache={folder}/cache",
+            f"Acquire::Languages={lang},en",
+            "Acquire::GzipIndexes=false",
+        ]
         words = [word for option in options for word in ("-o", option)]
         subprocess.run(["apt-get", *words, "update", "-qq"], capture_output=True, check=False)
         english, other = (

@@ -26,13 +26,40 @@ ROUNDS = 5
 LAUNCH_QUERIES, LAUNCH_DIMENSION, FREE_BYTES = 1024, 8, 16 << 30  # of the count: paper.yaml's batch, a GPU of 16 GiB
 WAITS = ("aten::nonzero", "aten::_local_scalar_dense", "aten::_unique2")  # their results are needed by the host
 ON_HOST = (  # views, memory and bookkeeping: no kernel
-    "aten::as_strided", "aten::as_strided_", "aten::view", "aten::reshape", "aten::_reshape_alias", "aten::slice",
-    "aten::select", "aten::narrow", "aten::expand", "aten::t", "aten::transpose", "aten::permute", "aten::unsqueeze",
-    "aten::squeeze", "aten::flatten", "aten::detach", "detach_", "aten::empty", "aten::empty_like",
-    "aten::empty_strided", "aten::resize_", "aten::to", "aten::lift_fresh", "aten::promote_types", "aten::tensor_split",
-    "aten::resolve_conj", "aten::resolve_neg", "aten::result_type", "aten::expand_as", "aten::view_as", "aten::numpy_T",
-    "aten::new_empty", "aten::detach_",
-)  # fmt: skip
+    "aten::as_strided",
+    "aten::as_strided_",
+    "aten::view",
+    "aten::reshape",
+    "aten::_reshape_alias",
+    "aten::slice",
+    "aten::select",
+    "aten::narrow",
+    "aten::expand",
+    "aten::t",
+    "aten::transpose",
+    "aten::permute",
+    "aten::unsqueeze",
+    "aten::squeeze",
+    "aten::flatten",
+    "aten::detach",
+    "detach_",
+    "aten::empty",
+    "aten::empty_like",
+    "aten::empty_strided",
+    "aten::resize_",
+    "aten::to",
+    "aten::lift_fresh",
+    "aten::promote_types",
+    "aten::tensor_split",
+    "aten::resolve_conj",
+    "aten::resolve_neg",
+    "aten::result_type",
+    "aten::expand_as",
+    "aten::view_as",
+    "aten::numpy_T",
+    "aten::new_empty",
+    "aten::detach_",
+)
 
 
 def main() -> None:

@@ -58,8 +58,12 @@ def main() -> None:
     parser.add_argument("--others", type=int, default=10_000, help="unrelated sentences a side, for both")
     parsed = parser.parse_args()
     print_machine()
-    measures = {"exact": measure_exact, "approximate": measure_approximate, "planted": measure_planted,
-                "cascade": measure_cascade}  # fmt: skip
+    measures = {
+        "exact": measure_exact,
+        "approximate": measure_approximate,
+        "planted": measure_planted,
+        "cascade": measure_cascade,
+    }
     measures[parsed.what](parsed)
 
 
@@ -177,12 +181,19 @@ def measure_planted(parsed: argparse.Namespace) -> None:
         right, wrong = int((accepted & correct).sum()), accepted & ~correct
         touching = wrong & ((found.src < parsed.planted) | (found.tgt < parsed.planted))
         f1 = 200 * right / (accepted.sum() + parsed.planted)
-        rows.append({
-            "model": model, "F1": float(f1), "precision": 100 * right / max(1, int(accepted.sum())),
-            "recall": 100 * right / parsed.planted, "wrong": int(wrong.sum()),
-            "wrong with a planted sentence": int(touching.sum()), "encoding s": encoded,
-            "all s": time.perf_counter() - start, "mining MiB": peak.extra_mib,
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": model,
+                "F1": float(f1),
+                "precision": 100 * right / max(1, int(accepted.sum())),
+                "recall": 100 * right / parsed.planted,
+                "wrong": int(wrong.sum()),
+                "wrong with a planted sentence": int(touching.sum()),
+                "encoding s": encoded,
+                "all s": time.perf_counter() - start,
+                "mining MiB": peak.extra_mib,
+            }
+        )
     print(f"{parsed.planted:,} true pairs among {len(src):,} x {len(tgt):,} sentences\n")
     print_table(rows)
 

@@ -28,9 +28,21 @@ BASE = 4200  # sentences a side that pairs are made of: BASE squared pairs are d
 TESTS = 20_000
 REPEAT_EVERY = 10
 NO_STEPS = CleanConfig(
-    markup=False, nfc=False, controls=False, spaces=False, damaged=False, letters=False, identical=False, min_chars=0,
-    max_chars=0, min_tokens=0, max_tokens=0, max_ratio=0, min_script=0, language=Identify.never,
-)  # fmt: skip
+    markup=False,
+    nfc=False,
+    controls=False,
+    spaces=False,
+    damaged=False,
+    letters=False,
+    identical=False,
+    min_chars=0,
+    max_chars=0,
+    min_tokens=0,
+    max_tokens=0,
+    max_ratio=0,
+    min_script=0,
+    language=Identify.never,
+)
 SYSTEMS = ("plain loop", "ours, same steps", "ours, all default steps")
 
 
@@ -70,9 +82,7 @@ def main() -> None:
         )
     if len(parsed.pairs) > 1:
         first, last = parsed.pairs[0], parsed.pairs[-1]
-        growth = [
-            {"system": name, "time / linear": rates[name, first] / rates[name, last]} for name in SYSTEMS
-        ]  # fmt: skip
+        growth = [{"system": name, "time / linear": rates[name, first] / rates[name, last]} for name in SYSTEMS]
         print(f"growth from {first:,} to {last:,} pairs\n")
         print_table(growth)
 

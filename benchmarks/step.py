@@ -23,9 +23,9 @@ from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.pairs import Pairs
 from dualmoco.models.build import build_encoder
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
-from dualmoco.training.batches import PairBatch, PairLoader, Share, order_pairs
+from dualmoco.training.batches import PairBatch, PairLoader, ShardSpec, order_pairs
 from dualmoco.training.config import ContrastConfig
 from dualmoco.training.objectives import DualMoco
 
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--micro-batch", type=int, default=BATCH, help="pairs of that measurement encoded at a time")
     parsed = parser.parse_args()
     if parsed.only:
-        print(json.dumps(measure(parsed.only, Kind(parsed.kind), parsed.micro_batch)))
+        print(json.dumps(measure(parsed.only, EncoderKind(parsed.kind), parsed.micro_batch)))
         return
     print_machine()
     for kind in VARIANTS:
@@ -84,7 +84,7 @@ def compare(kind: str) -> None:
     )
 
 
-def measure(name: str, kind: Kind, size: int) -> dict[str, float]:
+def measure(name: str, kind: EncoderKind, size: int) -> dict[str, float]:
     """Pairs per second and peak memory beyond the encoders of one variant."""
     torch.manual_seed(0)
     pairs = Pairs.from_texts(generate_pairs(PAIRS))
@@ -94,7 +94,7 @@ def measure(name: str, kind: Kind, size: int) -> dict[str, float]:
 
     def load(batch_size: int, count: int, micro_batches: int) -> list[list[PairBatch]]:
         order = order_pairs(pairs, batch_size, seed=0, bucket=1)
-        loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, Share(micro_batches=micro_batches))
+        loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, ShardSpec(micro_batches=micro_batches))
         return [loader.step(index) for index in range(count)]
 
     if name == CACHED_PEER:

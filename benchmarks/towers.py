@@ -44,7 +44,7 @@ from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
 from dualmoco.models.text_normalization import read_conversion
 from dualmoco.search.exact import nearest_both_ways
-from dualmoco.training.batches import PairLoader, Share, order_pairs
+from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs
 from dualmoco.training.checkpoint import list_checkpoints, module_tensors
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.frozen import FrozenKeys, OneSidedBatch, OneSidedMoco
@@ -123,8 +123,10 @@ def load_state(objective: Objective, checkpoint: Path) -> float:
 def accuracies(sides: Sequence[Vectors], name: str) -> dict[str, float]:
     """Shares of sentences whose nearest neighbour is their translation, in percent, both ways."""
     near = nearest_both_ways(sides[0], sides[1], 1)
-    return {f"{name} {way}": round(100 * float(side.found_translations.mean()), 1)
-            for way, side in zip(("there", "back"), near, strict=True)}  # fmt: skip
+    return {
+        f"{name} {way}": round(100 * float(side.found_translations.mean()), 1)
+        for way, side in zip(("there", "back"), near, strict=True)
+    }
 
 
 def draw(parsed: argparse.Namespace) -> None:
@@ -135,8 +137,11 @@ def draw(parsed: argparse.Namespace) -> None:
     for path in parsed.curves:
         content = json.loads(path.read_text(encoding="utf-8"))
         for form, style in (("alone", "-"), ("hybrid", "--")):
-            points = [(row["minutes"], (row[f"{form} there"] + row[f"{form} back"]) / 2)
-                      for row in content["rows"] if f"{form} there" in row]  # fmt: skip
+            points = [
+                (row["minutes"], (row[f"{form} there"] + row[f"{form} back"]) / 2)
+                for row in content["rows"]
+                if f"{form} there" in row
+            ]
             if points:
                 label = path.stem if form == "alone" else f"{path.stem}, beside the static pair"
                 color = axes.lines[-1].get_color() if form == "hybrid" else None
@@ -159,7 +164,7 @@ def compare_speed(parsed: argparse.Namespace) -> None:
     encoders = build_encoders(config.src, config.tgt, {config.src.lang: [], config.tgt.lang: []})
     src, tgt = encoders[config.src.lang], encoders[config.tgt.lang]
     order = order_pairs(pairs, config.optimizer.batch_size, seed=config.seed, bucket=data.bucket)
-    loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, Share())
+    loader = PairLoader(pairs, order, src.tokenize, tgt.tokenize, ShardSpec())
     ways = {"source frozen": _frozen(config, tgt), "both learn": _both(config, src, tgt)}
     speeds: dict[str, list[float]] = {name: [] for name in ways}
     memory = dict.fromkeys(ways, 0.0)
@@ -175,8 +180,15 @@ def compare_speed(parsed: argparse.Namespace) -> None:
                 speeds[name].append(STEPS * config.optimizer.batch_size / seconds)
             memory[name] = max(memory[name], peak.extra_mib)
     both = statistics.median(speeds["both learn"])
-    rows = [{"what": name, "pairs/s": statistics.median(speeds[name]), "ratio": statistics.median(speeds[name]) / both,
-             "peak MiB beyond the start": memory[name]} for name in ways]  # fmt: skip
+    rows = [
+        {
+            "what": name,
+            "pairs/s": statistics.median(speeds[name]),
+            "ratio": statistics.median(speeds[name]) / both,
+            "peak MiB beyond the start": memory[name],
+        }
+        for name in ways
+    ]
     print_table(rows)
 
 

@@ -14,9 +14,11 @@ DEMO = importlib.resources.files("dualmoco") / "data" / "demo" / "sentences.tsv"
 ROWS = [line.split("\t") for line in DEMO.read_text(encoding="utf-8").splitlines()[1:]]
 EN, ZH = [row[1] for row in ROWS], [row[2] for row in ROWS]
 FRENCH = [
-    "Le chat dort sur la table de la cuisine.", "Nous allons à la mer demain avec les enfants.",
-    "Mon père travaille dans une petite boulangerie.", "Il pleuvait quand le train est enfin arrivé.",
-] * 10  # fmt: skip
+    "Le chat dort sur la table de la cuisine.",
+    "Nous allons à la mer demain avec les enfants.",
+    "Mon père travaille dans une petite boulangerie.",
+    "Il pleuvait quand le train est enfin arrivé.",
+] * 10
 HEADER = "score\tconfidence\tsrc\ttgt\tsrc_places\ttgt_places"
 
 

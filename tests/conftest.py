@@ -73,9 +73,13 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = train_tokenizer([src for src, _ in generate_pairs(300, seed=1)], 300, 16, special_tokens=True)
     torch.manual_seed(5)
     shape = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=32, max_position_embeddings=64,
-    )  # fmt: skip
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
     BertModel(shape).save_pretrained(folder)
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, pad_token="[PAD]").save_pretrained(folder)
     return folder

@@ -24,17 +24,29 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.training.run_folder import read_log
 
 FAST = [
-    "data.train=[grammar:300]", "data.heldout=20", "schedule.steps=3", "schedule.evaluate_every=3",
-    "schedule.log_every=1", "optimizer.batch_size=16", "contrast.queue_size=64", "src.width=8", "tgt.width=8",
-]  # fmt: skip
+    "data.train=[grammar:300]",
+    "data.heldout=20",
+    "schedule.steps=3",
+    "schedule.evaluate_every=3",
+    "schedule.log_every=1",
+    "optimizer.batch_size=16",
+    "contrast.queue_size=64",
+    "src.width=8",
+    "tgt.width=8",
+]
 
 
 def write_study(folder: Path, name: str = "study", **keys: object) -> Path:
     """A study of two temperatures of a static pair, three steps each, with some keys changed."""
     content = {
-        "title": "Temperature", "recipe": "tiny", "out": str(folder / name), "set": FAST, "axis": "log",
-        "vary": {"contrast.temperature": [0.05, 0.5]}, "curves": ["loss"],
-    } | keys  # fmt: skip
+        "title": "Temperature",
+        "recipe": "tiny",
+        "out": str(folder / name),
+        "set": FAST,
+        "axis": "log",
+        "vary": {"contrast.temperature": [0.05, 0.5]},
+        "curves": ["loss"],
+    } | keys
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}), encoding="utf-8")
     return path
@@ -73,8 +85,9 @@ def test_what_is_done_is_not_done_again_and_seeds_can_be_added(done: tuple[Path,
     assert {folder.name: (folder / "log.jsonl").stat().st_mtime_ns for folder in runs.iterdir()} == before
     more = ablate(path, "seeds=[0,1,2]", parallel=2, progress=False)
     assert {folder.name for folder in runs.iterdir()} - before.keys() == {
-        "temperature-0.05-seed2", "temperature-0.5-seed2"
-    }  # fmt: skip
+        "temperature-0.05-seed2",
+        "temperature-0.5-seed2",
+    }
     assert [len(row.metrics["held-out"].values) for row in more.rows] == [3, 3]
 
 
@@ -111,8 +124,10 @@ def test_fresh_starts_anew_and_takes_nothing_of_others(tmp_path: Path) -> None:
 def test_failed_and_diverged_runs_are_recorded_and_the_others_go_on(tmp_path: Path) -> None:
     """The exit code tells; the table counts them; --retry tries them again."""
     rows = {
-        "no data": ["data.train=[missing.tsv]"], "too fast": ["optimizer.lr=1e30", "optimizer.clip=1e30"], "good": []
-    }  # fmt: skip
+        "no data": ["data.train=[missing.tsv]"],
+        "too fast": ["optimizer.lr=1e30", "optimizer.clip=1e30"],
+        "good": [],
+    }
     path = write_study(tmp_path, vary=None, rows=rows, axis="names")
     finished = run_command(["ablate", str(path), "--parallel", "2", "--json"], tmp_path / "out.json")
     assert finished.code == 1
@@ -153,8 +168,14 @@ def test_a_worker_that_breaks_while_interrupted_has_not_failed(tmp_path: Path) -
 def test_a_worker_started_in_the_background_can_be_interrupted(tmp_path: Path) -> None:
     """Shells without job control start such processes with SIGINT ignored, which a worker must not inherit."""
     run = tmp_path / "run"
-    task = {"recipe": "tiny", "settings": [f"out={run}"], "tasks": "", "data": None, "run": str(run),
-            "result": str(tmp_path / "result.json")}  # fmt: skip
+    task = {
+        "recipe": "tiny",
+        "settings": [f"out={run}"],
+        "tasks": "",
+        "data": None,
+        "run": str(run),
+        "result": str(tmp_path / "result.json"),
+    }
     (tmp_path / "task.json").write_text(json.dumps(task), encoding="utf-8")
     command = [sys.executable, "-m", "dualmoco.analysis.study", str(tmp_path / "task.json")]
     with locked(run):  # it waits for the folder, and so does nothing else meanwhile
@@ -237,9 +258,11 @@ def test_scores_of_tasks_are_columns(tmp_path: Path) -> None:
     """Tatoeba both ways, F1 of mining, and of STS the averages of seven."""
     study = _study(tmp_path, seeds=1)
     names = [
-        ("tatoeba", "cmn-eng", "zh-en", "accuracy"), ("bucc", "zh-en dev", "threshold cross-fitted", "f1"),
-        ("sts", "STS12", "wmean", "spearman"), ("sts", "average of 7", "wmean", "spearman"),
-    ]  # fmt: skip
+        ("tatoeba", "cmn-eng", "zh-en", "accuracy"),
+        ("bucc", "zh-en dev", "threshold cross-fitted", "f1"),
+        ("sts", "STS12", "wmean", "spearman"),
+        ("sts", "average of 7", "wmean", "spearman"),
+    ]
     scores = [
         {"task": task, "subset": subset, "protocol": protocol, "metric": metric, "value": 10.0 * (place + 1)}
         for place, (task, subset, protocol, metric) in enumerate(names)
@@ -255,9 +278,11 @@ def test_a_grid_has_a_row_for_each_combination(tmp_path: Path) -> None:
     vary = {"contrast.momentum": [0.9, 0.99], "objective": ["dual-moco", "in-batch"]}
     study = read_study(write_study(tmp_path, vary=vary, axis="names", seeds=[0, 5]))
     assert [row.name for row in study.rows] == [
-        "momentum 0.9, objective dual-moco", "momentum 0.9, objective in-batch",
-        "momentum 0.99, objective dual-moco", "momentum 0.99, objective in-batch",
-    ]  # fmt: skip
+        "momentum 0.9, objective dual-moco",
+        "momentum 0.9, objective in-batch",
+        "momentum 0.99, objective dual-moco",
+        "momentum 0.99, objective in-batch",
+    ]
     assert len(study.runs) == 8 and len({run.fingerprint for run in study.runs}) == 8
     assert "seed=5" in study.runs[1].settings and study.runs[1].name == "momentum-0.9-objective-dual-moco-seed5"
 

@@ -19,8 +19,8 @@ from dualmoco.alignment.pipeline import (
     MOST_TIMES,
     UnrelatedError,
     looks_like,
+    resolve_languages,
     sentences_sha256,
-    settle_languages,
 )
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
@@ -170,27 +170,43 @@ BAD: dict[str, tuple[Sequence[str], Sequence[str], dict[str, Any], type[Exceptio
     "no source": ([], ZH[:5], {"src_lang": "en"}, DataError, r"^src: no sentences; expected at least one"),
     "empty target": (EN[:5], ["", " "], {"tgt_lang": "zh"}, DataError, r"^tgt: no sentences; expected at least one"),
     "far longer": (
-        EN[:1], ZH * 4, {"src_lang": "en"}, DataError,
+        EN[:1],
+        ZH * 4,
+        {"src_lang": "en"},
+        DataError,
         r"^sentences of src: 1, of tgt: 1,280; expected two versions of one document: check the files and --split",
     ),
     "just too long": (EN[:2], ZH[: 2 * MOST_TIMES + 1], {}, DataError, r"^sentences of src: 2, of tgt: 41; expected"),
     "unrelated": (
-        EN[:150], ZH[170:], {}, UnrelatedError,
+        EN[:150],
+        ZH[170:],
+        {},
+        UnrelatedError,
         r"^src and tgt: only \d+ % of the sentences have a likely partner, as in unrelated texts; expected "
         r"translations, which have 40 % and more: check the files, or add --force$",
     ),
     "swapped": (
-        ZH[:40], EN[:40], {"src_lang": "en", "tgt_lang": "zh"}, DataError,
+        ZH[:40],
+        EN[:40],
+        {"src_lang": "en", "tgt_lang": "zh"},
+        DataError,
         r"^src looks like zh and tgt like en; expected en and zh: name the files or the languages the other way round",
     ),
     "same look": (EN[:40], EN[:40], {}, ConfigError, r"^src and tgt: both look like en; expected two languages: name"),
     "same name": (
-        EN[:40], ZH[:40], {"src_lang": "zh", "tgt_lang": "zh"}, ConfigError,
+        EN[:40],
+        ZH[:40],
+        {"src_lang": "zh", "tgt_lang": "zh"},
+        ConfigError,
         r"^src and tgt: both are said to be zh; expected two languages: name them with --src and --tgt$",
     ),
     "lacking": (EN[:40], ZH[:40], {"src_lang": "fr"}, ModelError, r"has no language 'fr'; expected one of en, zh"),
     "foreign": (
-        FRENCH, ZH[:40], {}, ConfigError, r"^src: looks like language fr; name it with --src or --tgt, one of en, zh$"
+        FRENCH,
+        ZH[:40],
+        {},
+        ConfigError,
+        r"^src: looks like language fr; name it with --src or --tgt, one of en, zh$",
     ),
     "no letters": (EN[:40], ["1 2 3", "4"], {}, ConfigError, r"^tgt: looks like language unknown; name it with --src"),
     "no string": (EN[:40], [*ZH[:2], 3], {}, DataError, r"^tgt: sentence 2 is a int; expected a string$"),  # type: ignore[list-item]
@@ -203,7 +219,7 @@ BAD: dict[str, tuple[Sequence[str], Sequence[str], dict[str, Any], type[Exceptio
     "ending": (EN, ZH, {"out": "x.doc"}, ConfigError, r"^x.doc: ends with .doc; expected one of .tsv, .parquet, .tmx"),
     "folder": (EN, ZH, {"out": "."}, ConfigError, r"^.: a folder; expected the name of a file to write$"),
     "page": (EN, ZH, {"html": "."}, ConfigError, r"^.: a folder; expected the name of a file to write$"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("fault", BAD)
@@ -233,10 +249,10 @@ def test_just_short_enough_is_not_too_long(model: Model) -> None:
 def test_another_language_is_a_warning(model: Model, caplog: pytest.LogCaptureFixture) -> None:
     """It is aligned as what it was said to be, and the guess is shown."""
     text = Text("a.txt", FRENCH), Text("b.txt", ZH[:40])
-    assert settle_languages(text, ("en", "zh"), model, force=False) == ("en", "zh")
+    assert resolve_languages(text, ("en", "zh"), model, force=False) == ("en", "zh")
     assert caplog.messages == ["a.txt: looks like language fr, is aligned as en; if that is wrong, name the language"]
     caplog.clear()
-    assert settle_languages((Text("a", EN[:40]), text[1]), ("en", None), model, force=False) == ("en", "zh")
+    assert resolve_languages((Text("a", EN[:40]), text[1]), ("en", None), model, force=False) == ("en", "zh")
     assert not caplog.messages
 
 

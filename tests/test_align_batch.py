@@ -32,9 +32,7 @@ def documents(folder: Path, count: int = 4) -> tuple[Path, Path]:
 
 def outputs(folder: Path) -> dict[str, bytes]:
     """All files that a batch wrote, its folder's name left out of the summary."""
-    return {
-        path.name: path.read_bytes().replace(str(folder).encode(), b"OUT") for path in sorted(folder.iterdir())
-    }  # fmt: skip
+    return {path.name: path.read_bytes().replace(str(folder).encode(), b"OUT") for path in sorted(folder.iterdir())}
 
 
 def check_document(path: Path, number: int) -> None:

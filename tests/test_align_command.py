@@ -38,9 +38,7 @@ def test_command_says_what_it_found(tmp_path: Path, capsys: pytest.CaptureFixtur
     found = json.loads(capsys.readouterr().out)
     mean = float(np.mean([float(row[0]) for row in rows_of(out)]))
     assert found.pop("mean_score") == pytest.approx(mean, abs=2e-4)
-    assert found == {
-        "out": str(out), "html": str(tmp_path / "p.html"), "links": 40, "linked": 40, "types": {"1-1": 40}
-    }  # fmt: skip
+    assert found == {"out": str(out), "html": str(tmp_path / "p.html"), "links": 40, "linked": 40, "types": {"1-1": 40}}
     assert (tmp_path / "p.html").is_file() and run(en, zh, "--out", out, "--json") == 0
     assert json.loads(capsys.readouterr().out)["html"] is None
 
@@ -52,9 +50,16 @@ def test_command_and_python_write_the_same(model: Model, tmp_path: Path) -> None
     options = ["--split", "no", "--runs", "averaged", "--longest", "3", "--min-confidence", "0.6", "--no-lexicon"]
     assert run(*paths, "--out", tmp_path / "a.tsv", *options) == 0
     dualmoco.align(
-        *paths, model=model, out=tmp_path / "b.tsv", split="no", runs="averaged", longest=3, min_confidence=0.6,
-        lexicon=False, progress=False,
-    )  # fmt: skip
+        *paths,
+        model=model,
+        out=tmp_path / "b.tsv",
+        split="no",
+        runs="averaged",
+        longest=3,
+        min_confidence=0.6,
+        lexicon=False,
+        progress=False,
+    )
     assert (tmp_path / "a.tsv").read_bytes() == (tmp_path / "b.tsv").read_bytes()
     assert (tmp_path / "a.tsv.json").read_bytes() == (tmp_path / "b.tsv.json").read_bytes()
 
@@ -119,10 +124,14 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(capsys.readouterr().out.split()).replace("- ", "-")  # lines are broken after hyphens too
     assert ended.value.code == 0
     for text in (
-        f"sentences of one side in a link (default: {LONGEST})", f"(default: {DEFAULT_MODEL})",
-        "tsv, parquet, tmx, xml or intertext.xml (default: tsv)", "auto, encoded or averaged (default: auto)",
-        "or no if every line is one (default: auto)", "one-sided ones (default: 0.0)", "(default: local)",
-    ):  # fmt: skip
+        f"sentences of one side in a link (default: {LONGEST})",
+        f"(default: {DEFAULT_MODEL})",
+        "tsv, parquet, tmx, xml or intertext.xml (default: tsv)",
+        "auto, encoded or averaged (default: auto)",
+        "or no if every line is one (default: auto)",
+        "one-sided ones (default: 0.0)",
+        "(default: local)",
+    ):
         assert text in said
     parsed = build_parser().parse_args(["align", "a", "b", "--out", "c"])
     assert (parsed.longest, parsed.model, parsed.min_confidence) == (LONGEST, DEFAULT_MODEL, 0)

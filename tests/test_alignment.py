@@ -10,7 +10,7 @@ from dualmoco.alignment import align as aligner
 from dualmoco.alignment import anchors
 from dualmoco.alignment.align import USUAL_SKIPS, Links, confidence, measure, step_prices
 from dualmoco.alignment.anchors import Anchors
-from dualmoco.alignment.scoring import Prices, Scale
+from dualmoco.alignment.scoring import AlignmentCosts, DocumentStats
 
 
 @pytest.mark.parametrize("encoded", [False, True])
@@ -66,9 +66,11 @@ def test_flipped_texts_have_flipped_links(exact_cells: int, monkeypatch: pytest.
 def test_links_by_mask() -> None:
     """What `take` keeps."""
     links = Links(
-        np.array([[0, 1], [1, 3], [3, 4], [4, 5]]), np.array([[0, 1], [1, 2], [2, 2], [2, 3]]),
-        np.array([1.0, 0.9, np.nan, 1.1]), np.array([0.9, 0.8, 0.5, 0.9]),
-    )  # fmt: skip
+        np.array([[0, 1], [1, 3], [3, 4], [4, 5]]),
+        np.array([[0, 1], [1, 2], [2, 2], [2, 3]]),
+        np.array([1.0, 0.9, np.nan, 1.1]),
+        np.array([0.9, 0.8, 0.5, 0.9]),
+    )
     assert len(links) == 4 and links.is_linked.tolist() == [True, True, False, True]
     kept = links.take(np.flatnonzero(links.is_linked))
     assert kept.src.tolist() == [[0, 1], [1, 3], [4, 5]] and kept.tgt.tolist() == [[0, 1], [1, 2], [2, 3]]
@@ -88,20 +90,20 @@ def test_ratio_of_lengths_ignores_a_far_gap() -> None:
 def test_measure_without_close_anchors_takes_all() -> None:
     """One anchor: from it to the end; none: everything, and a usual similarity of one."""
     lengths = np.array([5.0, 10.0, 20.0]), np.array([7.0, 10.0, 5.0])
-    assert measure(Anchors(np.array([1]), np.array([1]), np.array([0.5])), lengths) == Scale(0.5, 2.0)
+    assert measure(Anchors(np.array([1]), np.array([1]), np.array([0.5])), lengths) == DocumentStats(0.5, 2.0)
     none = np.empty(0, dtype=np.int64)
-    assert measure(Anchors(none, none, np.empty(0)), lengths) == Scale(1.0, 35 / 22)
+    assert measure(Anchors(none, none, np.empty(0)), lengths) == DocumentStats(1.0, 35 / 22)
 
 
 def test_prices_of_steps_by_hand() -> None:
     """By links seen and half a link more, among all steps and one more; leaving out is dearer where it is rare."""
     steps = np.array([[1, 1], [1, 1], [2, 1], [0, 1], [1, 2]])
-    prices = Prices(rarity=1.0, skip=-0.5, skip_rarity=0.1)
+    prices = AlignmentCosts(rarity=1.0, skip=-0.5, skip_rarity=0.1)
     found = step_prices(steps, 2, prices)
     np.testing.assert_allclose(np.exp(found.types), np.array([2.5, 1.5, 1.5, 0.5]) / 6)
     assert found.skip == pytest.approx(-0.5 + 0.1 * np.log(0.25 / USUAL_SKIPS))
     assert step_prices(np.ones((400, 2), dtype=np.int64), 2, prices).skip < -0.5
-    assert step_prices(np.array([[0, 1]] * 9), 2, Prices(skip=-0.01, skip_rarity=1.0)).skip == 0
+    assert step_prices(np.array([[0, 1]] * 9), 2, AlignmentCosts(skip=-0.01, skip_rarity=1.0)).skip == 0
 
 
 def test_a_band_that_is_too_narrow_grows(monkeypatch: pytest.MonkeyPatch) -> None:

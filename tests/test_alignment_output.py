@@ -84,16 +84,26 @@ def test_parquet_has_the_texts_as_they_are(aligned: Aligned, tmp_path: Path) -> 
     table = pq.read_table(tmp_path / "a.parquet")
     rows = table.to_pylist()
     assert list(rows[0]) == [
-        "score", "confidence", "src", "tgt", "src_places", "tgt_places", "src_sentences", "tgt_sentences"
-    ]  # fmt: skip
+        "score",
+        "confidence",
+        "src",
+        "tgt",
+        "src_places",
+        "tgt_places",
+        "src_sentences",
+        "tgt_sentences",
+    ]
     assert rows[0]["src"] == f"{EN[0]} {EN[1]}" and rows[0]["src_sentences"] == EN[:2]
     assert [row["score"] for row in rows] == [0.91234, -0.00001, None, None, 1.1]
     assert [row["confidence"] for row in rows] == [0.97, 0.4, 0.8, 0.3, 1.0]
     assert [(row["src_places"], row["tgt_places"]) for row in rows] == [row[4:] for row in EXPECTED]
     assert [row["tgt_sentences"] for row in rows] == [ZH[:1], ZH[1:2], [], ZH[2:3], ZH[3:]]
     assert table.schema.metadata == {
-        b"tool": b"dualmoco align", b"version": b"0.1.0", b"longest": b"4", b"texts": b'{"src": "0f"}'
-    }  # fmt: skip
+        b"tool": b"dualmoco align",
+        b"version": b"0.1.0",
+        b"longest": b"4",
+        b"texts": b'{"src": "0f"}',
+    }
 
 
 def test_tmx_has_the_links_with_both_sides(aligned: Aligned, tmp_path: Path) -> None:
@@ -102,9 +112,14 @@ def test_tmx_has_the_links_with_both_sides(aligned: Aligned, tmp_path: Path) -> 
     root = ElementTree.parse(tmp_path / "a.tmx").getroot()
     assert (root.tag, root.attrib, [child.tag for child in root]) == ("tmx", {"version": "1.4"}, ["header", "body"])
     assert root[0].attrib == {
-        "creationtool": "dualmoco", "creationtoolversion": "0.1.0", "segtype": "sentence", "o-tmf": "tsv",
-        "adminlang": "en", "srclang": "en", "datatype": "plaintext",
-    }  # fmt: skip
+        "creationtool": "dualmoco",
+        "creationtoolversion": "0.1.0",
+        "segtype": "sentence",
+        "o-tmf": "tsv",
+        "adminlang": "en",
+        "srclang": "en",
+        "datatype": "plaintext",
+    }
     units = list(root.iter("tu"))
     assert [unit.get("segtype") for unit in units] == ["block", "sentence", "block"]
     for unit, (src, tgt, *props) in zip(units, [row for row in EXPECTED if row[0] and row[1]], strict=True):
@@ -172,8 +187,12 @@ def test_intertext_has_the_target_first(aligned: Aligned, tmp_path: Path) -> Non
     root = ElementTree.parse(tmp_path / "a.intertext.xml").getroot()
     assert (root.tag, root.attrib) == ("linkGrp", {"toDoc": "a.tgt.xml", "fromDoc": "a.src.xml"})
     assert [(link.get("type"), link.get("xtargets")) for link in root] == [
-        ("1-2", "s1;s1 s2"), ("1-1", "s2;s3"), ("0-1", ";s4"), ("1-0", "s3;"), ("2-1", "s4 s5;s5")
-    ]  # fmt: skip
+        ("1-2", "s1;s1 s2"),
+        ("1-1", "s2;s3"),
+        ("0-1", ";s4"),
+        ("1-0", "s3;"),
+        ("2-1", "s4 s5;s5"),
+    ]
     assert len(sentences(tmp_path / "a.src.xml")) == len(sentences(tmp_path / "a.tgt.xml")) == 5
 
 
@@ -188,8 +207,12 @@ def test_every_file_has_its_origin_and_is_the_same_each_time(aligned: Aligned, t
     for name in written:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert json.loads((tmp_path / "one" / f"a{ending}.json").read_text(encoding="utf-8")) == {
-        **aligned.origin, "links": 5, "linked": 3, "types": {name: 1 for name in sorted(TYPES)}, "mean_score": 0.6708
-    }  # fmt: skip
+        **aligned.origin,
+        "links": 5,
+        "linked": 3,
+        "types": {name: 1 for name in sorted(TYPES)},
+        "mean_score": 0.6708,
+    }
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -269,8 +292,15 @@ def test_page_shows_every_link_and_marks_what_is_doubtful(aligned: Aligned) -> N
         "row many",
     ]
     assert read.rows[0][1] == [
-        "1.1", '"One" <b>&amp; two.', "1.2", "Tab here, line end.", "2-1", "0.97", "1", "一和二。"
-    ]  # fmt: skip
+        "1.1",
+        '"One" <b>&amp; two.',
+        "1.2",
+        "Tab here, line end.",
+        "2-1",
+        "0.97",
+        "1",
+        "一和二。",
+    ]
     assert read.rows[1][1] == ["2.1", "Bell and .", "⚠\ufe0e", "1-1", "0.40", "↓", "2", "铃。"]
     assert read.rows[3][1] == ["no counterpart", "⚠\ufe0e", "0-1", "0.30", "↑", "4", "多出来的。"]
     assert read.langs == ["en", *["en", "zh-CN"] * 2, "en", "zh-CN", "en", "zh-CN"]

@@ -21,7 +21,7 @@ from dualmoco.models.backends.pytorch import TorchBackend, token_source
 from dualmoco.models.backends.static import StaticBackend
 from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.load import open_model, run_network
 from dualmoco.models.network import Encoder, open_routes, save_encoders
 
@@ -29,7 +29,7 @@ PAIRS = generate_pairs(200, seed=3)
 EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))
 TEXTS = [*EN[:30], "", "a", EN[2], " ".join(EN[:20]), *EN[5:9], "zzz ### 我们"]
 BERT = EncoderConfig(
-    lang="en", kind=Kind.bert, width=32, layers=2, heads=2, vocab_size=300, max_tokens=40, projection=24
+    lang="en", kind=EncoderKind.bert, width=32, layers=2, heads=2, vocab_size=300, max_tokens=40, projection=24
 )
 
 
@@ -47,8 +47,8 @@ def statics(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two random tables, with dropout and projections."""
     torch.manual_seed(2)
     path = tmp_path_factory.mktemp("statics") / "model"
-    src = EncoderConfig(lang="en", kind=Kind.static, width=16, projection=12, vocab_size=300, dropout=0.5)
-    tgt = EncoderConfig(lang="zh", kind=Kind.static, width=24, projection=12, vocab_size=300, max_piece_length=4)
+    src = EncoderConfig(lang="en", kind=EncoderKind.static, width=16, projection=12, vocab_size=300, dropout=0.5)
+    tgt = EncoderConfig(lang="zh", kind=EncoderKind.static, width=24, projection=12, vocab_size=300, max_piece_length=4)
     save_encoders(build_encoders(src, tgt, {"en": EN, "zh": ZH}), path)
     return path
 

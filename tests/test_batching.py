@@ -17,7 +17,7 @@ from dualmoco.data.nli import NliExample
 from dualmoco.data.pairs import Pairs
 from dualmoco.data.text_column import sentence_ids
 from dualmoco.models.network import Features
-from dualmoco.training.batches import BatchOrder, NliLoader, PairLoader, Share, order_pairs, prefetch
+from dualmoco.training.batches import BatchOrder, NliLoader, PairLoader, ShardSpec, order_pairs, prefetch
 
 PAIRS = [(f"{'long ' * (i % 5)}sentence {i}", f"{'长' * (i % 7)}句子{i}") for i in range(23)]
 
@@ -132,7 +132,7 @@ def test_fewer_rows_than_a_batch_are_refused() -> None:
 def test_shares_joined_by_rank_restore_the_batch(count: int, world: int, micro_batches: int) -> None:
     """Ranks and micro-batches cut a batch into contiguous parts: nothing is lost, doubled or moved."""
     rows = np.random.default_rng(count).permutation(count)
-    parts = [Share(rank, world, micro_batches).split(rows) for rank in range(world)]
+    parts = [ShardSpec(rank, world, micro_batches).split(rows) for rank in range(world)]
     assert [len(part) for part in parts] == [micro_batches] * world
     assert np.concatenate([piece for part in parts for piece in part]).tolist() == rows.tolist()
     shares = [sum(map(len, part)) for part in parts]
@@ -149,7 +149,7 @@ def test_pair_loader_gives_matching_texts_ids_and_tokens() -> None:
     """Every piece holds translations side by side, with their ids, in the order of the step's rows."""
     pairs = Pairs.from_texts(PAIRS)
     order = order_pairs(pairs, 6, seed=4, bucket=2)
-    loaders = [PairLoader(pairs, order, tokenize, tokenize, Share(rank, 2, 2)) for rank in range(2)]
+    loaders = [PairLoader(pairs, order, tokenize, tokenize, ShardSpec(rank, 2, 2)) for rank in range(2)]
     for step in range(4):
         batches = [batch for loader in loaders for batch in loader.step(step)]
         assert [len(batch.src_ids) for batch in batches] == [2, 1, 2, 1]
@@ -170,11 +170,12 @@ def test_pair_loader_can_leave_repeats_unknown() -> None:
         return {"lengths": torch.tensor([len(text) for text in texts])}
 
     known, unknown = (
-        PairLoader(pairs, order, tokenize, tokenize, Share(), mask_repeats=mask).step(0)[0] for mask in (True, False)
+        PairLoader(pairs, order, tokenize, tokenize, ShardSpec(), mask_repeats=mask).step(0)[0]
+        for mask in (True, False)
     )
     assert len({*known.src_ids.tolist()}) == len({*known.tgt_ids.tolist()}) == 3
     assert len({*unknown.src_ids.tolist(), *unknown.tgt_ids.tolist()}) == 8 and unknown.src_ids.dtype == torch.long
-    again = PairLoader(pairs, order, tokenize, tokenize, Share(), mask_repeats=False).step(1)[0]
+    again = PairLoader(pairs, order, tokenize, tokenize, ShardSpec(), mask_repeats=False).step(1)[0]
     by_text = dict(zip(zip(unknown.src_texts, unknown.src_ids.tolist(), strict=True), range(4), strict=True))
     assert all(pair in by_text for pair in zip(again.src_texts, again.src_ids.tolist(), strict=True))
 
@@ -183,7 +184,7 @@ def test_nli_loader_gives_matching_labels() -> None:
     """Every piece holds premises, hypotheses and labels of the same examples."""
     examples = [NliExample(f"premise {i}", f"hypothesis {i}", i % 3) for i in range(17)]
     order = BatchOrder.unsorted(17, 5, seed=1)
-    loader = NliLoader(examples, order, tokenize, Share(micro_batches=2))
+    loader = NliLoader(examples, order, tokenize, ShardSpec(micro_batches=2))
     for step in range(5):
         batches = loader.step(step)
         assert [len(batch.labels) for batch in batches] == [3, 2]

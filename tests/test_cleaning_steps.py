@@ -11,15 +11,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualmoco.data.config import CleanConfig, Identify
-from dualmoco.data.filters import DROPS, REWRITES, Measured, drop, join_spaces, rewrite, strip_controls, strip_markup
+from dualmoco.data.filters import DROPS, REWRITES, TextStats, drop, join_spaces, rewrite, strip_controls, strip_markup
 from dualmoco.data.text_column import PairBlock, TextColumn
 from dualmoco.text.languages import Chinese
 
 LANGS = ("en", "zh")
 OFF = CleanConfig(
-    markup=False, nfc=False, controls=False, spaces=False, damaged=False, letters=False, identical=False, min_chars=0,
-    max_chars=0, min_tokens=0, max_tokens=0, max_ratio=0, min_script=0, language=Identify.never,
-)  # fmt: skip
+    markup=False,
+    nfc=False,
+    controls=False,
+    spaces=False,
+    damaged=False,
+    letters=False,
+    identical=False,
+    min_chars=0,
+    max_chars=0,
+    min_tokens=0,
+    max_tokens=0,
+    max_ratio=0,
+    min_script=0,
+    language=Identify.never,
+)
 
 
 def block_of(*pairs: tuple[str, str]) -> PairBlock:
@@ -143,8 +155,8 @@ def test_a_pair_is_counted_once_under_the_first_step() -> None:
 )
 def test_tokens(text: str, tokens: int) -> None:
     side = TextColumn.from_texts(["x y", text, "z"])
-    assert Measured(side, "en").tokens.tolist() == [2, tokens, 1]
-    assert Measured(TextColumn.from_texts([text]), "en").tokens.tolist() == [tokens]
+    assert TextStats(side, "en").tokens.tolist() == [2, tokens, 1]
+    assert TextStats(TextColumn.from_texts([text]), "en").tokens.tolist() == [tokens]
 
 
 def test_an_empty_block_stays_empty() -> None:

@@ -32,7 +32,7 @@ from dualmoco.mining.knn import Block, MineSettings, Scanning
 from dualmoco.mining.margins import Retrieval
 from dualmoco.mining.mine import mine_files
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
 
@@ -66,8 +66,15 @@ def engine(cluster: Any) -> RayEngine:
 
 def test_a_study_survives_a_killed_worker(engine: RayEngine, tmp_path: Path) -> None:
     """Runs on all nodes; results are those of one machine."""
-    fast = ["data.train=[grammar:300]", "data.heldout=20", "schedule.steps=3", "optimizer.batch_size=16",
-            "contrast.queue_size=64", "src.width=8", "tgt.width=8"]  # fmt: skip
+    fast = [
+        "data.train=[grammar:300]",
+        "data.heldout=20",
+        "schedule.steps=3",
+        "optimizer.batch_size=16",
+        "contrast.queue_size=64",
+        "src.width=8",
+        "tgt.width=8",
+    ]
     study = {"title": "Temperature", "recipe": "tiny", "set": fast, "vary": {"contrast.temperature": [0.05, 0.2, 0.5]}}
     found = []
     for name, used in (("local", "local"), ("cluster", Disturbed(engine, RunWork, kill_worker))):
@@ -89,15 +96,15 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, str]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[EncoderKind, str]:
     """Untrained models of two encoders, of dimension 16."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("models")
     some = {lang: texts[:500] for lang, texts in TEXTS.items()}
-    for kind in (Kind.static, Kind.bert):
+    for kind in (EncoderKind.static, EncoderKind.bert):
         en, zh = (EncoderConfig(lang, kind=kind, width=16, layers=1, heads=2, vocab_size=300) for lang in TEXTS)
         save_encoders(build_encoders(en, zh, some), folder / kind)
-    return {kind: str(folder / kind) for kind in (Kind.static, Kind.bert)}
+    return {kind: str(folder / kind) for kind in (EncoderKind.static, EncoderKind.bert)}
 
 
 class Disturbed:
@@ -143,46 +150,66 @@ def mined(
 
 
 def test_encoding_survives_a_killed_worker(
-    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    engine: RayEngine,
+    files: dict[str, Path],
+    models: dict[EncoderKind, str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """All shards are made, each as the local engine makes it."""
-    local, _ = encoded(LocalEngine(), files["en"], tmp_path / "local", models[Kind.static])
-    store, made = encoded(Disturbed(engine, Encoding, kill_worker), files["en"], tmp_path / "ray", models[Kind.static])
+    local, _ = encoded(LocalEngine(), files["en"], tmp_path / "local", models[EncoderKind.static])
+    store, made = encoded(
+        Disturbed(engine, Encoding, kill_worker), files["en"], tmp_path / "ray", models[EncoderKind.static]
+    )
     assert LOST in caplog.text
     assert sorted(made) == list(range(-(-store.count // SHARD_ROWS))) and len(made) > 3 * IN_HAND + 2
     assert store.shards == local.shards  # with checksums
 
 
 def test_mining_survives_a_killed_worker(
-    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+    engine: RayEngine,
+    files: dict[str, Path],
+    models: dict[EncoderKind, str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The file of pairs is the local engine's, byte for byte."""
-    expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.static])
-    assert mined(Disturbed(engine, Scanning, kill_worker), files, tmp_path / "ray.tsv", models[Kind.static]) == expected
+    expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[EncoderKind.static])
+    assert (
+        mined(Disturbed(engine, Scanning, kill_worker), files, tmp_path / "ray.tsv", models[EncoderKind.static])
+        == expected
+    )
     assert expected[0].count(b"\n") > 3 * 1024 and LOST in caplog.text
 
 
 def test_mining_survives_a_lost_node(
-    cluster: Any, engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path,
+    cluster: Any,
+    engine: RayEngine,
+    files: dict[str, Path],
+    models: dict[EncoderKind, str],
+    tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
+) -> None:
     """Two of three nodes finish what the third had in hand, with a transformer too."""
 
     def remove_node() -> None:
         cluster.remove_node(min(cluster.worker_nodes, key=lambda node: node.node_id))
 
-    expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.bert])
-    assert mined(Disturbed(engine, Scanning, remove_node), files, tmp_path / "ray.tsv", models[Kind.bert]) == expected
+    expected = mined(LocalEngine(), files, tmp_path / "local.tsv", models[EncoderKind.bert])
+    assert (
+        mined(Disturbed(engine, Scanning, remove_node), files, tmp_path / "ray.tsv", models[EncoderKind.bert])
+        == expected
+    )
     assert expected[0].count(b"\n") > 3 * 1024 and LOST in caplog.text
 
 
 def test_approximate_mining_is_the_local_engines(
-    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path
+    engine: RayEngine, files: dict[str, Path], models: dict[EncoderKind, str], tmp_path: Path
 ) -> None:
     """Workers read the lists from the work folder; the recall is the same, and not all is found."""
     pytest.importorskip("faiss")
-    local = mined(LocalEngine(), files, tmp_path / "local.tsv", models[Kind.static], approximate=True)
-    assert mined(engine, files, tmp_path / "ray.tsv", models[Kind.static], approximate=True) == local
+    local = mined(LocalEngine(), files, tmp_path / "local.tsv", models[EncoderKind.static], approximate=True)
+    assert mined(engine, files, tmp_path / "ray.tsv", models[EncoderKind.static], approximate=True) == local
     assert 0.5 < json.loads(local[1])["approximate_recall"] < 1
 
 
@@ -191,7 +218,7 @@ def encoding(model: str) -> Encoding:
     return Encoding(open_model(model), "en", VectorPrecision.fp32)
 
 
-def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: dict[Kind, str]) -> None:
+def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: dict[EncoderKind, str]) -> None:
     """Never more sentences are out than workers can have in hand, and one shard that waits."""
     taken = counted = most = done = 0
 
@@ -205,16 +232,18 @@ def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: di
         nonlocal counted
         counted += sentences
 
-    for _ in engine.run(encoding(models[Kind.static]), shards(), count):
+    for _ in engine.run(encoding(models[EncoderKind.static]), shards(), count):
         most = max(most, taken - done)
         done += 1
     assert (taken, done, counted) == (60, 60, 120)
     assert most <= 3 * IN_HAND + 1
 
 
-def test_users_errors_come_through_as_they_are(engine: RayEngine, models: dict[Kind, str], tmp_path: Path) -> None:
+def test_users_errors_come_through_as_they_are(
+    engine: RayEngine, models: dict[EncoderKind, str], tmp_path: Path
+) -> None:
     """A worker's error is the same one line, of the same kind."""
-    static = Path(shutil.copytree(models[Kind.static], tmp_path / "model"))
+    static = Path(shutil.copytree(models[EncoderKind.static], tmp_path / "model"))
     work = encoding(str(static))
     with pytest.raises(ModelError) as language:
         list(engine.run(replace(work, lang="fr"), [(0, ["Un chat."])], print))
@@ -224,7 +253,7 @@ def test_users_errors_come_through_as_they_are(engine: RayEngine, models: dict[K
         list(engine.run(work, [(0, ["A cat."])], print))
     said = str(model.value)
     assert said.startswith(f"{static}: ") and "on node " in said and "\n" not in said
-    shutil.copytree(models[Kind.bert], static)
+    shutil.copytree(models[EncoderKind.bert], static)
     with pytest.raises(ModelError, match=r"checksum \w{12} on node .*; expected \w{12}, the same model on every node"):
         list(engine.run(work, [(0, ["A cat."])], print))
 
@@ -248,7 +277,7 @@ def test_a_piece_that_always_fails_ends_the_run(engine: RayEngine, tmp_path: Pat
 
 
 def test_interrupted_encoding_is_resumed(
-    engine: RayEngine, files: dict[str, Path], models: dict[Kind, str], tmp_path: Path
+    engine: RayEngine, files: dict[str, Path], models: dict[EncoderKind, str], tmp_path: Path
 ) -> None:
     """What was written before Ctrl-C is not made again."""
 
@@ -256,9 +285,9 @@ def test_interrupted_encoding_is_resumed(
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        encoded(Disturbed(engine, Encoding, interrupt), files["en"], tmp_path / "store", models[Kind.static])
-    store, made = encoded(engine, files["en"], tmp_path / "store", models[Kind.static])
-    local, every = encoded(LocalEngine(), files["en"], tmp_path / "local", models[Kind.static])
+        encoded(Disturbed(engine, Encoding, interrupt), files["en"], tmp_path / "store", models[EncoderKind.static])
+    store, made = encoded(engine, files["en"], tmp_path / "store", models[EncoderKind.static])
+    local, every = encoded(LocalEngine(), files["en"], tmp_path / "local", models[EncoderKind.static])
     assert len(made) == len(every) - 1
     assert store.shards == local.shards
 

@@ -17,7 +17,7 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
@@ -30,7 +30,7 @@ EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))
 def save(folder: Path, langs: tuple[str, str] = ("en", "zh")) -> Path:
     """A random static model of two languages."""
     torch.manual_seed(3)
-    src, tgt = (EncoderConfig(lang, Kind.static, width=8, vocab_size=300, max_piece_length=4) for lang in langs)
+    src, tgt = (EncoderConfig(lang, EncoderKind.static, width=8, vocab_size=300, max_piece_length=4) for lang in langs)
     save_encoders(build_encoders(src, tgt, dict(zip(langs, (EN, ZH), strict=True))), folder)
     return folder
 
@@ -143,7 +143,9 @@ def _words(folder: Path, other: Path) -> list[Any]:
         (None, {"pairs": "absent.tsv"}, DataError, "absent.tsv"),
         (None, {"pairs": PAIRS, "tgt_lang": "de"}, ModelError, "held-out pairs in 'de'; expected two of .* en, zh"),
         (
-            lambda folder, other: [other, save(folder / "de", ("en", "de"))], {}, ModelError,
+            lambda folder, other: [other, save(folder / "de", ("en", "de"))],
+            {},
+            ModelError,
             "de: has the languages en, de; expected en, zh, those of .*, or a model for any language",
         ),
         (lambda folder, other: [other, folder / "none"], {}, ModelError, "none: no such folder"),
@@ -151,11 +153,15 @@ def _words(folder: Path, other: Path) -> list[Any]:
         (_hybrid, {}, ModelError, "hybrid: a hybrid itself; expected single models"),
         (_words, {}, ModelError, "no network; expected a model folder"),
     ],
-)  # fmt: skip
+)
 def test_bad_input_is_refused_before_work(
-    other: Path, tmp_path: Path, models: Callable[[Path, Path], list[Any]] | None, settings: dict[str, Any],
-    error: type[DualmocoError], message: str,
-) -> None:  # fmt: skip
+    other: Path,
+    tmp_path: Path,
+    models: Callable[[Path, Path], list[Any]] | None,
+    settings: dict[str, Any],
+    error: type[DualmocoError],
+    message: str,
+) -> None:
     """One line each, and nothing is written."""
     given = models(tmp_path, other) if models else [other, other]
     with pytest.raises(error, match=message):

@@ -13,7 +13,7 @@ from dualmoco.cli.main import build_parser
 from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.config import PrepareConfig, check_recipe
-from dualmoco.models.config import Kind, PoolingMode
+from dualmoco.models.config import EncoderKind, PoolingMode
 from dualmoco.training.config import MixedPrecision, NliFeatures, ObjectiveName, TrainConfig, load_config
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -49,7 +49,7 @@ def test_values_have_their_types(path: Path) -> None:
     assert type(config.optimizer.lr) is float and config.optimizer.lr == 4e-5
     assert type(config.contrast.temperature) is float and config.contrast.temperature == 1.0
     assert type(config.schedule.steps) is int and config.schedule.steps == 10
-    assert config.src.kind is Kind.static and config.src.pooling is PoolingMode.auto
+    assert config.src.kind is EncoderKind.static and config.src.pooling is PoolingMode.auto
     assert config.nli.features is NliFeatures.sbert
     assert type(config.data.train) is list and config.data.train == ["pairs.tsv"]
     assert type(config.data.columns) is list and config.data.columns == [2, 5]
@@ -94,7 +94,7 @@ def test_overrides_win(path: Path) -> None:
     """An override is stronger than the recipe, the later of two is stronger, and other keys stay."""
     config = load_config(path, ["optimizer.lr=1e-3", "schedule.steps=5", "schedule.steps=7", "src.lang=de"])
     assert (config.optimizer.lr, config.schedule.steps, config.src.lang) == (1e-3, 7, "de")
-    assert (config.src.kind, config.tgt.lang, config.out) == (Kind.static, "zh", "runs/test")
+    assert (config.src.kind, config.tgt.lang, config.out) == (EncoderKind.static, "zh", "runs/test")
 
 
 def test_settings_survive_being_written(path: Path, tmp_path: Path) -> None:
@@ -312,12 +312,30 @@ def test_fingerprint_ignores_places(path: Path, override: str) -> None:
 def test_fingerprint_tells_every_other_setting(path: Path) -> None:
     """No two of these settings have one fingerprint."""
     overrides = [
-        "seed=1", "objective=in-batch", "teacher=a", "src.lang=de", "src.dropout=0.2", "tgt.pooling=mean",
-        "tgt.dropout=0.2", "data.train=[b.tsv]", "data.exclude=[a]", "data.heldout=999", "data.columns=[1,0]",
-        "contrast.queue_size=8", "contrast.temperature=0.05", "contrast.batch_keys=true", "optimizer.lr=1e-3",
-        "optimizer.batch_size=512", "schedule.steps=11", "schedule.keep=3", "nli.weight=0.2", "nli.features=concat",
-        "src.trainable=head", "tgt.ridge_pairs=9", "contrast.key_precision=fp32",
-    ]  # fmt: skip
+        "seed=1",
+        "objective=in-batch",
+        "teacher=a",
+        "src.lang=de",
+        "src.dropout=0.2",
+        "tgt.pooling=mean",
+        "tgt.dropout=0.2",
+        "data.train=[b.tsv]",
+        "data.exclude=[a]",
+        "data.heldout=999",
+        "data.columns=[1,0]",
+        "contrast.queue_size=8",
+        "contrast.temperature=0.05",
+        "contrast.batch_keys=true",
+        "optimizer.lr=1e-3",
+        "optimizer.batch_size=512",
+        "schedule.steps=11",
+        "schedule.keep=3",
+        "nli.weight=0.2",
+        "nli.features=concat",
+        "src.trainable=head",
+        "tgt.ridge_pairs=9",
+        "contrast.key_precision=fp32",
+    ]
     prints = [load_config(path).fingerprint(), *(load_config(path, [change]).fingerprint() for change in overrides)]
     assert len(set(prints)) == len(overrides) + 1
     assert all(len(print_) == 16 and int(print_, 16) >= 0 for print_ in prints)
@@ -359,7 +377,7 @@ def test_recipe_has_the_papers_values(name: str) -> None:
     assert (config.optimizer.warmup_steps, config.optimizer.weight_decay) == (400, 1e-4)
     assert (config.schedule.epochs, config.schedule.steps, config.schedule.minutes) == (15, 0, 0)
     for side, encoder in (("bert-base-uncased", config.src), ("hfl/chinese-roberta-wwm-ext", config.tgt)):
-        assert (encoder.kind, encoder.name, encoder.pooling) == (Kind.pretrained, side, PoolingMode.mean)
+        assert (encoder.kind, encoder.name, encoder.pooling) == (EncoderKind.pretrained, side, PoolingMode.mean)
         assert (encoder.dropout, encoder.projection) == (0.1, 0)
 
 

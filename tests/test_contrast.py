@@ -16,7 +16,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from dualmoco.training import contrast
-from dualmoco.training.contrast import DualMomentumContrast, Keys, Queue, info_nce, is_false_negative, update_momentum
+from dualmoco.training.contrast import (
+    DualMomentumContrast,
+    KeyBatch,
+    Queue,
+    info_nce,
+    is_false_negative,
+    update_momentum,
+)
 
 DIMENSION = 6
 TEXTS = 12
@@ -62,12 +69,17 @@ def make_contrast(
 ) -> DualMomentumContrast:
     """Two lookup encoders in contrast, in training mode."""
     return DualMomentumContrast(
-        Lookup(0, dropout), Lookup(1, dropout), dimension=DIMENSION, queue_size=queue_size, temperature=0.1,
-        learn_temperature=learn_temperature, key_dropout=key_dropout,
-    ).train()  # fmt: skip
+        Lookup(0, dropout),
+        Lookup(1, dropout),
+        dimension=DIMENSION,
+        queue_size=queue_size,
+        temperature=0.1,
+        learn_temperature=learn_temperature,
+        key_dropout=key_dropout,
+    ).train()
 
 
-def encode_keys(model: DualMomentumContrast, src: list[int], tgt: list[int]) -> Keys:
+def encode_keys(model: DualMomentumContrast, src: list[int], tgt: list[int]) -> KeyBatch:
     """Keys of pairs whose target ids are 100 above their target texts."""
     return model.encode_keys(tokens(*src), tokens(*tgt), torch.tensor(src), torch.tensor(tgt) + 100)
 
@@ -113,9 +125,13 @@ def test_equal_vectors_cost_log_of_one_plus_rows(rows: int) -> None:
     """All vectors equal: log(1 + K) for every query."""
     one = unit(1, seed=0)
     losses, _, masked = info_nce(
-        one.expand(3, -1), one.expand(3, -1), one.expand(rows, -1), torch.tensor(0.04), distinct_ids(3),
+        one.expand(3, -1),
+        one.expand(3, -1),
+        one.expand(rows, -1),
+        torch.tensor(0.04),
+        distinct_ids(3),
         distinct_ids(rows, first=100),
-    )  # fmt: skip
+    )
     assert losses.tolist() == pytest.approx([math.log(1 + rows)] * 3, rel=1e-5, abs=1e-7)
     assert int(masked) == 0
 
@@ -149,9 +165,14 @@ def test_queue_of_false_negatives_only_costs_nothing() -> None:
     query = unit(1, seed=0).requires_grad_()
     queue_ids = torch.tensor([[0, 50], [1, 51], [60, 0], [0, 52], [1, 0]])
     losses, correct, masked = info_nce(
-        query, unit(1, seed=1), unit(5, seed=2), torch.tensor(0.1), torch.tensor([[0, 1]]), queue_ids,
+        query,
+        unit(1, seed=1),
+        unit(5, seed=2),
+        torch.tensor(0.1),
+        torch.tensor([[0, 1]]),
+        queue_ids,
         block_rows=2,
-    )  # fmt: skip
+    )
     losses.sum().backward()
     assert losses.tolist() == pytest.approx([0.0], abs=1e-6)
     assert correct.tolist() == [True]
@@ -217,9 +238,14 @@ def test_result_does_not_depend_on_the_block(block_rows: int) -> None:
     for rows in (contrast.BLOCK_ROWS, block_rows):
         query, temperature = unit(5, seed=0).requires_grad_(), torch.tensor(0.05, requires_grad=True)
         losses, correct, masked = info_nce(
-            query, unit(5, seed=1), unit(33, seed=2), temperature, few_ids(5, seed=3), few_ids(33, seed=4),
+            query,
+            unit(5, seed=1),
+            unit(33, seed=2),
+            temperature,
+            few_ids(5, seed=3),
+            few_ids(33, seed=4),
             block_rows=rows,
-        )  # fmt: skip
+        )
         losses.sum().backward()
         assert query.grad is not None and temperature.grad is not None
         results.append((losses, correct, masked, query.grad, temperature.grad))
@@ -279,9 +305,14 @@ def test_autocast_does_not_overflow(dtype: torch.dtype) -> None:
     query = one.clone().requires_grad_()
     with torch.autocast("cpu", dtype=dtype):
         losses = info_nce(
-            query, one, one.expand(70_000, 1), torch.tensor(0.01), distinct_ids(1), distinct_ids(70_000, first=10),
+            query,
+            one,
+            one.expand(70_000, 1),
+            torch.tensor(0.01),
+            distinct_ids(1),
+            distinct_ids(70_000, first=10),
             block_rows=70_000,
-        )[0]  # fmt: skip
+        )[0]
         losses.sum().backward()
     assert losses.tolist() == pytest.approx([math.log(70_001)], rel=1e-5)
     assert query.grad is not None and query.grad.tolist() == [[pytest.approx(0.0, abs=1e-3)]]
@@ -513,8 +544,8 @@ def test_masking_duplicates_changes_the_loss() -> None:
     for shift in (0, 500):
         model = make_contrast(queue_size=2)
         keys = encode_keys(model, [0, 1], [0, 1])
-        model.enqueue(Keys(keys.src[:1], keys.tgt[:1], keys.ids[:1] + shift))
-        result = model(tokens(0), tokens(0), Keys(keys.src[:1], keys.tgt[:1], keys.ids[:1]))
+        model.enqueue(KeyBatch(keys.src[:1], keys.tgt[:1], keys.ids[:1] + shift))
+        result = model(tokens(0), tokens(0), KeyBatch(keys.src[:1], keys.tgt[:1], keys.ids[:1]))
         losses.append(result.loss.item())
         masked.append(float(result.masked))
     assert losses == pytest.approx([0.0, 2 * math.log(2)], abs=1e-6)

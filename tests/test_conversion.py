@@ -19,18 +19,18 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
 from dualmoco.models.folder import folder_sha256
 from dualmoco.models.load import open_model
-from dualmoco.models.network import Encoder, carries_nfkc, carry_nfkc, open_network, save_encoders
+from dualmoco.models.network import Encoder, add_nfkc_normalizer, carries_nfkc, open_network, save_encoders
 from dualmoco.models.text_normalization import TextConversion, read_conversion, write_card
 from dualmoco.text.languages import Chinese
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))
 TRADITIONAL = [OpenCC("s2t").convert(text) for text in ZH[:30]]
-BERT = EncoderConfig("en", Kind.bert, width=16, layers=1, heads=2, vocab_size=300, max_tokens=32)
-TABLE = EncoderConfig("en", Kind.static, width=16, vocab_size=300)
+BERT = EncoderConfig("en", EncoderKind.bert, width=16, layers=1, heads=2, vocab_size=300, max_tokens=32)
+TABLE = EncoderConfig("en", EncoderKind.static, width=16, vocab_size=300)
 BOTH = {"chinese": "simplified", "nfkc": True}
 
 
@@ -140,7 +140,7 @@ def test_tokenizers_are_tried_for_nfkc(tmp_path: Path) -> None:
     for kind in (TABLE, BERT):
         encoder = open_network(save(tmp_path / kind.kind, kind, None)).encoders["en"]
         assert not carries_nfkc(encoder)
-        carry_nfkc(encoder)
+        add_nfkc_normalizer(encoder)
         assert carries_nfkc(encoder)
 
 

@@ -18,7 +18,7 @@ from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.data.config import CorpusConfig, PrepareConfig, StageConfig
 from dualmoco.data.pairs import Pairs, WeightedRows, sample_curriculum, stage_rows
 from dualmoco.data.prepare import prepare
-from dualmoco.data.staging import Fate
+from dualmoco.data.staging import PairStatus
 from dualmoco.training import trainer as loop
 from dualmoco.training.batches import PREFETCH, BatchOrder, Curriculum, PairLoader, order_pairs
 from dualmoco.training.config import load_config
@@ -55,11 +55,13 @@ def test_a_stage_takes_pairs_by_length_and_weight(mixed: Pairs) -> None:
     stages = [StageConfig(0.5, 20, {"a": 0.25}), StageConfig(1.0, 0, {"b": 0, "c": 2})]
     first, second = (stage_rows(mixed, stages, number) for number in range(2))
     assert [(part.weight, part.rows.tolist()) for part in first] == [
-        (0.25, list(range(100))), (1.0, list(range(100, 160))),
-    ]  # fmt: skip
+        (0.25, list(range(100))),
+        (1.0, list(range(100, 160))),
+    ]
     assert [(part.weight, part.rows.tolist()) for part in second] == [
-        (1.0, list(range(100))), (2.0, list(range(160, 260))),
-    ]  # fmt: skip
+        (1.0, list(range(100))),
+        (2.0, list(range(160, 260))),
+    ]
     chinese = Pairs.from_texts([("a", "一二三四五"), ("abc", "一")])
     assert stage_rows(chinese, [StageConfig(1.0, 4)], 0)[0].rows.tolist() == [1]
 
@@ -122,7 +124,7 @@ def test_a_sample_keeps_the_corpora_in_proportion_to_their_weights(mixed: Pairs,
     stages = [StageConfig(0.5, 20, {"a": 1, "b": 0.5}), StageConfig(1.0, 0, {"a": 0.5, "b": 0.25, "c": 0.25})]
     fates = np.zeros(len(mixed), dtype=np.uint8)
     rest = sample_curriculum(mixed, fates, stages, 70, [seed, 1])
-    kept = mixed.take(np.flatnonzero(fates == Fate.train))
+    kept = mixed.take(np.flatnonzero(fates == PairStatus.train))
     assert np.bincount(kept.corpus).tolist() == [40, 20, 10]
     last = {kept.corpora[kept.corpus[part.rows[0]]]: part for part in stage_rows(kept, rest, 1)}
     taken = {part.weight: len(part.rows) for part in last.values()}
@@ -132,10 +134,10 @@ def test_a_sample_keeps_the_corpora_in_proportion_to_their_weights(mixed: Pairs,
 def test_pairs_of_no_stage_are_left_out(mixed: Pairs) -> None:
     """Too long for every stage, or of a corpus that none takes; without a limit weights stay as they are."""
     fates = np.zeros(len(mixed), dtype=np.uint8)
-    fates[0] = Fate.heldout
+    fates[0] = PairStatus.heldout
     stages = [StageConfig(0.5, 10), StageConfig(1.0, 20, {"a": 0})]
     assert sample_curriculum(mixed, fates, stages, 0, [0]) == stages
-    assert np.flatnonzero(fates == Fate.train).tolist() == list(range(1, 160)) and fates[0] == Fate.heldout
+    assert np.flatnonzero(fates == PairStatus.train).tolist() == list(range(1, 160)) and fates[0] == PairStatus.heldout
 
 
 @pytest.fixture

@@ -44,12 +44,16 @@ def test_every_verb_works_without_naming_a_model(home: Path, capsys: pytest.Capt
         write_lines(Path(name), lines)
     write_lines(Path("pairs.tsv"), [f"{src}\t{tgt}" for src, tgt in zip(EN, ZH, strict=True)])
     for words in (
-        "encode en.txt --lang en --out vectors", "mine en.txt zh.txt --out mined.tsv",
-        "score pairs.tsv --out scored.tsv", "paraphrases en.txt --lang en --out same.tsv",
-        "search build index en=en.txt zh=zh.txt", "similarity yes 是", "visualize pairs.tsv --out parallel.svg",
+        "encode en.txt --lang en --out vectors",
+        "mine en.txt zh.txt --out mined.tsv",
+        "score pairs.tsv --out scored.tsv",
+        "paraphrases en.txt --lang en --out same.tsv",
+        "search build index en=en.txt zh=zh.txt",
+        "similarity yes 是",
+        "visualize pairs.tsv --out parallel.svg",
         f"mine en.txt zh.txt --out fast.tsv --model {FAST_MODEL}",
         "export en-zh-static --lang en --to sentence-transformers --out exported",
-    ):  # fmt: skip
+    ):
         assert main(words.split()) == 0, words
     assert json.loads(Path("fast.tsv.json").read_text(encoding="utf-8"))["model"] == FAST_MODEL
     assert dualmoco.load().identity.name == DEFAULT_MODEL

@@ -25,7 +25,7 @@ from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.build import build_encoder, build_encoders, load_teacher
-from dualmoco.models.config import EncoderConfig, Kind, PoolingMode
+from dualmoco.models.config import EncoderConfig, EncoderKind, PoolingMode
 from dualmoco.models.folder import check_folder
 from dualmoco.models.load import open_model
 from dualmoco.models.network import Encoder, open_routes, save_encoders
@@ -33,9 +33,9 @@ from dualmoco.models.network import Encoder, open_routes, save_encoders
 PAIRS = generate_pairs(300, seed=1)
 SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*PAIRS, strict=True))
 TEXTS = {"en": SRC_TEXTS, "zh": TGT_TEXTS}
-STATIC = EncoderConfig(lang="en", kind=Kind.static, width=24, vocab_size=300, dropout=0.2)
+STATIC = EncoderConfig(lang="en", kind=EncoderKind.static, width=24, vocab_size=300, dropout=0.2)
 BERT = EncoderConfig(
-    lang="zh", kind=Kind.bert, width=24, layers=2, heads=2, vocab_size=400, max_piece_length=4, max_tokens=32
+    lang="zh", kind=EncoderKind.bert, width=24, layers=2, heads=2, vocab_size=400, max_piece_length=4, max_tokens=32
 )
 POOLINGS = [mode for mode in PoolingMode if mode != PoolingMode.auto]
 
@@ -86,7 +86,7 @@ def _plain_vectors(plain: Path, texts: list[str], pooling: PoolingMode) -> Tenso
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize("config", [STATIC, BERT, replace(BERT, kind=Kind.bert, width=32, projection=10)])
+@pytest.mark.parametrize("config", [STATIC, BERT, replace(BERT, kind=EncoderKind.bert, width=32, projection=10)])
 def test_vectors_are_unit_and_have_the_dimension(config: EncoderConfig) -> None:
     """Each kind gives one row of length 1 a sentence, of the dimension that `width` says."""
     texts = TEXTS[config.lang]
@@ -177,7 +177,7 @@ def test_different_dimensions_are_refused() -> None:
 def test_shared_encoder_serves_both_languages() -> None:
     """Both languages have one object, whose tokenizer knows the words of both."""
     src = replace(BERT, lang="en", vocab_size=1500)
-    encoders = build_encoders(src, EncoderConfig(lang="zh", kind=Kind.shared), TEXTS)
+    encoders = build_encoders(src, EncoderConfig(lang="zh", kind=EncoderKind.shared), TEXTS)
     assert list(encoders) == ["en", "zh"] and encoders["en"] is encoders["zh"]
     first: Any = encoders["en"].layers[0]
     for text in (SRC_TEXTS[0], TGT_TEXTS[0]):
@@ -260,7 +260,7 @@ def test_saved_folder_holds_no_pickle(saved: Path) -> None:
 
 def test_shared_encoders_are_stored_once(tmp_path: Path) -> None:
     """One file of weights serves both languages, which are one network again when opened."""
-    built = build_encoders(replace(BERT, lang="en"), EncoderConfig(lang="zh", kind=Kind.shared), TEXTS)
+    built = build_encoders(replace(BERT, lang="en"), EncoderConfig(lang="zh", kind=EncoderKind.shared), TEXTS)
     save_encoders(built, tmp_path / "model")
     assert len(list((tmp_path / "model").rglob("*.safetensors"))) == 1
     loaded = open_routes(tmp_path / "model")

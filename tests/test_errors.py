@@ -128,9 +128,20 @@ def test_a_command_names_the_extra_it_needs(tmp_path: Path, package: str, words:
 
 
 EXTRAS = (
-    "accelerate", "datasets", "faiss", "jinja2", "matplotlib", "omegaconf", "onnx", "onnxruntime", "polib", "pyarrow",
-    "ray", "tensorboard", "zhplot",
-)  # fmt: skip
+    "accelerate",
+    "datasets",
+    "faiss",
+    "jinja2",
+    "matplotlib",
+    "omegaconf",
+    "onnx",
+    "onnxruntime",
+    "polib",
+    "pyarrow",
+    "ray",
+    "tensorboard",
+    "zhplot",
+)
 
 
 def test_the_base_encodes_searches_and_mines(tiny_model: Path, tmp_path: Path) -> None:

@@ -91,8 +91,15 @@ def test_json_is_a_list_of_signed_scores(reports: Path) -> None:
     """Every score has the fields that machines are promised."""
     scores = json.loads((reports / "report.json").read_text(encoding="utf-8"))
     assert {score["task"] for score in scores} == {
-        "tatoeba", "bucc", "sts", "nli", "xsts", "lexicon", "paraphrase", "clustering",
-    }  # fmt: skip
+        "tatoeba",
+        "bucc",
+        "sts",
+        "nli",
+        "xsts",
+        "lexicon",
+        "paraphrase",
+        "clustering",
+    }
     for score in scores:
         assert {"task", "subset", "protocol", "metric", "value", "n", "signature"} <= score.keys()
         assert -100 <= score["value"] <= 100

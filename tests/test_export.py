@@ -17,7 +17,7 @@ from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model, is_export
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
@@ -31,8 +31,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random BERT for English and a random table for Chinese."""
     torch.manual_seed(1)
     path = tmp_path_factory.mktemp("export") / "model"
-    src = EncoderConfig(lang="en", kind=Kind.bert, width=32, layers=2, heads=2, vocab_size=300, max_tokens=40)
-    tgt = EncoderConfig(lang="zh", kind=Kind.static, width=32, vocab_size=300, max_piece_length=4)
+    src = EncoderConfig(lang="en", kind=EncoderKind.bert, width=32, layers=2, heads=2, vocab_size=300, max_tokens=40)
+    tgt = EncoderConfig(lang="zh", kind=EncoderKind.static, width=32, vocab_size=300, max_piece_length=4)
     save_encoders(build_encoders(src, tgt, {"en": EN, "zh": ZH}), path)
     return path
 

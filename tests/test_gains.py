@@ -7,7 +7,15 @@ import pytest
 
 from alignments import Step, mean_vector, random_units
 from dualmoco.alignment.dynamic_programming import Band, full_band, padded
-from dualmoco.alignment.scoring import BandCosines, LinkGains, Prices, Scale, band_cosines, mean_shares, pair_cosines
+from dualmoco.alignment.scoring import (
+    AlignmentCosts,
+    BandCosines,
+    DocumentStats,
+    LinkGains,
+    band_cosines,
+    mean_shares,
+    pair_cosines,
+)
 from dualmoco.core.vectors import Floats, Vectors
 
 RAGGED = Band(
@@ -78,8 +86,8 @@ def test_a_run_whose_vectors_cancel_has_no_share() -> None:
 class Formula:
     """The gain of a link worked out by itself, from the words in gains.py."""
 
-    def __init__(self, sides: tuple[Vectors, Vectors], lengths: tuple[Floats, Floats], scale: Scale) -> None:
-        self.sides, self.lengths, self.scale, self.prices = sides, lengths, scale, Prices()
+    def __init__(self, sides: tuple[Vectors, Vectors], lengths: tuple[Floats, Floats], scale: DocumentStats) -> None:
+        self.sides, self.lengths, self.scale, self.prices = sides, lengths, scale, AlignmentCosts()
 
     def beside(self, vector: np.ndarray, side: int, first: int, end: int) -> float:
         """Mean cosine of a vector with the sentences before and after a run of the other side."""
@@ -110,7 +118,7 @@ def test_gains_are_what_the_formula_says(longest: int, band: Band) -> None:
     generator = np.random.default_rng(3)
     sides = random_units(generator, 14, 12), random_units(generator, 11, 12)
     lengths = generator.integers(1, 80, 14).astype(np.float64), generator.integers(1, 30, 11).astype(np.float64)
-    formula = Formula(sides, lengths, Scale(0.4, 2.5))
+    formula = Formula(sides, lengths, DocumentStats(0.4, 2.5))
     gains = LinkGains(sides, lengths, formula.scale, formula.prices, longest)
     around = gains.cosines(band)
     table = gains.table(band, around, -np.inf)
@@ -122,9 +130,11 @@ def test_gains_are_what_the_formula_says(longest: int, band: Band) -> None:
     np.testing.assert_allclose(gains.changed(table, around, other), expected, atol=3e-4)
     inside = [
         ((i - m, i), (j - n, j))
-        for i in range(15) for j in range(band.low[i], band.high[i] + 1)
-        for m in range(1, min(i, longest) + 1) for n in range(1, min(j, longest) + 1)
-    ]  # fmt: skip
+        for i in range(15)
+        for j in range(band.low[i], band.high[i] + 1)
+        for m in range(1, min(i, longest) + 1)
+        for n in range(1, min(j, longest) + 1)
+    ]
     assert runs == inside
     few = gains.table(band, around, -0.4)
     worth = table.gains >= -0.4 * np.array([a[1] - a[0] + b[1] - b[0] for a, b in runs])

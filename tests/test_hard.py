@@ -17,7 +17,7 @@ from dualmoco.embeddings.store import open_store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
 from dualmoco.training import frozen as hard
-from dualmoco.training.batches import Share, order_pairs
+from dualmoco.training.batches import ShardSpec, order_pairs
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.frozen import (
     FILE,
@@ -70,7 +70,7 @@ def test_they_are_added_to_the_random_negatives(keys: FrozenKeys, found: HardNeg
     pairs = Pairs.from_texts([(f"{row}", f"{row}") for row in range(len(keys))])
     config = replace(TrainConfig(), contrast=replace(TrainConfig().contrast, queue_size=10))
     order = order_pairs(pairs, 12, seed=0, bucket=1, frozen="src")
-    steps = OneSidedLoader(config, pairs, order, keys, lambda texts: {}, Share(), found)
+    steps = OneSidedLoader(config, pairs, order, keys, lambda texts: {}, ShardSpec(), found)
     for step in range(5):
         rows = order.rows(step)
         negatives = steps.negative_rows(step, rows)

@@ -25,7 +25,7 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import Encoding, PortableEncoding
 from dualmoco.mining.results import read_mined
 from dualmoco.models.build import build_encoder, build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model, is_export
 from dualmoco.models.hybrid import join_vectors
 from dualmoco.models.load import open_model
@@ -38,7 +38,7 @@ TEXTS = {"en": EN, "zh": ZH}
 WEIGHTS = [1.0, 0.7]
 
 
-def save(folder: Path, kind: Kind, width: int, langs: tuple[str, str] = ("en", "zh")) -> Path:
+def save(folder: Path, kind: EncoderKind, width: int, langs: tuple[str, str] = ("en", "zh")) -> Path:
     """A random model of two languages."""
     torch.manual_seed(width)
     src, tgt = (
@@ -53,9 +53,9 @@ def save(folder: Path, kind: Kind, width: int, langs: tuple[str, str] = ("en", "
 def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """A table and a BERT."""
     place = tmp_path_factory.mktemp("parts")
-    table = save(place / "table", Kind.static, 16)
+    table = save(place / "table", EncoderKind.static, 16)
     (table / "dualmoco.json").write_text('{"text": {"chinese": "simplified"}}', encoding="utf-8")
-    return [table, save(place / "bert", Kind.bert, 24)]
+    return [table, save(place / "bert", EncoderKind.bert, 24)]
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_it_opens_again_elsewhere(hybrid: Path) -> None:
 
 def test_tables_alone_need_no_torch(parts: list[Path], tmp_path: Path) -> None:
     """A hybrid of static models opens and encodes without importing PyTorch."""
-    combine([parts[0], save(tmp_path / "table", Kind.static, 8)], tmp_path / "hybrid")
+    combine([parts[0], save(tmp_path / "table", EncoderKind.static, 8)], tmp_path / "hybrid")
     code = f"""
 import sys
 from dualmoco.models.load import open_model
@@ -286,4 +286,4 @@ def test_training_does_not_start_from_a_hybrid(hybrid: Path) -> None:
     with pytest.raises(ModelError, match="a hybrid of several models; expected a single one, such as one of its parts"):
         open_network(hybrid)
     with pytest.raises(DualmocoError, match="a hybrid of several models"):
-        build_encoder(EncoderConfig("en", Kind.pretrained, str(hybrid)), [])
+        build_encoder(EncoderConfig("en", EncoderKind.pretrained, str(hybrid)), [])

@@ -15,9 +15,13 @@ from dualmoco.data.prepare import prepare
 from dualmoco.data.readers.base import Source
 
 PAIRS = [
-    *generate_pairs(50, seed=3), ("one two three", "一二三"), ("One, two three!", "一二三。"),
-    ("swapped no more", "换了"), ("你好世界", "hello world"), ("", "空"),
-]  # fmt: skip
+    *generate_pairs(50, seed=3),
+    ("one two three", "一二三"),
+    ("One, two three!", "一二三。"),
+    ("swapped no more", "换了"),
+    ("你好世界", "hello world"),
+    ("", "空"),
+]
 
 
 @pytest.fixture

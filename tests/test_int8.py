@@ -17,7 +17,7 @@ from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.int8 import Rows
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind, PoolingMode
+from dualmoco.models.config import EncoderConfig, EncoderKind, PoolingMode
 from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
@@ -31,11 +31,18 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two BERTs, one pooled by mean, one by [CLS] with a projection; not to be changed."""
     place = tmp_path_factory.mktemp("int8")
     torch.manual_seed(3)
-    src = EncoderConfig("en", Kind.bert, width=64, layers=3, heads=4, vocab_size=400, max_tokens=32)
+    src = EncoderConfig("en", EncoderKind.bert, width=64, layers=3, heads=4, vocab_size=400, max_tokens=32)
     tgt = EncoderConfig(
-        "zh", Kind.bert, width=32, layers=2, heads=2, vocab_size=400, max_tokens=24, pooling=PoolingMode.cls,
+        "zh",
+        EncoderKind.bert,
+        width=32,
+        layers=2,
+        heads=2,
+        vocab_size=400,
+        max_tokens=24,
+        pooling=PoolingMode.cls,
         projection=64,
-    )  # fmt: skip
+    )
     encoders = build_encoders(src, tgt, {"en": EN, "zh": ZH})
     with torch.no_grad():  # as they come, layers of random weights hardly matter
         for encoder in encoders.values():

@@ -101,8 +101,9 @@ def test_words_of_links_by_a_slow_model(seed: int, far: int, with_vectors: bool)
     ]
     runs = [
         ((i - m, i), (j - n, j))
-        for i, j, m, n in product(range(1, 13), range(1, 12), (1, 2), (1, 2)) if m <= i and n <= j and abs(i - j) <= far
-    ]  # fmt: skip
+        for i, j, m, n in product(range(1, 13), range(1, 12), (1, 2), (1, 2))
+        if m <= i and n <= j and abs(i - j) <= far
+    ]
     met = {pair for a, b in runs for one in src[slice(*a)] for other in tgt[slice(*b)] for pair in product(one, other)}
     near = {
         (i, j): math.exp(SHARPNESS * float(vectors[0][i] @ vectors[1][j])) if vectors and (i, j) in met else 1.0

@@ -221,9 +221,12 @@ def test_approximate_search_of_all_lists_is_exact(
 
 
 def test_approximate_search_without_faiss_is_refused_before_work(
-    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    files: tuple[Path, Path],
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """What to install is said, and nothing is encoded."""
     monkeypatch.setitem(sys.modules, "faiss", None)
     out = tmp_path / "near.tsv"

@@ -13,7 +13,7 @@ from dualmoco.core.errors import DataError, ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.model import Model
 from dualmoco.models.network import Encoder, save_encoders
 
@@ -24,7 +24,7 @@ SRC_TEXTS, TGT_TEXTS = ([*side] for side in zip(*generate_pairs(200, seed=2), st
 def encoders() -> dict[str, Encoder]:
     """Two untrained static encoders, 16 wide."""
     torch.manual_seed(3)
-    src, tgt = (EncoderConfig(lang=lang, kind=Kind.static, width=16, vocab_size=300) for lang in ("en", "zh"))
+    src, tgt = (EncoderConfig(lang=lang, kind=EncoderKind.static, width=16, vocab_size=300) for lang in ("en", "zh"))
     return build_encoders(src, tgt, {"en": SRC_TEXTS, "zh": TGT_TEXTS})
 
 

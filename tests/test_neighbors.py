@@ -31,9 +31,12 @@ def slow_neighbors(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Floats
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.integers(1, 30), st.integers(1, 30), st.integers(1, 6), st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.integers(1, 30),
+    st.integers(1, 30),
+    st.integers(1, 6),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
     st.integers(0, 1000),
-)  # fmt: skip
+)
 def test_both_directions_agree_with_sorting_everything(
     sources: int, targets: int, k: int, tile: tuple[int, int], seed: int
 ) -> None:

@@ -17,12 +17,12 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.nli import NliExample
 from dualmoco.data.text_column import sentence_ids
 from dualmoco.models.build import build_encoder
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import NliBatch, PairBatch, make_nli_batch
 from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
 from dualmoco.training.contrast import BLOCK_ROWS
-from dualmoco.training.nli import NliHead, WithNli
+from dualmoco.training.nli import MultiTask, NliHead
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, block_rows, rank_translations
 
 PAIRS = generate_pairs(40, seed=7)
@@ -30,7 +30,7 @@ WIDTH = 8
 
 
 @cache
-def trained_encoder(side: int, kind: Kind, width: int, dropout: float) -> Encoder:
+def trained_encoder(side: int, kind: EncoderKind, width: int, dropout: float) -> Encoder:
     """An encoder of one side of PAIRS, to be copied."""
     torch.manual_seed(side)
     config = EncoderConfig(
@@ -41,7 +41,9 @@ def trained_encoder(side: int, kind: Kind, width: int, dropout: float) -> Encode
     return encoder
 
 
-def make_encoder(side: int = 0, *, kind: Kind = Kind.static, width: int = WIDTH, dropout: float = 0.0) -> Encoder:
+def make_encoder(
+    side: int = 0, *, kind: EncoderKind = EncoderKind.static, width: int = WIDTH, dropout: float = 0.0
+) -> Encoder:
     """A small encoder of English (0) or Chinese (1)."""
     return copy.deepcopy(trained_encoder(side, kind, width, dropout))
 
@@ -99,8 +101,8 @@ def run_step(objective: DualMoco, micro_batches: list[PairBatch], momentum: floa
 
 
 @pytest.mark.parametrize("batch_keys", [False, True])
-@pytest.mark.parametrize("kind", [Kind.static, Kind.bert])
-def test_dual_moco_in_micro_batches_equals_one_batch(kind: Kind, batch_keys: bool) -> None:
+@pytest.mark.parametrize("kind", [EncoderKind.static, EncoderKind.bert])
+def test_dual_moco_in_micro_batches_equals_one_batch(kind: EncoderKind, batch_keys: bool) -> None:
     """Two steps computed in four micro-batches give the loss, gradients, queues and copies of undivided ones."""
     config = ContrastConfig(queue_size=21, temperature=0.1, batch_keys=batch_keys)
     results = []
@@ -182,7 +184,7 @@ def test_dual_moco_health_is_the_state_of_the_queue() -> None:
     src, tgt = make_encoder(0), make_encoder(1)
     objective = DualMoco(src, tgt, ContrastConfig(queue_size=20, temperature=0.07)).train()
     objective.end_step(objective.begin_step([make_batch(src, tgt, PAIRS[:5])]), 0.9)
-    assert objective.health(2) == pytest.approx({"queue_fill": 0.25, "queue_age": 2.5, "temperature": 0.07})
+    assert objective.state_metrics(2) == pytest.approx({"queue_fill": 0.25, "queue_age": 2.5, "temperature": 0.07})
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.3])
@@ -226,7 +228,7 @@ def test_in_batch_trains_both_encoders() -> None:
 
 def test_distill_is_the_squared_distance_from_the_teacher() -> None:
     """The mean over pairs of both students' squared distances from the teacher's source vectors."""
-    src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=Kind.bert, dropout=0.5)
+    src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=EncoderKind.bert, dropout=0.5)
     objective = Distill(src, tgt, teacher).train()
     batch = make_batch(src, tgt, PAIRS[:5])
     metrics = objective(batch, None)
@@ -242,7 +244,7 @@ def test_distill_is_the_squared_distance_from_the_teacher() -> None:
 
 def test_distill_leaves_the_teacher_alone() -> None:
     """The teacher stays in evaluation mode and gets no gradient; both students do."""
-    src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=Kind.bert, dropout=0.5)
+    src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=EncoderKind.bert, dropout=0.5)
     before = copy.deepcopy(teacher.state_dict())
     objective = Distill(src, tgt, teacher).train()
     assert src.training and tgt.training
@@ -321,7 +323,7 @@ def test_nli_head_scores_by_hand(features: NliFeatures, parts: int) -> None:
 class NliStep(NamedTuple):
     """An objective with NLI, the source encoder that reads it, and a batch of each task."""
 
-    objective: WithNli
+    objective: MultiTask
     src: Encoder
     batch: PairBatch
     nli: NliBatch
@@ -333,7 +335,7 @@ def make_nli_step(*, alone: bool, weight: float) -> NliStep:
     torch.manual_seed(5)
     head = NliHead(src, NliConfig(hidden=7, dropout=0.0))
     moco = DualMoco(src, tgt, ContrastConfig(queue_size=30, temperature=0.1, batch_keys=True))
-    objective = WithNli(None if alone else moco, head, weight)
+    objective = MultiTask(None if alone else moco, head, weight)
     return NliStep(objective.train(), src, make_batch(src, tgt, PAIRS[:6]), make_nli(src))
 
 
@@ -366,8 +368,8 @@ def test_nli_hands_steps_on_to_its_base() -> None:
     objective.end_step(objective.begin_step([batch]), 0.0)
     slow = objective.base.contrast.src_momentum_encoder
     assert torch.equal(next(slow.parameters()), next(src.parameters()))
-    assert objective.health(3) == objective.base.health(3)
-    assert objective.health(3)["queue_fill"] == pytest.approx(0.2)
+    assert objective.state_metrics(3) == objective.base.state_metrics(3)
+    assert objective.state_metrics(3)["queue_fill"] == pytest.approx(0.2)
 
 
 def test_nli_alone_needs_no_pairs() -> None:
@@ -382,7 +384,7 @@ def test_nli_alone_needs_no_pairs() -> None:
     metrics["loss"].backward()
     assert learns(src)
     objective.end_step(prepared, 0.9)
-    assert objective.health(3) == {}
+    assert objective.state_metrics(3) == {}
 
 
 def test_objectives_without_state_prepare_nothing() -> None:
@@ -390,4 +392,4 @@ def test_objectives_without_state_prepare_nothing() -> None:
     objective = InBatch(make_encoder(0), make_encoder(1), ContrastConfig())
     assert isinstance(objective, Objective)
     assert objective.begin_step([1, 2, 3]) == [None, None, None]
-    assert objective.health(4) == {}
+    assert objective.state_metrics(4) == {}

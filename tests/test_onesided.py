@@ -24,7 +24,7 @@ from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training import heldout
-from dualmoco.training.batches import Share, order_pairs
+from dualmoco.training.batches import ShardSpec, order_pairs
 from dualmoco.training.config import TrainConfig, load_config
 from dualmoco.training.frozen import FrozenKeys, OneSidedLoader, OneSidedMoco, encode_keys, open_keys
 from dualmoco.training.run import train
@@ -57,7 +57,9 @@ def made(recipe: Path, plain: Path, started: Path) -> tuple[TrainConfig, Pairs, 
     return config, pairs, open_keys(config, pairs, started)
 
 
-def loader(made: tuple[TrainConfig, Pairs, FrozenKeys], share: Share, *, batch_keys: bool = False) -> OneSidedLoader:
+def loader(
+    made: tuple[TrainConfig, Pairs, FrozenKeys], share: ShardSpec, *, batch_keys: bool = False
+) -> OneSidedLoader:
     """Batches of 12 pairs whose sentences are their own tokens."""
     config, pairs, keys = made
     config = replace(config, contrast=replace(config.contrast, batch_keys=batch_keys))
@@ -87,9 +89,9 @@ def test_keys_are_the_frozen_encoders_vectors(made: tuple[TrainConfig, Pairs, Fr
 def test_batches_hold_matching_sentences_keys_and_ids(made: tuple[TrainConfig, Pairs, FrozenKeys]) -> None:
     """Ranks and micro-batches share a step's rows out, all with the same negatives; no frozen sentence is read."""
     _, pairs, keys = made
-    whole = loader(made, Share()).step(2)[0]
-    parts = [part for rank in range(2) for part in loader(made, Share(rank, 2, 3)).step(2)]
-    rows = loader(made, Share()).order.rows(2)
+    whole = loader(made, ShardSpec()).step(2)[0]
+    parts = [part for rank in range(2) for part in loader(made, ShardSpec(rank, 2, 3)).step(2)]
+    rows = loader(made, ShardSpec()).order.rows(2)
     assert torch.equal(whole.features["bytes"], as_bytes([PAIRS[row][1] for row in rows.tolist()]))
     for name in ("keys", "ids"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
@@ -104,9 +106,9 @@ def test_negatives_are_random_rows_by_seed_and_step(
     made: tuple[TrainConfig, Pairs, FrozenKeys], batch_keys: bool
 ) -> None:
     """Distinct rows, others in each step, the same in any order of steps; over many steps every row comes as often."""
-    steps = loader(made, Share(), batch_keys=batch_keys)
+    steps = loader(made, ShardSpec(), batch_keys=batch_keys)
     drawn = [steps.negative_rows(step, steps.order.rows(step)) for step in range(300)]
-    again = loader(made, Share(), batch_keys=batch_keys)
+    again = loader(made, ShardSpec(), batch_keys=batch_keys)
     assert all(np.array_equal(again.negative_rows(step, again.order.rows(step)), drawn[step]) for step in (7, 3, 299))
     own = 12 if batch_keys else 0
     assert all(len(rows) == 20 and len(set(rows[own:].tolist())) == 20 - own for rows in drawn)
@@ -118,7 +120,7 @@ def test_negatives_are_random_rows_by_seed_and_step(
 
 def test_fewer_pairs_than_negatives_are_all_taken(made: tuple[TrainConfig, Pairs, FrozenKeys]) -> None:
     """A queue larger than the corpus is the corpus."""
-    steps = loader(made, Share())
+    steps = loader(made, ShardSpec())
     steps.contrast = TrainConfig().contrast
     assert steps.negative_rows(0, steps.order.rows(0)).tolist() == list(range(len(PAIRS)))
 
@@ -130,7 +132,7 @@ def test_objective_agrees_with_a_loop(made: tuple[TrainConfig, Pairs, FrozenKeys
     encoder = open_routes(started / "initial")["zh"]
     objective = OneSidedMoco(encoder, config.contrast).eval()
     order = order_pairs(pairs, 40, seed=0, bucket=1, frozen="src")
-    batch = OneSidedLoader(config, pairs, order, keys, encoder.tokenize, Share()).step(0)[0]
+    batch = OneSidedLoader(config, pairs, order, keys, encoder.tokenize, ShardSpec()).step(0)[0]
     metrics = objective(batch, None)
     query = encoder(batch.features).tolist()
     found, hits, masked = [], [], 0

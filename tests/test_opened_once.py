@@ -17,17 +17,17 @@ from dualmoco.models import folder, network
 from dualmoco.models.backends import onnx_export as onnx_graph
 from dualmoco.models.backends import static as static_folder
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import save_encoders
 from testsets import write_lines
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=9), strict=True))
 TEXTS = {"en": EN, "zh": ZH}
-BERT = EncoderConfig("en", Kind.bert, width=16, layers=1, heads=2, vocab_size=300, max_tokens=32)
-TABLE = EncoderConfig("en", Kind.static, width=16, vocab_size=300)
+BERT = EncoderConfig("en", EncoderKind.bert, width=16, layers=1, heads=2, vocab_size=300, max_tokens=32)
+TABLE = EncoderConfig("en", EncoderKind.static, width=16, vocab_size=300)
 PAIRS = {
     "two networks": (BERT, replace(BERT, lang="zh")),
-    "one network": (BERT, EncoderConfig("zh", Kind.shared)),
+    "one network": (BERT, EncoderConfig("zh", EncoderKind.shared)),
     "tables": (TABLE, replace(TABLE, lang="zh")),
 }
 COMMANDS = {
@@ -80,9 +80,15 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     ],
 )
 def test_a_model_is_opened_once(
-    models: Path, counts: Counter[str], model: str, backend: str, expected: dict[str, int], command: str,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    models: Path,
+    counts: Counter[str],
+    model: str,
+    backend: str,
+    expected: dict[str, int],
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Two languages and several files of one language make no difference; two networks need two graphs."""
     if backend == "onnx":
         pytest.importorskip("onnxruntime")

@@ -22,13 +22,13 @@ from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelErr
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.folder import folder_sha256
 from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes, save_encoders
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=1), strict=True))
-STATIC = EncoderConfig(lang="en", kind=Kind.static, width=16, vocab_size=300)
+STATIC = EncoderConfig(lang="en", kind=EncoderKind.static, width=16, vocab_size=300)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder with a model of two static encoders."""
     torch.manual_seed(0)
     run = tmp_path_factory.mktemp("run")
-    zh = EncoderConfig(lang="zh", kind=Kind.static, width=16, vocab_size=300, max_piece_length=4)
+    zh = EncoderConfig(lang="zh", kind=EncoderKind.static, width=16, vocab_size=300, max_piece_length=4)
     save_encoders(build_encoders(STATIC, zh, {"en": EN, "zh": ZH}), run / "model")
     (run / "config.yaml").write_text("out: run\n", encoding="utf-8")
     return run

@@ -158,7 +158,7 @@ def _gettext(pairs: Texts) -> str:
         ("pairs.parquet", lambda path, pairs: pq.write_table(_table(pairs), path)),
         ("pairs.zip", lambda path, pairs: _write_zip(path, pairs)),
     ],
-)  # fmt: skip
+)
 def test_training_reads_every_format_of_prepare(
     tmp_path: Path, name: str, write: Callable[[Path, Texts], object]
 ) -> None:
@@ -257,8 +257,12 @@ def test_duplicates_and_empty_sides_are_counted(tmp_path: Path) -> None:
     split = _load(_write(tmp_path / "pairs.tsv", rows + extra))
     assert sorted(_texts(split.train) + _texts(split.heldout)) == sorted(rows)
     assert {name: count for name, count in split.counts.items() if count} == {
-        "read": 26, "empty side": 3, "duplicate": 3, "held out": 5, "train": 15,
-    }  # fmt: skip
+        "read": 26,
+        "empty side": 3,
+        "duplicate": 3,
+        "held out": 5,
+        "train": 15,
+    }
 
 
 def test_one_sentence_with_two_translations_is_no_duplicate(tmp_path: Path) -> None:

@@ -180,8 +180,11 @@ def test_links_know_their_cells_and_runs() -> None:
     table = problem.table(band)
     expected = [
         ((row - m, row), (column - n, column), problem.gains[row, column, m - 1, n - 1])
-        for row in range(7) for column in range(band.low[row], band.high[row] + 1) for m in (1, 2, 3) for n in (1, 2, 3)
-    ]  # fmt: skip
+        for row in range(7)
+        for column in range(band.low[row], band.high[row] + 1)
+        for m in (1, 2, 3)
+        for n in (1, 2, 3)
+    ]
     for kept in (np.ones(len(expected), dtype=bool), np.random.default_rng(0).random(len(expected)) < 0.3):
         some = table.take(kept)
         src, tgt = some.runs()

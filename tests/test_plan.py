@@ -11,12 +11,12 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel, DistilBertConfig, ModernBertConfig, PretrainedConfig
 
-from dualmoco.analysis.plan import Rehearsal, RunPlan, StageTime, plan, read_devices
+from dualmoco.analysis.plan import DryRunResult, RunPlan, StageTime, plan, read_devices
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import KNOWN, build_encoder, read_shape, shape_of
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
 from dualmoco.training import memory as fitting
 from dualmoco.training.config import ContrastConfig, OptimizerConfig, TrainConfig, load_config
@@ -28,7 +28,7 @@ TEXTS = [src for src, _ in generate_pairs(300, seed=3)]
 PAPER = Path(__file__).parents[1] / "recipes" / "paper.yaml"
 
 
-def make_encoder(kind: Kind = Kind.bert, *, dropout: float = 0.0, projection: int = 0) -> Encoder:
+def make_encoder(kind: EncoderKind = EncoderKind.bert, *, dropout: float = 0.0, projection: int = 0) -> Encoder:
     """A small encoder in training mode."""
     config = EncoderConfig(lang="en", kind=kind, width=64, layers=3, heads=4, vocab_size=200, projection=projection)
     encoder = build_encoder(config, TEXTS)
@@ -36,8 +36,10 @@ def make_encoder(kind: Kind = Kind.bert, *, dropout: float = 0.0, projection: in
     return encoder.train()
 
 
-@pytest.mark.parametrize(("kind", "projection"), [(Kind.bert, 0), (Kind.bert, 16), (Kind.static, 0)])
-def test_weights_are_those_of_the_encoder(kind: Kind, projection: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "projection"), [(EncoderKind.bert, 0), (EncoderKind.bert, 16), (EncoderKind.static, 0)]
+)
+def test_weights_are_those_of_the_encoder(kind: EncoderKind, projection: int) -> None:
     """To one, the pooler left out, which BERT carries and training does not use; the recipe's shape is the same."""
     encoder = make_encoder(kind, projection=projection)
     counted = sum(weight.numel() for name, weight in encoder.named_parameters() if "pooler" not in name)
@@ -46,11 +48,25 @@ def test_weights_are_those_of_the_encoder(kind: Kind, projection: int) -> None:
     assert shape_of(config) == replace(read_shape(encoder), vocab=200)
 
 
-@pytest.mark.parametrize("config", [
-    DistilBertConfig(vocab_size=90, dim=32, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=40),
-    ModernBertConfig(vocab_size=90, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=48,
-                     pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2),
-], ids=["distilbert", "modernbert"])  # fmt: skip
+@pytest.mark.parametrize(
+    "config",
+    [
+        DistilBertConfig(vocab_size=90, dim=32, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=40),
+        ModernBertConfig(
+            vocab_size=90,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+            intermediate_size=48,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            cls_token_id=1,
+            sep_token_id=2,
+        ),
+    ],
+    ids=["distilbert", "modernbert"],
+)
 def test_shapes_of_other_architectures(config: PretrainedConfig) -> None:
     """Other names of the sizes, other layers: the count of weights is near."""
     model = AutoModel.from_config(config)
@@ -64,7 +80,7 @@ def test_shapes_of_the_papers_encoders() -> None:
     """BERT base and large have the weights that their authors give, without poolers."""
     assert KNOWN["bert-base-uncased"].parameters == pytest.approx(109e6, rel=0.01)
     assert KNOWN["roberta-large"].parameters == pytest.approx(354e6, rel=0.01)
-    side = EncoderConfig(kind=Kind.pretrained, name="bert-base-uncased", projection=256)
+    side = EncoderConfig(kind=EncoderKind.pretrained, name="bert-base-uncased", projection=256)
     assert shape_of(side).dimension == 256
 
 
@@ -209,8 +225,8 @@ def test_stages_are_shares_of_steps_or_of_minutes() -> None:
     """Half the steps at one second and half at three take two each; half the time at each does three steps to one."""
     lengths = Lengths(1, 2, 3, 4)
     stages = [StageTime(0.5, 1.0, lengths), StageTime(0.5, 3.0, replace(lengths, longest_src=9))]
-    encoder = make_encoder(Kind.static)
-    found = Rehearsal(10, stages, 0, 0, 0, 1, 0, 0, (encoder, encoder))
+    encoder = make_encoder(EncoderKind.static)
+    found = DryRunResult(10, stages, 0, 0, 0, 1, 0, 0, (encoder, encoder))
     assert found.step_seconds(in_minutes=False) == 2
     assert found.step_seconds(in_minutes=True) == pytest.approx(60 / (30 / 1 + 30 / 3))
     assert found.lengths == Lengths(1, 2, 9, 4)

@@ -59,11 +59,16 @@ def test_clean_pairs_pass_unchanged(config: PrepareConfig) -> None:
 
 def test_the_manifest_accounts_for_every_pair(config: PrepareConfig, tmp_path: Path) -> None:
     dirty = [
-        *GOOD[:10], ("", "空"), ("same", "same"), ("<b>Bold</b>  text", "粗体 文字"),
-        ("你好", "hello"), ("only", "english"),
-        ("HELLO there, friend!", "你好，朋友"), ("hello there friend", "你好 朋友。"),
+        *GOOD[:10],
+        ("", "空"),
+        ("same", "same"),
+        ("<b>Bold</b>  text", "粗体 文字"),
+        ("你好", "hello"),
+        ("only", "english"),
+        ("HELLO there, friend!", "你好，朋友"),
+        ("hello there friend", "你好 朋友。"),
         ("Test me", "测试我"),
-    ]  # fmt: skip
+    ]
     write_tsv(tmp_path / "dirty.tsv", dirty)
     (tmp_path / "tests.txt").write_text("測試我。\n", encoding="utf-8")
     manifest = prepare(
@@ -77,9 +82,13 @@ def test_the_manifest_accounts_for_every_pair(config: PrepareConfig, tmp_path: P
     messy = manifest.corpora[1]
     assert messy.read == len(dirty) == sum(messy.dropped.values()) + messy.train + messy.heldout
     assert +messy.dropped == {
-        "empty side": 1, "identical sides": 1, "swapped sides": 1, "wrong script": 1, "duplicate": 11,
+        "empty side": 1,
+        "identical sides": 1,
+        "swapped sides": 1,
+        "wrong script": 1,
+        "duplicate": 11,
         "test sentence": 1,
-    } | ({"shares a held-out sentence": 1} if messy.dropped["shares a held-out sentence"] else {})  # fmt: skip
+    } | ({"shares a held-out sentence": 1} if messy.dropped["shares a held-out sentence"] else {})
     assert manifest.total.heldout == 20 == len(rows_of(config.out, "heldout"))
     content = read_prepared_manifest(Path(config.out))
     assert content["test_sentences_left"] == 0

@@ -23,10 +23,12 @@ def test_int8_products_are_those_of_a_loop(one_sided: bool) -> None:
     rows = np.maximum(rows, np.float32(-0.1)) if one_sided else rows
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
     graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])], "one product",
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        "one product",
         [helper.make_tensor_value_info("x", float32, ["rows", 6])],
-        [helper.make_tensor_value_info("y", float32, ["rows", 4])], [onnx.numpy_helper.from_array(matrix, "w")],
-    )  # fmt: skip
+        [helper.make_tensor_value_info("y", float32, ["rows", 4])],
+        [onnx.numpy_helper.from_array(matrix, "w")],
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     quantized = quantize_graph(model.SerializeToString(), [{"x": rows}])
     found = ort.InferenceSession(quantized, providers=["CPUExecutionProvider"]).run(None, {"x": rows})[0]

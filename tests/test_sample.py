@@ -17,7 +17,7 @@ from dualmoco.core.stats import draw_counts
 from dualmoco.evaluation.score import (
     Correlation,
     Extraction,
-    Hits,
+    MeanSample,
     Ranking,
     Sample,
     compare_samples,
@@ -78,7 +78,7 @@ def test_f1_of_extractions() -> None:
 @pytest.mark.parametrize(
     "sample",
     [
-        Hits(np.array([0.0, 1.0, 1.0])),
+        MeanSample(np.array([0.0, 1.0, 1.0])),
         Correlation(PREDICTED, GOLD, [10, 20], weighted=False, ranks=False),
         Extraction(["x", "y"], np.array([1, 0]), np.array([1, 0]), np.array([1, 1])),
         Ranking(PREDICTED, (GOLD > 2).astype(int)),
@@ -110,13 +110,13 @@ def test_every_resample_draws_as_many_units_as_each_stratum_has(monkeypatch: pyt
 
 def test_interval_of_a_share_is_the_binomial_one() -> None:
     """90 of 100: the normal approximation says 84.1 to 95.9."""
-    low, high = interval(Hits(np.repeat([1.0, 0.0], [90, 10])), 4000)
+    low, high = interval(MeanSample(np.repeat([1.0, 0.0], [90, 10])), 4000)
     assert low == pytest.approx(84.1, abs=1.1) and high == pytest.approx(95.9, abs=1.1)
 
 
 def test_a_model_does_not_differ_from_itself() -> None:
     """No difference, p of one."""
-    sample = Hits(GENERATOR.integers(0, 2, 50).astype(np.float64))
+    sample = MeanSample(GENERATOR.integers(0, 2, 50).astype(np.float64))
     difference = compare_samples(sample, sample)
     assert (difference.value, difference.p) == (0, 1)
 
@@ -127,9 +127,9 @@ def test_clear_and_doubtful_differences() -> None:
     better, swapped = base.copy(), base.copy()
     better[50:60] = 1
     swapped[0], swapped[50], swapped[51] = 0, 1, 1
-    clear = compare_samples(Hits(base), Hits(better))
+    clear = compare_samples(MeanSample(base), MeanSample(better))
     assert clear.value == pytest.approx(10) and clear.p < 0.01 and clear.low > 0
-    assert compare_samples(Hits(base), Hits(swapped)).p > 0.3
+    assert compare_samples(MeanSample(base), MeanSample(swapped)).p > 0.3
 
 
 def test_p_values_are_uniform_where_there_is_no_difference() -> None:
@@ -137,7 +137,7 @@ def test_p_values_are_uniform_where_there_is_no_difference() -> None:
     generator = np.random.default_rng(1)
     below = 0
     for seed in range(200):
-        a, b = (Hits((generator.random(150) < 0.8).astype(np.float64)) for _ in range(2))
+        a, b = (MeanSample((generator.random(150) < 0.8).astype(np.float64)) for _ in range(2))
         below += compare_samples(a, b, 200, seed).p < 0.1
     assert 8 <= below <= 38
 
@@ -145,7 +145,7 @@ def test_p_values_are_uniform_where_there_is_no_difference() -> None:
 def test_other_test_items_are_refused() -> None:
     """Metrics over different items cannot be paired."""
     with pytest.raises(DataError, match="same test items"):
-        compare_samples(Hits(np.ones(3)), Hits(np.ones(4)))
+        compare_samples(MeanSample(np.ones(3)), MeanSample(np.ones(4)))
     with pytest.raises(DataError, match="same test items"):
         compare_samples(Correlation(PREDICTED, GOLD, [30]), Correlation(PREDICTED, GOLD + 1, [30]))
 

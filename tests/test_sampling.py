@@ -9,7 +9,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.data import sampling
 from dualmoco.data import staging as temporary
 from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
-from dualmoco.data.staging import KEY, SRC_ID, TGT_ID, Fate
+from dualmoco.data.staging import KEY, SRC_ID, TGT_ID, PairStatus
 
 
 @pytest.fixture(autouse=True)
@@ -26,17 +26,17 @@ def ids_of(rows: list[tuple[int, int]]) -> np.ndarray:
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), max_size=60))
 def test_only_the_first_of_each_pair_is_left(rows: list[tuple[int, int]]) -> None:
     fates = np.zeros(len(rows), dtype=np.uint8)
-    drop_repeats(ids_of(rows)[KEY], fates, Fate.duplicate)
+    drop_repeats(ids_of(rows)[KEY], fates, PairStatus.duplicate)
     seen: set[tuple[int, int]] = set()
     for row, fate in zip(rows, fates, strict=True):
-        assert (fate == Fate.duplicate) == (row in seen)
+        assert (fate == PairStatus.duplicate) == (row in seen)
         seen.add(row)
 
 
 def test_rows_already_dropped_do_not_count_as_first() -> None:
-    fates = np.array([Fate.duplicate, Fate.train, Fate.train], dtype=np.uint8)
-    drop_repeats(ids_of([(1, 1), (1, 2), (1, 3)])[SRC_ID], fates, Fate.repeated_side)
-    assert fates.tolist() == [Fate.duplicate, Fate.train, Fate.repeated_side]
+    fates = np.array([PairStatus.duplicate, PairStatus.train, PairStatus.train], dtype=np.uint8)
+    drop_repeats(ids_of([(1, 1), (1, 2), (1, 3)])[SRC_ID], fates, PairStatus.repeated_side)
+    assert fates.tolist() == [PairStatus.duplicate, PairStatus.train, PairStatus.repeated_side]
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,7 @@ def test_allot(limits: list[int], weights: list[float], total: int, expected: li
     assert allot([10, 100, 1000], limits, weights, total) == expected
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 50), st.floats(0.1, 9)), min_size=1, max_size=6), st.integers(1, 200)
-)  # fmt: skip
+@given(st.lists(st.tuples(st.integers(0, 50), st.floats(0.1, 9)), min_size=1, max_size=6), st.integers(1, 200))
 def test_allot_gives_the_total_or_all_there_is(corpora: list[tuple[int, float]], total: int) -> None:
     available, weights = [count for count, _ in corpora], [weight for _, weight in corpora]
     taken = allot(available, [0] * len(corpora), weights, total)
@@ -68,11 +66,11 @@ def test_sample_keeps_the_number_and_is_fair() -> None:
     hits = np.zeros(40)
     for seed in range(300):
         fates = np.zeros(50, dtype=np.uint8)
-        fates[::10] = Fate.duplicate
+        fates[::10] = PairStatus.duplicate
         keep_sample(fates, slice(5, 45), 9, [seed])
-        assert (fates[5:45] == Fate.train).sum() == 9
-        assert (fates[:5] != Fate.not_sampled).all() and (fates[45:] != Fate.not_sampled).all()
-        hits += fates[5:45] == Fate.train
+        assert (fates[5:45] == PairStatus.train).sum() == 9
+        assert (fates[:5] != PairStatus.not_sampled).all() and (fates[45:] != PairStatus.not_sampled).all()
+        hits += fates[5:45] == PairStatus.train
     candidates = hits[np.arange(5, 45) % 10 != 0]
     assert (hits[np.arange(5, 45) % 10 == 0] == 0).all()
     assert abs(candidates.mean() - 300 * 9 / 36) < 1e-9
@@ -91,18 +89,18 @@ def test_same_seed_same_sample() -> None:
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=30, max_size=80), st.integers(0, 5))
 def test_held_out_pairs_share_no_sentence(rows: list[tuple[int, int]], seed: int) -> None:
     ids, fates = ids_of(rows), np.zeros(len(rows), dtype=np.uint8)
-    drop_repeats(ids[KEY], fates, Fate.duplicate)
+    drop_repeats(ids[KEY], fates, PairStatus.duplicate)
     try:
         hold_out(list(ids), fates, 5, [seed])
     except DataError:
         return
-    heldout = ids[:, fates == Fate.heldout]
-    train = ids[:, fates == Fate.train]
+    heldout = ids[:, fates == PairStatus.heldout]
+    train = ids[:, fates == PairStatus.train]
     assert heldout.shape[1] == 5
     for column in (SRC_ID, TGT_ID):
         assert len(np.unique(heldout[column])) == 5
         assert not np.isin(train[column], heldout[column]).any()
-    for row in ids[:, fates == Fate.shares_heldout].T:
+    for row in ids[:, fates == PairStatus.shares_heldout].T:
         assert row[SRC_ID] in heldout[SRC_ID] or row[TGT_ID] in heldout[TGT_ID]
 
 

@@ -312,9 +312,14 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
     ],
 )
 def test_one_line_for_each_error(
-    words: list[str], message: str, exact: Path, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    words: list[str],
+    message: str,
+    exact: Path,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """Wrong words and files end with code 2 and one line that says what to do; no index appears."""
     monkeypatch.chdir(tmp_path)
     for name, content in (("good", b"a\n"), ("empty", b"\n \n"), ("broken", b"\xff\n")):

@@ -54,9 +54,13 @@ def test_two_sentences(tiny_model: Path, opened: Model, capsys: pytest.CaptureFi
 
 
 def test_files_line_by_line(
-    tiny_model: Path, opened: Model, files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    tiny_model: Path,
+    opened: Model,
+    files: tuple[str, str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     """Each line is scored with its neighbour in the other file, whatever the size of the blocks."""
     monkeypatch.setattr(similarity, "BLOCK", 7)
     out = tmp_path / "new" / "scores.tsv"
@@ -135,9 +139,14 @@ def test_tabs_in_sentences_do_not_make_columns(
     ],
 )
 def test_wrong_files(
-    contents: tuple[str | bytes | None, str], words: list[str], message: str, tiny_model: Path, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    contents: tuple[str | bytes | None, str],
+    words: list[str],
+    message: str,
+    tiny_model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Files that cannot be compared are refused with one line, before anything is written."""
     monkeypatch.chdir(tmp_path)
     for name, content in zip("ab", contents, strict=True):

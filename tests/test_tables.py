@@ -11,7 +11,7 @@ from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.report import BUCC, STS_PAIRS, STS_WMEAN, TATOEBA, Table, evaluation_tables, markdown_report
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import SEVEN
-from dualmoco.evaluation.task import Findings, Sentences
+from dualmoco.evaluation.task import EvaluationResult, Sentences
 from dualmoco.models.model import Identity
 from testsets import TrigramEncoder, write_tatoeba
 
@@ -45,7 +45,7 @@ def sts(sizes: dict[str, int]) -> list[Score]:
 
 def tables_of(scores: list[Score], about: str = "") -> list[Table]:
     """The tables of a model called ours."""
-    return evaluation_tables(Findings(Identity("ours", "00" * 32), scores, Sentences({}, {}), about=about))
+    return evaluation_tables(EvaluationResult(Identity("ours", "00" * 32), scores, Sentences({}, {}), about=about))
 
 
 def names(table: Table) -> list[str]:
@@ -82,7 +82,9 @@ def test_other_data_stand_alone(scores: list[Score], about: str) -> None:
     assert not table.paper and all(name.startswith("ours") for name in names(table))
     assert ">" not in table.as_text() and "**" not in table.as_markdown()
     assert about in table.title and ("Tatoeba" in table.title or "BUCC" in table.title) <= (not about)
-    assert "EMNLP" not in markdown_report(Findings(Identity("ours", "0"), scores, Sentences({}, {}), about=about))
+    assert "EMNLP" not in markdown_report(
+        EvaluationResult(Identity("ours", "0"), scores, Sentences({}, {}), about=about)
+    )
 
 
 def test_pairs_of_other_languages_have_a_table_of_their_own() -> None:

@@ -11,7 +11,7 @@ from dualmoco.core.errors import DualmocoError
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoder
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.load import open_model
 from dualmoco.models.tokenizer import entry_texts, train_tokenizer
 
@@ -48,7 +48,7 @@ def _folded(texts: list[str]) -> list[str]:
 def test_a_table_starts_from_a_models_vectors_of_its_entries(lang: str) -> None:
     """Each entry, alone in a sentence, has the direction that the model gives its text; special tokens are random."""
     config = EncoderConfig(
-        lang=lang, kind=Kind.static, width=384, vocab_size=300, max_piece_length=4, entry_vectors="en-zh-static"
+        lang=lang, kind=EncoderKind.static, width=384, vocab_size=300, max_piece_length=4, entry_vectors="en-zh-static"
     )
     table = build_encoder(config, TEXTS[lang]).eval()
     texts = entry_texts(train_tokenizer(TEXTS[lang], 300, 4, special_tokens=False))
@@ -65,7 +65,7 @@ def test_a_table_starts_from_a_models_vectors_of_its_entries(lang: str) -> None:
 )
 def test_a_model_that_a_table_cannot_start_from(settings: dict[str, object], expected: str) -> None:
     """Another dimension, or a language that it does not have: one line."""
-    config = EncoderConfig(lang="en", kind=Kind.static, width=384, vocab_size=300, entry_vectors="en-zh-static")
+    config = EncoderConfig(lang="en", kind=EncoderKind.static, width=384, vocab_size=300, entry_vectors="en-zh-static")
     with pytest.raises(DualmocoError, match=expected):
         build_encoder(replace(config, **settings), SRC_TEXTS)  # type: ignore[arg-type]
 

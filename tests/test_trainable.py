@@ -19,7 +19,7 @@ from dualmoco.core.errors import DataError, ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.build import build_encoder, build_encoders, ridge_regression, set_trainable, start_projection
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.training.config import load_config
 from dualmoco.training.init_encoders import weight_groups
@@ -27,8 +27,8 @@ from dualmoco.training.objectives import DualMoco
 from dualmoco.training.run import train
 
 TEXTS = [src for src, _ in generate_pairs(200, seed=2)]
-BERT = EncoderConfig(lang="en", kind=Kind.bert, width=16, layers=3, heads=2, vocab_size=300, projection=8)
-STATIC = EncoderConfig(lang="en", kind=Kind.static, width=16, vocab_size=300, projection=8)
+BERT = EncoderConfig(lang="en", kind=EncoderKind.bert, width=16, layers=3, heads=2, vocab_size=300, projection=8)
+STATIC = EncoderConfig(lang="en", kind=EncoderKind.static, width=16, vocab_size=300, projection=8)
 
 
 def learning(config: EncoderConfig) -> set[str]:
@@ -72,7 +72,7 @@ def test_last_layers_learn_with_the_head(count: int) -> None:
         (replace(BERT, trainable="head", projection=0), "trainable head of a model without weights after pooling"),
         (replace(STATIC, trainable="head", projection=0), "trainable head of a model without weights after pooling"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_learn_is_refused(config: EncoderConfig, expected: str) -> None:
     """More layers than there are, layers of a table, and a head without weights."""
     with pytest.raises(ModelError) as caught:
@@ -180,7 +180,7 @@ def test_a_ridge_start_finds_translations_before_training(recipe: Path, tmp_path
 def test_dimensions_beside_a_frozen_side_name_the_way_out(plain: Path) -> None:
     """The side that learns is the one to project."""
     english = EncoderConfig(lang="en", name=str(plain), frozen=True)
-    chinese = EncoderConfig(lang="zh", kind=Kind.static, width=24, vocab_size=300)
+    chinese = EncoderConfig(lang="zh", kind=EncoderKind.static, width=24, vocab_size=300)
     texts = {"en": TEXTS, "zh": TEXTS}
     with pytest.raises(ModelError, match=r"expected the same: set tgt\.projection=16$"):
         build_encoders(english, chinese, texts)

@@ -223,8 +223,10 @@ def test_conversion_of_a_base_is_handed_on_or_refused(
 ) -> None:
     """A model trained further converts as the one it came from; pairs that were not converted so are refused."""
     base = converting(tiny_model, tmp_path / "base")
-    settings = [*(f"{side}.{key}" for side in ("src", "tgt") for key in ("kind=pretrained", f"name={base}")),
-                "schedule.steps=1"]  # fmt: skip
+    settings = [
+        *(f"{side}.{key}" for side in ("src", "tgt") for key in ("kind=pretrained", f"name={base}")),
+        "schedule.steps=1",
+    ]
     with pytest.raises(DataError, match=r"^[^\n]*base: converts Chinese to simplified characters, the pairs were not"):
         train(recipe, *settings)
     clean = CleanConfig(chinese=Chinese.simplified)

@@ -17,7 +17,7 @@ from dualmoco.data.config import CorpusConfig, PrepareConfig
 from dualmoco.data.prepare import prepare
 from dualmoco.data.readers.base import Source
 from dualmoco.models.build import build_encoders
-from dualmoco.models.config import EncoderConfig, Kind
+from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import save_encoders
 
 
@@ -26,7 +26,7 @@ def model(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two untrained static encoders of dimension 16."""
     torch.manual_seed(3)
     sides = zip(*_pairs(corpus), strict=True)
-    src, tgt = (EncoderConfig(lang=lang, kind=Kind.static, width=16, vocab_size=300) for lang in ("en", "zh"))
+    src, tgt = (EncoderConfig(lang=lang, kind=EncoderKind.static, width=16, vocab_size=300) for lang in ("en", "zh"))
     folder = tmp_path_factory.mktemp("model") / "model"
     save_encoders(build_encoders(src, tgt, dict(zip(("en", "zh"), map(list, sides), strict=True))), folder)
     return folder

@@ -46,7 +46,7 @@ __all__ = [
     "train",
 ]
 
-HOMES = {
+LAZY_EXPORTS = {
     "Model": ("models.model", "Model"),
     "load": ("models.load", "open_model"),
     "train": ("training.run", "train"),
@@ -69,9 +69,9 @@ EXTRAS = {"ablate": "all", "align": "align", "plan": "all", "train": "train", "e
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first used."""
-    if name not in HOMES:
+    if name not in LAZY_EXPORTS:
         raise AttributeError(f"module 'dualmoco' has no attribute {name!r}")
-    module, attribute = HOMES[name]
+    module, attribute = LAZY_EXPORTS[name]
     try:
         found = getattr(import_module(f"dualmoco.{module}"), attribute)
     except ModuleNotFoundError as error:

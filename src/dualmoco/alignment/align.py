@@ -9,8 +9,8 @@ import numpy as np
 
 from dualmoco.alignment.anchors import Anchors
 from dualmoco.alignment.dynamic_programming import (
+    BestPath,
     LinkTable,
-    Path,
     StepPrices,
     band_around,
     best_path,
@@ -21,7 +21,7 @@ from dualmoco.alignment.dynamic_programming import (
     widened,
 )
 from dualmoco.alignment.lexical import Words, judge_links
-from dualmoco.alignment.scoring import BandCosines, LinkGains, Prices, Scale, pair_cosines
+from dualmoco.alignment.scoring import AlignmentCosts, BandCosines, DocumentStats, LinkGains, pair_cosines
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.text.languages import WITHOUT_SPACES, base_language
 
@@ -122,7 +122,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Found:
+class AlignmentPath:
     """The best path, and what is known of its steps."""
 
     steps: Ids  # (s, 2) sentences of the source and of the target that each takes
@@ -136,7 +136,7 @@ def align_sides(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) 
     return Links(*_runs(found.steps), found.scores, confidence(found.scores, found.margins))
 
 
-def find_steps(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -> Found:
+def find_steps(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -> AlignmentPath:
     """Finds the best path through two texts.
 
     Args:
@@ -148,7 +148,7 @@ def find_steps(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -
     Returns:
         Its steps.
     """
-    prices = Prices()
+    prices = AlignmentCosts()
     scale = measure(anchors, (src.lengths, tgt.lengths))
     gains = LinkGains((src.vectors, tgt.vectors), (src.lengths, tgt.lengths), scale, prices, longest)
     table, cosines = _near_best(gains, anchors, prices)
@@ -164,10 +164,10 @@ def find_steps(src: Side, tgt: Side, anchors: Anchors, longest: int = LONGEST) -
         path, steps_prices = _settled_path(table, prices)
     scores = np.full(len(path.steps), np.nan)
     scores[path.links >= 0] = similarity[path.links[path.links >= 0]]
-    return Found(path.steps, scores, margins(table, steps_prices, path))
+    return AlignmentPath(path.steps, scores, margins(table, steps_prices, path))
 
 
-def _near_best(gains: LinkGains, anchors: Anchors, prices: Prices) -> tuple[LinkTable, BandCosines]:
+def _near_best(gains: LinkGains, anchors: Anchors, prices: AlignmentCosts) -> tuple[LinkTable, BandCosines]:
     """The links of paths that are nearly as good as the best one around the anchors, and the cosines around them."""
     counts = len(gains.vectors[0]), len(gains.vectors[1])
     exact = (counts[0] + 1) * (counts[1] + 1) <= EXACT_CELLS
@@ -195,9 +195,10 @@ def _run_cosines(table: LinkTable, src: Side, tgt: Side) -> Floats:
         chosen = np.flatnonzero(((src_places >= 0) == long_src) & ((tgt_places >= 0) == long_tgt))
         places = np.stack([src_places[chosen], tgt_places[chosen]], axis=1)
         found[chosen] = pair_cosines(
-            src_runs if long_src else src.vectors, tgt_runs if long_tgt else tgt.vectors,
+            src_runs if long_src else src.vectors,
+            tgt_runs if long_tgt else tgt.vectors,
             np.where(places < 0, -1 - places, places),
-        )  # fmt: skip
+        )
     return found
 
 
@@ -218,7 +219,7 @@ def _encode_runs(side: Side, runs: Ids, longest: int) -> tuple[Vectors, Ids]:
     return side.encode(np.stack([ends - long, ends], axis=1)), places
 
 
-def _settled_path(table: LinkTable, prices: Prices) -> tuple[Path, StepPrices]:
+def _settled_path(table: LinkTable, prices: AlignmentCosts) -> tuple[BestPath, StepPrices]:
     """The best path when steps are priced by how often this document has their type, and those prices."""
     used = _first_prices(table.longest, prices)
     path = best_path(table, used)
@@ -228,12 +229,12 @@ def _settled_path(table: LinkTable, prices: Prices) -> tuple[Path, StepPrices]:
     return path, used
 
 
-def _first_prices(longest: int, prices: Prices) -> StepPrices:
+def _first_prices(longest: int, prices: AlignmentCosts) -> StepPrices:
     """Prices of steps before anything is known of the document: all types alike, and sentences are left out freely."""
     return StepPrices(np.zeros(longest**2), FIRST_SKIP * prices.skip)
 
 
-def step_prices(steps: Ids, longest: int, prices: Prices) -> StepPrices:
+def step_prices(steps: Ids, longest: int, prices: AlignmentCosts) -> StepPrices:
     """Prices of steps by their share among those (s, 2) of a path; a type that was not seen counts half a step."""
     both = steps[steps.all(axis=1)] - 1
     counts = np.full(longest**2, UNSEEN) + np.bincount(both @ [longest, 1], minlength=longest**2)
@@ -242,18 +243,18 @@ def step_prices(steps: Ids, longest: int, prices: Prices) -> StepPrices:
     return StepPrices(prices.rarity * np.log(counts / (len(steps) + 1)), min(0.0, float(skip)))
 
 
-def measure(anchors: Anchors, lengths: tuple[Floats, Floats]) -> Scale:
+def measure(anchors: Anchors, lengths: tuple[Floats, Floats]) -> DocumentStats:
     """What anchors tell of a pair of texts: their median similarity, and the ratio of lengths where they are close.
 
     Between anchors far apart something was left out or added, which says nothing of lengths.
     """
     if not len(anchors.src):
-        return Scale(1.0, float(lengths[0].sum() / lengths[1].sum()))
+        return DocumentStats(1.0, float(lengths[0].sum() / lengths[1].sum()))
     steps = np.diff(anchors.src), np.diff(anchors.tgt)
     close = np.append((steps[0] <= CLOSE) & (steps[1] <= CLOSE), False)
     sums = [_sums_between(side, places) for side, places in zip(lengths, (anchors.src, anchors.tgt), strict=True)]
     src, tgt = (float(side[close].sum() if close.any() else side.sum()) for side in sums)
-    return Scale(max(float(np.median(anchors.similarity)), 0.01), src / tgt)
+    return DocumentStats(max(float(np.median(anchors.similarity)), 0.01), src / tgt)
 
 
 def _sums_between(lengths: Floats, places: Ids) -> Floats:
@@ -261,7 +262,7 @@ def _sums_between(lengths: Floats, places: Ids) -> Floats:
     return np.asarray(np.add.reduceat(lengths, places))
 
 
-def _linked_runs(path: Path) -> tuple[Ids, Ids]:
+def _linked_runs(path: BestPath) -> tuple[Ids, Ids]:
     """Runs (b, 2) of both sides of the path's links with both sides."""
     src, tgt = _runs(path.steps)
     linked = path.links >= 0

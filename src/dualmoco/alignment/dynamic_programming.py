@@ -158,7 +158,7 @@ class StepPrices:
 
 
 @dataclass(frozen=True)
-class Path:
+class BestPath:
     """A way through the cells."""
 
     steps: Ids  # (s, 2) sentences of the source and of the target that each step takes
@@ -166,7 +166,7 @@ class Path:
     totals: Floats  # (c,) best sum of gains up to each cell
 
 
-def best_path(table: LinkTable, prices: StepPrices) -> Path:
+def best_path(table: LinkTable, prices: StepPrices) -> BestPath:
     """The steps from the first cell to the last whose gains sum up highest.
 
     Args:
@@ -183,16 +183,16 @@ def best_path(table: LinkTable, prices: StepPrices) -> Path:
     rows, columns = len(band.low) - 1, int(band.high[-1])
     steps, links = np.empty((rows + columns, 2), dtype=np.int64), np.empty(rows + columns, dtype=np.int64)
     count = _trace(taken, band.low, band.starts, columns, table.sizes, table.longest, steps, links)
-    return Path(steps[:count][::-1], links[:count][::-1], totals)
+    return BestPath(steps[:count][::-1], links[:count][::-1], totals)
 
 
-def losses(table: LinkTable, prices: StepPrices, path: Path) -> Floats:
+def losses(table: LinkTable, prices: StepPrices, path: BestPath) -> Floats:
     """How much less than the best path the best one with each of the links has, shape (b,); 0 on the best path."""
     found: Floats = _look_back(*_arrays(table), prices.types, prices.skip, path.totals)[0]
     return found
 
 
-def margins(table: LinkTable, prices: StepPrices, path: Path) -> Floats:
+def margins(table: LinkTable, prices: StepPrices, path: BestPath) -> Floats:
     """How much a path would lose if it had to do without each of its steps.
 
     Args:
@@ -230,9 +230,19 @@ def _arrays(table: LinkTable) -> tuple[Ids, Ids, Ids, Ids, np.ndarray, Ids, Ids,
 
 @njit(cache=True)
 def _fill(
-    low: Ids, high: Ids, starts: Ids, firsts: Ids, sizes: np.ndarray, src_sizes: Ids, tgt_sizes: Ids,
-    gains: np.ndarray, types: Floats, skip: float, totals: Floats, taken: np.ndarray,
-) -> None:  # fmt: skip
+    low: Ids,
+    high: Ids,
+    starts: Ids,
+    firsts: Ids,
+    sizes: np.ndarray,
+    src_sizes: Ids,
+    tgt_sizes: Ids,
+    gains: np.ndarray,
+    types: Floats,
+    skip: float,
+    totals: Floats,
+    taken: np.ndarray,
+) -> None:
     """Finds the best sum of each cell and the step that came to it, row by row."""
     reach = np.empty((3, len(types)), np.int64)
     for row in range(len(low)):
@@ -280,9 +290,18 @@ def _best_skip(
 
 @njit(cache=True)
 def _look_back(
-    low: Ids, high: Ids, starts: Ids, firsts: Ids, sizes: np.ndarray, src_sizes: Ids, tgt_sizes: Ids,
-    gains: np.ndarray, types: Floats, skip: float, totals: Floats,
-) -> tuple[Floats, Floats, Floats]:  # fmt: skip
+    low: Ids,
+    high: Ids,
+    starts: Ids,
+    firsts: Ids,
+    sizes: np.ndarray,
+    src_sizes: Ids,
+    tgt_sizes: Ids,
+    gains: np.ndarray,
+    types: Floats,
+    skip: float,
+    totals: Floats,
+) -> tuple[Floats, Floats, Floats]:
     """What paths lose with each of the links, (b,), and if each sentence is left out, (N,) and (M,).
 
     Takes cells from the last to the first: the best sum from each cell on is known when it is reached.

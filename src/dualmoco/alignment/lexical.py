@@ -110,7 +110,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Meetings:
+class Cooccurrences:
     """Pairs of words that meet, by source word."""
 
     src: Part
@@ -121,7 +121,7 @@ class Meetings:
     numbers: np.ndarray  # (sum of what each source word meets,)
 
 
-def find_meetings(src: Words, tgt: Words, links: Runs) -> Meetings:
+def find_meetings(src: Words, tgt: Words, links: Runs) -> Cooccurrences:
     """The pairs of words of some links.
 
     Args:
@@ -138,7 +138,7 @@ def find_meetings(src: Words, tgt: Words, links: Runs) -> Meetings:
         vectors = np.zeros((one.size, 0), dtype=np.float32), np.zeros((other.size, 0), dtype=np.float32)
     else:
         vectors = src.vectors[one.distinct], tgt.vectors[other.distinct]
-    return Meetings(one, other, *_meet(one.ids, one.ends, other.ids, other.ends, low, high, *vectors))
+    return Cooccurrences(one, other, *_meet(one.ids, one.ends, other.ids, other.ends, low, high, *vectors))
 
 
 def _part(words: Words, runs: Ids) -> Part:
@@ -177,10 +177,16 @@ def _reach(src: Ids, tgt: Ids, count: int) -> tuple[Ids, Ids]:
 
 @njit(cache=True)
 def _meet(
-    ids: np.ndarray, ends: Ids, other_ids: np.ndarray, other_ends: Ids, low: Ids, high: Ids, vectors: np.ndarray,
+    ids: np.ndarray,
+    ends: Ids,
+    other_ids: np.ndarray,
+    other_ends: Ids,
+    low: Ids,
+    high: Ids,
+    vectors: np.ndarray,
     other_vectors: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, Ids, np.ndarray]:  # fmt: skip
-    """The pairs, their nearness, rows and numbers of `Meetings`; takes all places of a source word together."""
+) -> tuple[np.ndarray, np.ndarray, Ids, np.ndarray]:
+    """The pairs, their nearness, rows and numbers of `Cooccurrences`; takes all places of a source word together."""
     begins, stops, rows, total = np.empty_like(ids), np.empty_like(ids), np.empty(len(ids), np.int64), 0
     for sentence in range(len(low)):
         for k in range(ends[sentence], ends[sentence + 1]):
@@ -237,7 +243,7 @@ def judge_links(src: Words, tgt: Words, judged: Runs, path: Runs) -> Floats:
     return found / _usual(judged, path, found)
 
 
-def _judge_stretch(met: Meetings, judged: Runs, path: Runs) -> Floats:
+def _judge_stretch(met: Cooccurrences, judged: Runs, path: Runs) -> Floats:
     """See `judge_links`; not scaled."""
     src, tgt = (np.bincount(part.ids, minlength=part.size) / max(1, len(part.ids)) for part in (met.src, met.tgt))
     prior, src_unmet, tgt_unmet = _prior(met.pairs, met.nearness, src, tgt)
@@ -246,7 +252,7 @@ def _judge_stretch(met: Meetings, judged: Runs, path: Runs) -> Floats:
     return np.asarray(_explain(met.rows, met.numbers, *_places(met, judged), times))
 
 
-def _places(met: Meetings, links: Runs) -> Runs:
+def _places(met: Cooccurrences, links: Runs) -> Runs:
     """Words of links on either side, each from one to before another, shapes (b, 2)."""
     return met.src.ends[links[0] - met.src.first], met.tgt.ends[links[1] - met.tgt.first]
 
@@ -311,9 +317,14 @@ def _count(rows: Ids, numbers: np.ndarray, src: Ids, tgt: Ids, prior: np.ndarray
 
 @njit(cache=True)
 def _times(
-    pairs: np.ndarray, counts: np.ndarray, prior: np.ndarray, src_shares: Floats, tgt_shares: Floats,
-    src_unmet: Floats, tgt_unmet: Floats,
-) -> np.ndarray:  # fmt: skip
+    pairs: np.ndarray,
+    counts: np.ndarray,
+    prior: np.ndarray,
+    src_shares: Floats,
+    tgt_shares: Floats,
+    src_unmet: Floats,
+    tgt_unmet: Floats,
+) -> np.ndarray:
     """Maximisation: how many times more likely than anywhere words are beside words, (w, 2)."""
     times = np.empty_like(prior)
     src_sums, tgt_sums = src_unmet.copy(), tgt_unmet.copy()

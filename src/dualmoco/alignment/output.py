@@ -104,9 +104,8 @@ def _side(document: Document, runs: Ids) -> list[tuple[str, tuple[str, ...]]]:
     """Text and places of each run (b, 2) of sentences."""
     between = "" if base_language(document.lang) in WITHOUT_SPACES else " "
     return [
-        (between.join(document.sentences[first:end]), tuple(document.places[first:end]))
-        for first, end in runs.tolist()
-    ]  # fmt: skip
+        (between.join(document.sentences[first:end]), tuple(document.places[first:end])) for first, end in runs.tolist()
+    ]
 
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
@@ -245,17 +244,25 @@ def alignment_page(aligned: Aligned) -> str:
     pairs = aligned_pairs(aligned)
     rows = _rows(aligned, pairs)
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("dualmoco.alignment", "."), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.PackageLoader("dualmoco.alignment", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     page: str = environment.get_template("page.html.j2").render(
-        src=aligned.src, tgt=aligned.tgt, counts=count_links(pairs), origin=aligned.origin, version=VERSION, low=LOW,
+        src=aligned.src,
+        tgt=aligned.tgt,
+        counts=count_links(pairs),
+        origin=aligned.origin,
+        version=VERSION,
+        low=LOW,
         chunks=[rows[start : start + CHUNK] for start in range(0, len(rows), CHUNK)],
         lows=[row.number for row in rows if "low" in row.classes],
         linked=[_linked_share(runs, aligned.links.is_linked) for runs in (aligned.links.src, aligned.links.tgt)],
         columns=_columns(aligned.links.confidence, aligned.links.is_linked),
         place_width=max((len(place) for place in (*aligned.src.places, *aligned.tgt.places)), default=0),
-    )  # fmt: skip
+    )
     return page
 
 
@@ -269,10 +276,18 @@ def _rows(aligned: Aligned, pairs: Sequence[AlignedPair]) -> list[_Row]:
     for number, (pair, (src, tgt)) in enumerate(zip(pairs, runs, strict=True), start=1):
         marks = (("low", number in neighbors), ("gap", not pair.is_linked), ("many", pair.type != "1-1"))
         score = "" if pair.score is None else f"{pair.score:z.2f}"
-        rows.append(_Row(
-            number, pair.type, " ".join(name for name, holds in marks if holds), f"{pair.confidence:z.2f}", score,
-            sides[0][src[0] : src[1]], sides[1][tgt[0] : tgt[1]], *neighbors.get(number, (None, None)),
-        ))  # fmt: skip
+        rows.append(
+            _Row(
+                number,
+                pair.type,
+                " ".join(name for name, holds in marks if holds),
+                f"{pair.confidence:z.2f}",
+                score,
+                sides[0][src[0] : src[1]],
+                sides[1][tgt[0] : tgt[1]],
+                *neighbors.get(number, (None, None)),
+            )
+        )
     return rows
 
 
@@ -293,10 +308,17 @@ def _columns(confidence: Floats, is_linked: np.ndarray) -> list[_Column]:
     columns = []
     for place, (first, end) in enumerate(pairwise(ends)):
         part = confidence[first:end]
-        columns.append(_Column(
-            place, first + 1, end, first + int(part.argmin()) + 1, float(part.mean()), float((part < LOW).mean()),
-            float((~is_linked[first:end]).mean()),
-        ))  # fmt: skip
+        columns.append(
+            _Column(
+                place,
+                first + 1,
+                end,
+                first + int(part.argmin()) + 1,
+                float(part.mean()),
+                float((part < LOW).mean()),
+                float((~is_linked[first:end]).mean()),
+            )
+        )
     return columns
 
 
@@ -373,9 +395,11 @@ def _tmx(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
 def _unit(pair: AlignedPair) -> TranslationUnit:
     src_places, tgt_places = _places(pair)
     props = {
-        "score": _decimals(pair.score), "confidence": _decimals(pair.confidence), "src_places": src_places,
+        "score": _decimals(pair.score),
+        "confidence": _decimals(pair.confidence),
+        "src_places": src_places,
         "tgt_places": tgt_places,
-    }  # fmt: skip
+    }
     segtype = "sentence" if pair.type == "1-1" else "block"
     return TranslationUnit(one_line(pair.src), one_line(pair.tgt), props, segtype)
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dualmoco.alignment.anchors import FEWEST_PARTNERS, find_anchors, partner_share
 from dualmoco.alignment.documents import Text, read_text, split_text
-from dualmoco.alignment.pipeline import AlignSettings, settle_languages
+from dualmoco.alignment.pipeline import AlignSettings, resolve_languages
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Ids, Vectors
@@ -158,9 +158,14 @@ def pairs_by_name(src: Path, tgt: Path, langs: Sequence[tuple[str, str]], out: P
 
 
 def pairs_by_content(
-    src: Path, tgt: Path, langs: tuple[str | None, str | None], model: Model, settings: AlignSettings, out: Path,
+    src: Path,
+    tgt: Path,
+    langs: tuple[str | None, str | None],
+    model: Model,
+    settings: AlignSettings,
+    out: Path,
     ending: str,
-) -> list[DocumentPair]:  # fmt: skip
+) -> list[DocumentPair]:
     """Pairs the documents of two folders that say the same; see `match_documents`.
 
     Args:
@@ -180,7 +185,7 @@ def pairs_by_content(
     """
     texts = _readable(src), _readable(tgt)
     files = [list(side) for side in texts]
-    found = settle_languages((texts[0][files[0][0]], texts[1][files[1][0]]), langs, model, force=settings.force)
+    found = resolve_languages((texts[0][files[0][0]], texts[1][files[1][0]]), langs, model, force=settings.force)
     vectors: tuple[list[Vectors], list[Vectors]] = ([], [])
     with counting("matching", sum(map(len, files)), " documents") as progress:
         for side, lang, made in zip(texts, found, vectors, strict=True):
@@ -210,9 +215,10 @@ def _readable(folder: Path) -> dict[Path, Text]:
 def documents_of(folder: Path) -> list[Path]:
     """The files of a folder and those below it, hidden ones aside; DataError if there are none."""
     found = sorted(
-        path for path in folder.rglob("*")
+        path
+        for path in folder.rglob("*")
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
-    )  # fmt: skip
+    )
     if not found:
         raise DataError(f"{folder}: no document in it; expected text, Markdown, HTML, DOCX or EPUB files")
     return found

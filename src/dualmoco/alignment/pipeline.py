@@ -25,7 +25,7 @@ from dualmoco.alignment.output import (
     count_links,
     write_aligned,
 )
-from dualmoco.alignment.scoring import Prices
+from dualmoco.alignment.scoring import AlignmentCosts
 from dualmoco.core.config_loader import parse_choice
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 SAMPLE_CHARACTERS = 4000
 
 
-def settle_languages(
+def resolve_languages(
     texts: tuple[Text, Text], given: tuple[str | None, str | None], model: Model, *, force: bool
 ) -> tuple[str, str]:
     """The languages of two documents, checked against what they look like.
@@ -80,8 +80,10 @@ def settle_languages(
         if look and look != base_language(lang):
             logger.warning(
                 "%s: looks like language %s, is aligned as %s; if that is wrong, name the language",
-                text.name, look, lang,
-            )  # fmt: skip
+                text.name,
+                look,
+                lang,
+            )
     return src, tgt
 
 
@@ -158,7 +160,7 @@ def align_texts(
         ModelError: A model without the languages.
         UnrelatedError: Texts that are not translations of each other.
     """
-    found = settle_languages((src, tgt), langs, model, force=settings.force)
+    found = resolve_languages((src, tgt), langs, model, force=settings.force)
     documents = split_text(src, found[0], settings.split), split_text(tgt, found[1], settings.split)
     _check_sizes(*documents, settings)
     vectors = tuple(model.encode(document.sentences, lang=document.lang) for document in documents)
@@ -220,15 +222,26 @@ def _origin(
 ) -> dict[str, object]:
     src, tgt = documents
     return {
-        "tool": "dualmoco align", "version": VERSION, "model": model.identity.name,
-        "model_sha256": model.identity.sha256, "backend": model.backend(src.lang).name,
-        "src": src.name, "tgt": tgt.name, "src_lang": src.lang, "tgt_lang": tgt.lang,
-        "src_sentences": len(src.sentences), "tgt_sentences": len(tgt.sentences),
-        "src_sha256": sentences_sha256(src.sentences), "tgt_sha256": sentences_sha256(tgt.sentences),
-        "split": settings.split.value, "runs": "encoded" if encoded else "averaged", "longest": settings.longest,
+        "tool": "dualmoco align",
+        "version": VERSION,
+        "model": model.identity.name,
+        "model_sha256": model.identity.sha256,
+        "backend": model.backend(src.lang).name,
+        "src": src.name,
+        "tgt": tgt.name,
+        "src_lang": src.lang,
+        "tgt_lang": tgt.lang,
+        "src_sentences": len(src.sentences),
+        "tgt_sentences": len(tgt.sentences),
+        "src_sha256": sentences_sha256(src.sentences),
+        "tgt_sha256": sentences_sha256(tgt.sentences),
+        "split": settings.split.value,
+        "runs": "encoded" if encoded else "averaged",
+        "longest": settings.longest,
         "lexicon": settings.lexicon,
-        "anchors": len(anchors.src), "prices": asdict(Prices()),
-    }  # fmt: skip
+        "anchors": len(anchors.src),
+        "prices": asdict(AlignmentCosts()),
+    }
 
 
 def sentences_sha256(sentences: Sequence[str]) -> str:
@@ -276,10 +289,16 @@ class AlignmentResult:
 
 
 def align(
-    src: Texts, tgt: Texts, *, model: Model | str | Path = DEFAULT_MODEL, src_lang: str | None = None,
-    tgt_lang: str | None = None, out: str | Path | None = None, html: str | Path | None = None,
+    src: Texts,
+    tgt: Texts,
+    *,
+    model: Model | str | Path = DEFAULT_MODEL,
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
+    out: str | Path | None = None,
+    html: str | Path | None = None,
     **options: Unpack[AlignOptions],
-) -> AlignmentResult:  # fmt: skip
+) -> AlignmentResult:
     """Places the sentences of two versions of a document side by side, in order.
 
     Args:
@@ -326,9 +345,11 @@ def align_settings(options: AlignOptions) -> AlignSettings:
         raise ConfigError(f"longest {longest}; expected from 1 to {MOST_LONGEST} sentences")
     return AlignSettings(
         parse_choice(SplitMode, options.get("split", SplitMode.auto), "split"),
-        parse_choice(RunVectors, options.get("runs", RunVectors.auto), "runs"), longest,
-        options.get("lexicon", True), options.get("force", False),
-    )  # fmt: skip
+        parse_choice(RunVectors, options.get("runs", RunVectors.auto), "runs"),
+        longest,
+        options.get("lexicon", True),
+        options.get("force", False),
+    )
 
 
 def check_outputs(out: str | Path | None, html: str | Path | None) -> None:

@@ -46,9 +46,17 @@ def band_cosines(src: Vectors, tgt: Vectors, band: Band, known: BandCosines | No
 
 @njit(cache=True)
 def _multiply(
-    src: np.ndarray, tgt: np.ndarray, low: Ids, high: Ids, starts: Ids, known_low: Ids, known_high: Ids,
-    known_starts: Ids, known: np.ndarray, cosines: np.ndarray,
-) -> None:  # fmt: skip
+    src: np.ndarray,
+    tgt: np.ndarray,
+    low: Ids,
+    high: Ids,
+    starts: Ids,
+    known_low: Ids,
+    known_high: Ids,
+    known_starts: Ids,
+    known: np.ndarray,
+    cosines: np.ndarray,
+) -> None:
     """Writes the cosines of each row: what is known already, and what lies before it and after it."""
     columns = np.arange(len(tgt))
     for row in range(1, len(low)):
@@ -104,7 +112,7 @@ def _dot(first: np.ndarray, second: np.ndarray) -> float:
 
 
 @dataclass(frozen=True)
-class Prices:
+class AlignmentCosts:
     """What decides between links, in units of a usual translation's similarity; chosen on generated documents.
 
     docs/align.md says how, and how much each of them matters.
@@ -133,7 +141,7 @@ class Prices:
 
 
 @dataclass(frozen=True)
-class Scale:
+class DocumentStats:
     """What anchors tell of a pair of texts."""
 
     similarity: float
@@ -154,9 +162,13 @@ class LinkGains:
     """
 
     def __init__(
-        self, vectors: tuple[Vectors, Vectors], lengths: tuple[Floats, Floats], scale: Scale, prices: Prices,
+        self,
+        vectors: tuple[Vectors, Vectors],
+        lengths: tuple[Floats, Floats],
+        scale: DocumentStats,
+        prices: AlignmentCosts,
         longest: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.vectors, self.scale, self.prices, self.longest = vectors, scale, prices, longest
         self.shares = mean_shares(vectors[0], longest), mean_shares(vectors[1], longest)  # (P, N + 1), (P, M + 1)
         start = prices.length_start * float(np.mean(lengths[0]))
@@ -187,10 +199,25 @@ class LinkGains:
         firsts, sizes = np.empty(band.cells + 1, dtype=np.int64), np.empty(most, dtype=np.uint8)
         gains = np.empty(most, dtype=np.float32)
         count = _price(
-            band.low, band.high, near.low, near.high, near.starts, cosines.values, *self.shares, *self.logs,
-            self.weights, self.costs, 1.0 / self.scale.similarity, self.prices.beside, self.prices.length,
-            self.prices.length_cap, least, firsts, sizes, gains,
-        )  # fmt: skip
+            band.low,
+            band.high,
+            near.low,
+            near.high,
+            near.starts,
+            cosines.values,
+            *self.shares,
+            *self.logs,
+            self.weights,
+            self.costs,
+            1.0 / self.scale.similarity,
+            self.prices.beside,
+            self.prices.length,
+            self.prices.length_cap,
+            least,
+            firsts,
+            sizes,
+            gains,
+        )
         return LinkTable(band, firsts, sizes[:count].copy(), gains[:count].copy(), self.longest)
 
     def similarity(self, table: LinkTable) -> Floats:
@@ -241,10 +268,27 @@ def _neighbour_products(vectors: np.ndarray, longest: int) -> np.ndarray:
 
 @njit(cache=True)
 def _price(
-    low: Ids, high: Ids, near_low: Ids, near_high: Ids, near_starts: Ids, cosines: np.ndarray, src_shares: Floats,
-    tgt_shares: Floats, src_logs: Floats, tgt_logs: Floats, weights: Floats, costs: Floats, scale: float, beside: float,
-    length: float, cap: float, least: float, firsts: Ids, sizes: np.ndarray, gains: np.ndarray,
-) -> int:  # fmt: skip
+    low: Ids,
+    high: Ids,
+    near_low: Ids,
+    near_high: Ids,
+    near_starts: Ids,
+    cosines: np.ndarray,
+    src_shares: Floats,
+    tgt_shares: Floats,
+    src_logs: Floats,
+    tgt_logs: Floats,
+    weights: Floats,
+    costs: Floats,
+    scale: float,
+    beside: float,
+    length: float,
+    cap: float,
+    least: float,
+    firsts: Ids,
+    sizes: np.ndarray,
+    gains: np.ndarray,
+) -> int:
     """Writes a table of links from cosines of single sentences in a band with cells around; gives their number."""
     longest, rows, columns = len(weights), len(low) - 1, high[-1]
     width = (high - low).max() + longest + 2

@@ -36,10 +36,16 @@ logger = logging.getLogger(__name__)
 
 
 def ablate(
-    study: str | Path | Study, *overrides: str, data: str | None = None, parallel: int = 1,
-    engine: str | Engine = "local", address: str | None = None, fresh: bool = False, retry: bool = False,
+    study: str | Path | Study,
+    *overrides: str,
+    data: str | None = None,
+    parallel: int = 1,
+    engine: str | Engine = "local",
+    address: str | None = None,
+    fresh: bool = False,
+    retry: bool = False,
     progress: bool = True,
-) -> StudyResult:  # fmt: skip
+) -> StudyResult:
     """Trains and scores every run of a study that is not done yet.
 
     Args:
@@ -127,12 +133,18 @@ def _write_task(study: Study, run: Run, out: Path, data: str | None) -> Path:
     """What a worker is to do, as a file."""
     out, recipe = out.absolute(), Path(study.config.recipe)
     path = out / TASKS / f"{run.name}.json"
-    write_json(path, {
-        "recipe": str(recipe.absolute() if recipe.is_file() else recipe), "settings": run.settings,
-        "tasks": study.config.tasks, "data": str(Path(data).absolute()) if data else None,
-        "run": str(out / RUNS / run.name), "result": str(_result_file(out, run)),
-        "log": str(out / LOGS / f"{run.name}.log"),
-    })  # fmt: skip
+    write_json(
+        path,
+        {
+            "recipe": str(recipe.absolute() if recipe.is_file() else recipe),
+            "settings": run.settings,
+            "tasks": study.config.tasks,
+            "data": str(Path(data).absolute()) if data else None,
+            "run": str(out / RUNS / run.name),
+            "result": str(_result_file(out, run)),
+            "log": str(out / LOGS / f"{run.name}.log"),
+        },
+    )
     return path
 
 

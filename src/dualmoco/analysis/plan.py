@@ -26,7 +26,7 @@ from dualmoco.core.progress import counting, showing
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.evaluation.report import Table
 from dualmoco.models.build import Shape, read_shape, shape_of
-from dualmoco.models.config import Kind
+from dualmoco.models.config import EncoderKind
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import NliBatch, PairBatch, prefetch
 from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig, load_config
@@ -127,7 +127,7 @@ class StageTime:
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRunResult:
     """What was timed."""
 
     pairs: int
@@ -152,7 +152,7 @@ class Rehearsal:
         return whole_run([stage.lengths for stage in self.stages], [stage.share for stage in self.stages])
 
 
-def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
+def rehearse(config: TrainConfig, seconds: float) -> DryRunResult:
     """Times steps of a run.
 
     Args:
@@ -199,11 +199,17 @@ def rehearse(config: TrainConfig, seconds: float) -> Rehearsal:
     seen = peak_here() if peak_here() > before else used_here()  # a peak of other work says nothing
     seen += _tokenizer_bytes(config, more)
     epoch_steps = order.batches_per_epoch if trainer.pairs else trainer.schedule.epoch_steps
-    return Rehearsal(
-        pairs=len(split.train), stages=stages, start_seconds=reading + built + evaluation,
-        evaluation_seconds=evaluation, checkpoint_seconds=checkpoint, epoch_steps=epoch_steps, used=used, seen=seen,
+    return DryRunResult(
+        pairs=len(split.train),
+        stages=stages,
+        start_seconds=reading + built + evaluation,
+        evaluation_seconds=evaluation,
+        checkpoint_seconds=checkpoint,
+        epoch_steps=epoch_steps,
+        used=used,
+        seen=seen,
         encoders=(src, tgt),
-    )  # fmt: skip
+    )
 
 
 class Clock:
@@ -360,9 +366,14 @@ class RunPlan:
 
 
 def plan(
-    recipe: str | Path | TrainConfig, *overrides: str, devices: str = "", pairs: int = 0,
-    tokens: Sequence[float] = (), seconds: float = REHEARSAL_SECONDS, progress: bool = True,
-) -> RunPlan:  # fmt: skip
+    recipe: str | Path | TrainConfig,
+    *overrides: str,
+    devices: str = "",
+    pairs: int = 0,
+    tokens: Sequence[float] = (),
+    seconds: float = REHEARSAL_SECONDS,
+    progress: bool = True,
+) -> RunPlan:
     """Counts what a recipe costs, and times some of its steps here.
 
     Args:
@@ -384,7 +395,7 @@ def plan(
     """
     config = recipe if isinstance(recipe, TrainConfig) else load_config(recipe, list(overrides))
     named = read_devices(devices or (GPUS if tokens else f"{HERE},{GPUS}"))
-    rehearsal: Rehearsal | None = None
+    rehearsal: DryRunResult | None = None
     if tokens:
         shapes, lengths = _shapes(config), _given_lengths(config, tokens)
         if pairs <= 0 or (HERE, 1) in named:
@@ -414,7 +425,7 @@ def plan(
 
 def _shapes(config: TrainConfig) -> tuple[Shape, Shape]:
     src = shape_of(config.src)
-    return src, src if config.tgt.kind == Kind.shared else shape_of(config.tgt)
+    return src, src if config.tgt.kind == EncoderKind.shared else shape_of(config.tgt)
 
 
 def _given_lengths(config: TrainConfig, tokens: Sequence[float]) -> Lengths:
@@ -427,9 +438,14 @@ def _given_lengths(config: TrainConfig, tokens: Sequence[float]) -> Lengths:
 
 
 def _on_device(
-    config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, epoch_steps: int,
-    rehearsal: Rehearsal | None, name: str, count: int,
-) -> DevicePlan:  # fmt: skip
+    config: TrainConfig,
+    shapes: tuple[Shape, Shape],
+    lengths: Lengths,
+    epoch_steps: int,
+    rehearsal: DryRunResult | None,
+    name: str,
+    count: int,
+) -> DevicePlan:
     """The run on some devices of one kind."""
     schedule = config.schedule
     steps = schedule.steps or math.ceil(schedule.epochs * epoch_steps)
@@ -455,6 +471,12 @@ def _on_device(
         needed = max(needed, rehearsal.seen)
     known = name == HERE or any(shape.layers for shape in shapes)
     return DevicePlan(
-        device=name, count=count, measured=name == HERE, steps=steps, hours=hours if known else None, needed=needed,
-        room=room, advice=advise(config, shapes, lengths, count, room - used) if needed > room else "",
-    )  # fmt: skip
+        device=name,
+        count=count,
+        measured=name == HERE,
+        steps=steps,
+        hours=hours if known else None,
+        needed=needed,
+        room=room,
+        advice=advise(config, shapes, lengths, count, room - used) if needed > room else "",
+    )

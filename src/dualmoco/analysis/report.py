@@ -174,11 +174,17 @@ def draw_rows(result: StudyResult) -> Figure:
             means = [row.metrics[metric].mean for _, row in shown]
             spreads = [row.metrics[metric].spread or 0.0 for _, row in shown]
             axes.errorbar(
-                places, means, yerr=spreads, label=f"{metric}, {group}" if group else metric,
+                places,
+                means,
+                yerr=spreads,
+                label=f"{metric}, {group}" if group else metric,
                 color=COLORS[(groups.index(group) if len(groups) > 1 else number) % len(COLORS)],
-                marker=MARKERS[metrics.index(metric) % len(MARKERS)], markersize=5, capsize=3,
-                linewidth=0 if named else 1.4, elinewidth=1.2,
-            )  # fmt: skip
+                marker=MARKERS[metrics.index(metric) % len(MARKERS)],
+                markersize=5,
+                capsize=3,
+                linewidth=0 if named else 1.4,
+                elinewidth=1.2,
+            )
         _place_rows(axes, rows, config.axis, list(config.vary)[-1] if config.vary else "")
         axes.set_ylabel("percent")
         figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else min(5, max(1, len(metrics))))
@@ -251,7 +257,10 @@ def study_page(result: StudyResult, figures: Sequence[Figure]) -> str:
         loader=PackageLoader("dualmoco.analysis", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
     return environment.get_template("page.html.j2").render(
-        study=result.study, table=result.table(), figures=[to_svg(figure) for figure in figures],
-        troubles={name: reason for row in result.rows for name, reason in row.troubles.items()}, version=VERSION,
+        study=result.study,
+        table=result.table(),
+        figures=[to_svg(figure) for figure in figures],
+        troubles={name: reason for row in result.rows for name, reason in row.troubles.items()},
+        version=VERSION,
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
-    )  # fmt: skip
+    )

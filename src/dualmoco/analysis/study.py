@@ -109,7 +109,7 @@ def read_study(path: str | Path, overrides: list[str] | None = None, data: str |
         ("rows", list(config.rows), bool(config.rows) != bool(config.vary), "rows or vary, and only one of them"),
         ("vary", config.vary, all(config.vary.values()), "at least one value for each key"),
         ("axis", config.axis.value, named or bool(config.vary), "names unless keys are varied"),
-    ]  # fmt: skip
+    ]
     for key, value, holds, expected in rules:
         if not holds:
             raise ConfigError(f"{path}: {key} is {value!r}; expected {expected}")
@@ -192,9 +192,13 @@ def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
     if trained.stop.startswith("SIG"):
         return None
     found: dict[str, Any] = {
-        "status": DONE, "heldout": trained.best, "before": trained.before.score, "step": trained.step,
-        "seconds": trained.seconds, "scores": [],
-    }  # fmt: skip
+        "status": DONE,
+        "heldout": trained.best,
+        "before": trained.before.score,
+        "step": trained.step,
+        "seconds": trained.seconds,
+        "scores": [],
+    }
     if task["tasks"]:
         scored = evaluate(Path(trained.out), task["tasks"], data=task["data"])
         found["scores"] = [score.to_json() | {"sample": None} for score in scored.scores]

@@ -14,12 +14,14 @@ EXIT_TROUBLE = 1
 def add(verbs: Any) -> None:
     """Describes the verb."""
     ablate = add_verb(
-        verbs, "ablate", "train and score a recipe under several settings and seeds",
+        verbs,
+        "ablate",
+        "train and score a recipe under several settings and seeds",
         "The same command again goes on where it was interrupted. Exit code 1: some runs failed.\n\n"
         "examples:\n"
         "  dualmoco ablate studies/temperature.yaml --data ~/data\n"
         "  dualmoco ablate studies/queue.yaml --data ~/data seeds=[0] out=studies/quick",
-    )  # fmt: skip
+    )
     ablate.add_argument("study", metavar="STUDY.yaml", help="dualmoco/analysis/study.py names every key")
     ablate.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the study's")
     ablate.add_argument("--data", metavar="DIR", help="folder of corpora and test sets; DUALMOCO_DATA if not given")
@@ -43,9 +45,14 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.analysis.ablate import ablate
 
     result = ablate(
-        study, data=parsed.data, parallel=parsed.parallel, engine=parsed.engine, address=parsed.address,
-        fresh=parsed.fresh, retry=parsed.retry,
-    )  # fmt: skip
+        study,
+        data=parsed.data,
+        parallel=parsed.parallel,
+        engine=parsed.engine,
+        address=parsed.address,
+        fresh=parsed.fresh,
+        retry=parsed.retry,
+    )
     if parsed.json:
         print_json([asdict(row) for row in result.rows])
     else:

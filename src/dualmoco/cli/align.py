@@ -20,7 +20,9 @@ EXIT_FAILED, EXIT_UNRELATED = 1, 3
 def add(verbs: Any) -> None:
     """Describes the verb."""
     align = add_verb(
-        verbs, "align", "place the sentences of two versions of a document side by side",
+        verbs,
+        "align",
+        "place the sentences of two versions of a document side by side",
         "A document is plain text, Markdown, HTML, DOCX or EPUB. Exit code 3: the texts are not translations.\n\n"
         "examples:\n"
         "  dualmoco align en.txt zh.txt --out aligned.tsv --html aligned.html\n"
@@ -28,7 +30,7 @@ def add(verbs: Any) -> None:
         "  dualmoco align en/ zh/ --out aligned/ --format tmx\n"
         "  dualmoco align en/ zh/ --match --out aligned/ --engine ray\n"
         "  dualmoco align --list documents.tsv --out aligned/",
-    )  # fmt: skip
+    )
     align.add_argument("src_file", nargs="?", metavar="SRC", help="a document, or a folder of documents")
     align.add_argument("tgt_file", nargs="?", metavar="TGT", help="its translation, or a folder of translations")
     align.add_argument("--src", metavar="LANG", help="language of SRC; guessed if not given")
@@ -88,16 +90,30 @@ def _run_pair(parsed: argparse.Namespace) -> int:
     page = Path(parsed.out).with_suffix(".html") if parsed.html == "" else parsed.html
     try:
         found = align(
-            parsed.src_file, parsed.tgt_file, model=parsed.model, src_lang=parsed.src, tgt_lang=parsed.tgt,
-            out=parsed.out, html=page, **_options(parsed),
-        )  # fmt: skip
+            parsed.src_file,
+            parsed.tgt_file,
+            model=parsed.model,
+            src_lang=parsed.src,
+            tgt_lang=parsed.tgt,
+            out=parsed.out,
+            html=page,
+            **_options(parsed),
+        )
     except UnrelatedError as error:
         sys.stderr.write(f"dualmoco: {error}\n")
         return EXIT_UNRELATED
     if parsed.json:
         counts = found.counts
-        print_json({"out": parsed.out, "html": str(page) if page else None, "links": counts.links,
-                    "linked": counts.linked, "types": dict(counts.types), "mean_score": counts.mean_score})  # fmt: skip
+        print_json(
+            {
+                "out": parsed.out,
+                "html": str(page) if page else None,
+                "links": counts.links,
+                "linked": counts.linked,
+                "types": dict(counts.types),
+                "mean_score": counts.mean_score,
+            }
+        )
     else:
         sys.stdout.write(describe_alignment(found, parsed.out, page))
     return 0
@@ -162,14 +178,19 @@ def _describe_batch(outcomes: list[Outcome], failed: list[Outcome], summary: Pat
     lines = [f"{outcome.error}" for outcome in failed]
     lines.append(
         f"{counted(len(outcomes) - len(failed), 'pair')} of documents aligned, {counted(links, 'link')}"
-        + (f"; {len(failed):,} could not be" if failed else "") + f": {summary}"
-    )  # fmt: skip
+        + (f"; {len(failed):,} could not be" if failed else "")
+        + f": {summary}"
+    )
     return "\n".join(lines) + "\n"
 
 
 def _options(parsed: argparse.Namespace) -> AlignOptions:
     return {
-        "split": parsed.split, "runs": parsed.runs, "longest": parsed.longest,
-        "lexicon": not parsed.no_lexicon, "force": parsed.force,
-        "min_confidence": parsed.min_confidence, "backend": parsed.backend,
-    }  # fmt: skip
+        "split": parsed.split,
+        "runs": parsed.runs,
+        "longest": parsed.longest,
+        "lexicon": not parsed.no_lexicon,
+        "force": parsed.force,
+        "min_confidence": parsed.min_confidence,
+        "backend": parsed.backend,
+    }

@@ -12,11 +12,13 @@ from dualmoco.cli.options import add_verb, print_json
 def add(verbs: Any) -> None:
     """Describes the verb."""
     calibrate = add_verb(
-        verbs, "calibrate", "give a model the threshold that mining takes when none is named",
+        verbs,
+        "calibrate",
+        "give a model the threshold that mining takes when none is named",
         "examples:\n"
         "  dualmoco calibrate runs/static-cpu --pairs prepared/en-zh/heldout-00000.parquet\n"
         "  dualmoco calibrate hybrid-de --pairs held-out.tsv --src en --tgt de",
-    )  # fmt: skip
+    )
     calibrate.add_argument("model", metavar="MODEL", help="run or model folder, into which the threshold is written")
     calibrate.add_argument("--pairs", required=True, metavar="FILE", help="bitext that the model was not trained on")
     calibrate.add_argument("--src", default="en", metavar="LANG", help="language of the sources")

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 def add(verbs: Any) -> None:
     """Describes the verb."""
     combine = add_verb(
-        verbs, "combine", "several models side by side as one",
+        verbs,
+        "combine",
+        "several models side by side as one",
         "FOLDER is a model of every other verb; docs/hybrid.md has more.\n\n"
         "examples:\n"
         "  dualmoco combine runs/static-cpu runs/small-cpu --out hybrid\n"
         "  dualmoco combine runs/static-cpu runs/small-cpu --out hybrid --weights 1,0.7\n"
         "  dualmoco combine runs/static-cpu runs/small-cpu --out hybrid --pairs held-out.tsv",
-    )  # fmt: skip
+    )
     combine.add_argument(
         "models", nargs="+", metavar="MODEL", help="two or more: model or run folder, hub name, or package:NAME"
     )
@@ -44,9 +46,14 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.training.combine import combine
 
     done = combine(
-        parsed.models, parsed.out, weights=parse_weights(parsed.weights), pairs=parsed.pairs, src_lang=parsed.src,
-        tgt_lang=parsed.tgt, overwrite=parsed.overwrite,
-    )  # fmt: skip
+        parsed.models,
+        parsed.out,
+        weights=parse_weights(parsed.weights),
+        pairs=parsed.pairs,
+        src_lang=parsed.src,
+        tgt_lang=parsed.tgt,
+        overwrite=parsed.overwrite,
+    )
     if parsed.json:
         print_json(asdict(done))
     else:
@@ -81,10 +88,14 @@ def describe(done: Combined, src: str, tgt: str) -> str:
     lines = []
     if done.trials:
         rows = [
-            [", ".join(f"{weight:g}" for weight in trial.weights), f"{100 * trial.src_to_tgt:.2f}",
-             f"{100 * trial.tgt_to_src:.2f}", f"{100 * trial.score:.2f}"]
+            [
+                ", ".join(f"{weight:g}" for weight in trial.weights),
+                f"{100 * trial.src_to_tgt:.2f}",
+                f"{100 * trial.tgt_to_src:.2f}",
+                f"{100 * trial.score:.2f}",
+            ]
             for trial in done.trials
-        ]  # fmt: skip
+        ]
         lines += [f"retrieval accuracy on {counted(done.pairs, 'held-out pair')}:", ""]
         lines += [*markdown_table(["weights", f"{src}-{tgt}", f"{tgt}-{src}", "mean"], rows), ""]
     parts = ", ".join(f"{part.model} with weight {part.weight:g}" for part in done.parts)

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 def add(verbs: Any) -> None:
     """Describes the verb."""
     compare = add_verb(
-        verbs, "compare", "set two evaluations side by side, with p-values",
+        verbs,
+        "compare",
+        "set two evaluations side by side, with p-values",
         "Differences are B minus A; p is the two-sided paired bootstrap over the test items.\n\n"
         "example:\n  dualmoco compare ours.json theirs.json",
-    )  # fmt: skip
+    )
     compare.add_argument("a", metavar="A.json", help="scores of one model, by evaluate --json")
     compare.add_argument("b", metavar="B.json", help="scores of another on the same test sets")
     compare.add_argument("--resamples", type=int, default=1000, help="draws of the test items")
@@ -44,11 +46,20 @@ def run(parsed: argparse.Namespace) -> int:
         a = [score for score in a if score.protocol != "subset" and score.metric != "pearson"]
     compared = compare_scores(a, b, parsed.resamples, parsed.seed)
     if parsed.json:
-        print_json([
-            {"task": row.a.task, "subset": row.a.subset, "protocol": row.a.protocol, "metric": row.a.metric,
-             "a": row.a.value, "b": row.b.value, **(asdict(row.difference) if row.difference else {})}
-            for row in compared
-        ])  # fmt: skip
+        print_json(
+            [
+                {
+                    "task": row.a.task,
+                    "subset": row.a.subset,
+                    "protocol": row.a.protocol,
+                    "metric": row.a.metric,
+                    "a": row.a.value,
+                    "b": row.b.value,
+                    **(asdict(row.difference) if row.difference else {}),
+                }
+                for row in compared
+            ]
+        )
     else:
         sys.stdout.write(comparison_table(compared, Path(parsed.a).stem, Path(parsed.b).stem).as_text())
     return 0

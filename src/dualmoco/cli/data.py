@@ -12,12 +12,14 @@ from dualmoco.cli.options import Formatter, add_verb, print_json
 def add(verbs: Any) -> None:
     """Describes the verb."""
     data = add_verb(
-        verbs, "data", "list and get the corpora and test sets of the paper",
+        verbs,
+        "data",
+        "list and get the corpora and test sets of the paper",
         "examples:\n"
         "  dualmoco data list\n"
         "  dualmoco data get tatoeba-test un --to ~/data\n"
         "  dualmoco data get sts sick --to ~/data --from /mnt/mirror",
-    )  # fmt: skip
+    )
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get")
     listing = actions.add_parser("list", help="what there is", formatter_class=Formatter)
     listing.add_argument("--json", action="store_true", help="print the catalogue as JSON")

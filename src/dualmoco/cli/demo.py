@@ -45,7 +45,7 @@ COMPARED = (
     ("The ferry was cancelled because of the fog.", "因為有霧，渡輪停航了。"),
     ("The ferry was cancelled because of the fog.", "渡轮今天准时出发。"),
     ("The ferry was cancelled because of the fog.", "请把汤再热一下。"),
-)  # fmt: skip
+)
 """A translation in both scripts, a sentence about the same thing, one about another."""
 QUERIES = (("en", "When does the train leave for Milan?"), ("zh", "孩子晚上咳嗽怎么办？"), ("en", "a broken window"))
 NEIGHBORS, HIDDEN, SHOWN_PAIRS = 3, 100, 5
@@ -61,9 +61,11 @@ Try it on your own files, one sentence a line:
 def add(verbs: Any) -> None:
     """Describes the verb."""
     demo = add_verb(
-        verbs, "demo", "try the embedded model, and train a tiny one",
+        verbs,
+        "demo",
+        "try the embedded model, and train a tiny one",
         "example:\n  dualmoco demo --out runs/demo",
-    )  # fmt: skip
+    )
     demo.add_argument("--recipe", default=RECIPE, help="of the tiny model, a file or one that comes with dualmoco")
     demo.add_argument("--out", default=OUT, help="folder for what the demo makes; an older demo there is replaced")
     demo.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")

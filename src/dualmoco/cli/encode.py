@@ -12,9 +12,11 @@ from dualmoco.cli.options import add_encoding, add_verb, counted, open_named_mod
 def add(verbs: Any) -> None:
     """Describes the verb."""
     encode = add_verb(
-        verbs, "encode", "vectors of a text file, in shards, resumable",
+        verbs,
+        "encode",
+        "vectors of a text file, in shards, resumable",
         "example:\n  dualmoco encode big.en.txt.xz --lang en --model runs/static-cpu --out vectors/en --precision fp16",
-    )  # fmt: skip
+    )
     encode.add_argument("file", metavar="FILE", help="text, one sentence a line, plain or compressed")
     encode.add_argument("--lang", required=True, help="its language")
     encode.add_argument("--out", required=True, metavar="FOLDER", help="for the shards; resumed if they are unfinished")
@@ -38,16 +40,25 @@ def run(parsed: argparse.Namespace) -> int:
         raise ConfigError(f"--shard-rows {parsed.shard_rows}; expected at least 1")
     form = StoreForm(parse_choice(VectorPrecision, parsed.precision, "--precision"), parsed.shard_rows)
     text, out, engine = (
-        TextFile(Path(parsed.file), parsed.lang), Path(parsed.out), open_engine(parsed.engine, parsed.address)
-    )  # fmt: skip
+        TextFile(Path(parsed.file), parsed.lang),
+        Path(parsed.out),
+        open_engine(parsed.engine, parsed.address),
+    )
     model = open_named_model(parsed)
     with locked(out):
         store = encode_file(text, out, model, form, engine)
     if parsed.json:
-        print_json({
-            "out": parsed.out, "lines": len(store.lines), "sentences": store.count, "width": store.dimension,
-            "precision": store.key.precision, "shards": len(store.shards), "backend": store.key.backend,
-        })  # fmt: skip
+        print_json(
+            {
+                "out": parsed.out,
+                "lines": len(store.lines),
+                "sentences": store.count,
+                "width": store.dimension,
+                "precision": store.key.precision,
+                "shards": len(store.shards),
+                "backend": store.key.backend,
+            }
+        )
     else:
         sys.stdout.write(
             f"{counted(store.count, 'distinct sentence')} of {counted(len(store.lines), 'line')}, dimension "

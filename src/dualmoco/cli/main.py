@@ -41,9 +41,18 @@ from dualmoco.core.version import VERSION
 
 EXIT_ERROR = 2
 EXTRAS = {
-    "data": "data", "prepare": "data", "inspect": "data", "train": "train", "evaluate": "eval", "compare": "eval",
-    "visualize": "eval", "ablate": "all", "align": "align", "plan": "all", "demo": "all",
-}  # fmt: skip
+    "data": "data",
+    "prepare": "data",
+    "inspect": "data",
+    "train": "train",
+    "evaluate": "eval",
+    "compare": "eval",
+    "visualize": "eval",
+    "ablate": "all",
+    "align": "align",
+    "plan": "all",
+    "demo": "all",
+}
 """What must be installed besides the base for some verbs."""
 VERBS = (
     data,

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 def add(verbs: Any) -> None:
     """Describes the verb."""
     mine = add_verb(
-        verbs, "mine", "find the parallel sentences of two text files",
+        verbs,
+        "mine",
+        "find the parallel sentences of two text files",
         "examples:\n"
         "  dualmoco mine en.txt zh.txt --model runs/static-cpu --out pairs.tsv --threshold 0.1\n"
         "  dualmoco mine en.txt.xz zh.txt.xz --model runs/static-cpu --out pairs.tmx --planted known-pairs.tsv\n"
         "  dualmoco mine en.txt zh.txt --model hybrid --prefilter runs/static-cpu --out pairs.tsv\n"
         "  dualmoco mine en.txt zh.txt --model runs/static-cpu --out pairs.parquet --engine ray --address auto",
-    )  # fmt: skip
+    )
     mine.add_argument("src_file", metavar="SRC", help="text in one language, one sentence a line")
     mine.add_argument("tgt_file", metavar="TGT", help="text in the other")
     mine.add_argument("--src", default="en", metavar="LANG", help="language of SRC")
@@ -47,14 +49,30 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.mining.api import mine
 
     found = mine(
-        parsed.src_file, parsed.tgt_file, model=parsed.model, src_lang=parsed.src, tgt_lang=parsed.tgt,
-        out=parsed.out, retrieval=parsed.retrieval, gold=parsed.gold, planted=parsed.planted,
-        prefilter=parsed.prefilter, **mining_options(parsed),
-    )  # fmt: skip
+        parsed.src_file,
+        parsed.tgt_file,
+        model=parsed.model,
+        src_lang=parsed.src,
+        tgt_lang=parsed.tgt,
+        out=parsed.out,
+        retrieval=parsed.retrieval,
+        gold=parsed.gold,
+        planted=parsed.planted,
+        prefilter=parsed.prefilter,
+        **mining_options(parsed),
+    )
     if parsed.json:
         calibration = asdict(found.calibration) if found.calibration else None
-        print_json({"out": parsed.out, "pairs": len(found), "candidates": found.candidates,
-                    "threshold": found.threshold, "calibration": calibration, "recall": found.recall})  # fmt: skip
+        print_json(
+            {
+                "out": parsed.out,
+                "pairs": len(found),
+                "candidates": found.candidates,
+                "threshold": found.threshold,
+                "calibration": calibration,
+                "recall": found.recall,
+            }
+        )
     else:
         sys.stdout.write(describe_mining(found))
     return 0

@@ -90,8 +90,21 @@ def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
 
 def mining_options(parsed: argparse.Namespace) -> MiningOptions:
     """The options of `add_mining` as the Python functions take them."""
-    names = ("threshold", "margin", "neighbors", "approximate", "probes", "memory", "precision", "shard_rows", "work",
-             "keep", "engine", "address", "backend")  # fmt: skip
+    names = (
+        "threshold",
+        "margin",
+        "neighbors",
+        "approximate",
+        "probes",
+        "memory",
+        "precision",
+        "shard_rows",
+        "work",
+        "keep",
+        "engine",
+        "address",
+        "backend",
+    )
     return cast("MiningOptions", {name: getattr(parsed, name) for name in names})
 
 

@@ -12,9 +12,11 @@ from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, 
 def add(verbs: Any) -> None:
     """Describes the verb."""
     paraphrases = add_verb(
-        verbs, "paraphrases", "find the sentences of one file that say the same",
+        verbs,
+        "paraphrases",
+        "find the sentences of one file that say the same",
         "example:\n  dualmoco paraphrases questions.txt --lang en --model runs/static-cpu --out same.tsv",
-    )  # fmt: skip
+    )
     paraphrases.add_argument("file", metavar="FILE", help="text, one sentence a line")
     paraphrases.add_argument("--lang", required=True, help="its language")
     paraphrases.add_argument("--out", required=True, metavar="FILE", help="pairs as .tsv, .parquet or .tmx")

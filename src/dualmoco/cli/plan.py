@@ -14,12 +14,14 @@ EXIT_MISFIT = 1
 def add(verbs: Any) -> None:
     """Describes the verb."""
     plan = add_verb(
-        verbs, "plan", "operations, memory and hours of a training run, before it starts",
+        verbs,
+        "plan",
+        "operations, memory and hours of a training run, before it starts",
         "Steps are timed on this machine; GPUs that are not here are reckoned. Exit code 1: it does not fit.\n\n"
         "examples:\n"
         "  dualmoco plan recipes/small-cpu.yaml --data ~/data\n"
         "  dualmoco plan recipes/paper.yaml --devices 4xv100,a100 --pairs 5000000 --tokens 28,33",
-    )  # fmt: skip
+    )
     plan.add_argument("recipe", metavar="RECIPE.yaml", help="as `dualmoco train` takes it")
     plan.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     plan.add_argument("--data", metavar="DIR", help="folder that data files are relative to, same as data.root=DIR")

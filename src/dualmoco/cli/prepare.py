@@ -18,12 +18,14 @@ RECIPES = (".yaml", ".yml")
 def add(verbs: Any) -> None:
     """Describes the verb."""
     prepare = add_verb(
-        verbs, "prepare", "turn raw bitext into clean, distinct, test-free pairs",
+        verbs,
+        "prepare",
+        "turn raw bitext into clean, distinct, test-free pairs",
         "examples:\n"
         "  dualmoco prepare recipes/prepare-en-zh.yaml --data ~/data\n"
         "  dualmoco prepare corpus.tmx more.tsv.gz --src en --tgt zh --out prepared --exclude 'tests/*.txt'\n"
         "  dualmoco prepare news.en news.zh --aligned --src en --tgt zh --out prepared heldout=2000 clean.max_ratio=3",
-    )  # fmt: skip
+    )
     prepare.add_argument("inputs", nargs="+", metavar="RECIPE.yaml | FILE", help="a recipe, or the files themselves")
     prepare.add_argument(
         "overrides", nargs="*", metavar="key=value", help="settings; dualmoco/data/recipe.py names every key"

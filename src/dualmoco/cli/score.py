@@ -12,11 +12,13 @@ from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, 
 def add(verbs: Any) -> None:
     """Describes the verb."""
     score = add_verb(
-        verbs, "score", "margin scores of an existing bitext, to filter it",
+        verbs,
+        "score",
+        "margin scores of an existing bitext, to filter it",
         "examples:\n"
         "  dualmoco score crawled.tmx --model runs/static-cpu --out scored.tsv\n"
         "  dualmoco score crawled.tsv.xz --model runs/static-cpu --threshold 0.05 --out clean.parquet",
-    )  # fmt: skip
+    )
     score.add_argument("bitext", metavar="BITEXT", help="pairs in any format of prepare, or its result")
     score.add_argument("--tgt-file", metavar="FILE", help="the translations, if BITEXT holds only the source lines")
     score.add_argument("--src", default="en", metavar="LANG", help="source language")
@@ -33,12 +35,26 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.mining.api import score
 
     found = score(
-        parsed.bitext, model=parsed.model, src_lang=parsed.src, tgt_lang=parsed.tgt, out=parsed.out,
-        tgt_file=parsed.tgt_file, form=parsed.format, on_error=parsed.on_error, **mining_options(parsed),
-    )  # fmt: skip
+        parsed.bitext,
+        model=parsed.model,
+        src_lang=parsed.src,
+        tgt_lang=parsed.tgt,
+        out=parsed.out,
+        tgt_file=parsed.tgt_file,
+        form=parsed.format,
+        on_error=parsed.on_error,
+        **mining_options(parsed),
+    )
     if parsed.json:
-        print_json({"out": parsed.out, "pairs": found.candidates, "kept": len(found), "quantiles": found.quantiles,
-                    "unreadable": found.unreadable})  # fmt: skip
+        print_json(
+            {
+                "out": parsed.out,
+                "pairs": found.candidates,
+                "kept": len(found),
+                "quantiles": found.quantiles,
+                "unreadable": found.unreadable,
+            }
+        )
     else:
         spread = ", ".join(f"{value:.3f}" for value in found.quantiles)
         left_out = f"; {counted(found.unreadable, 'unreadable line')} left out" if found.unreadable else ""

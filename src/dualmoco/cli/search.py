@@ -32,9 +32,11 @@ def add(verbs: Any) -> None:
 def add_build(actions: Any) -> None:
     """Describes `search build`."""
     build = add_verb(
-        actions, "build", "make an index",
+        actions,
+        "build",
+        "make an index",
         "example:\n  dualmoco search build tv.index en=tv.en.txt zh=tv.zh.txt --model runs/static-cpu --precision fp16",
-    )  # fmt: skip
+    )
     build.add_argument("folder", metavar="INDEX", help="a new folder; an interrupted build is resumed")
     build.add_argument("files", nargs="+", metavar="LANG=FILE", help="text, one sentence a line, plain or compressed")
     add_model(build)
@@ -59,12 +61,14 @@ def add_add(actions: Any) -> None:
 def add_query(actions: Any) -> None:
     """Describes `search query`."""
     query = add_verb(
-        actions, "query", "find the nearest sentences",
+        actions,
+        "query",
+        "find the nearest sentences",
         "Without TEXT, queries are read from standard input, one a line, and answered as they come.\n\n"
         "examples:\n"
         '  dualmoco search query tv.index "Where are you going?" --lang en --in zh\n'
         "  dualmoco search query tv.index --lang zh -k 10 --no-exact-match --json < queries.txt",
-    )  # fmt: skip
+    )
     query.add_argument("folder", metavar="INDEX", help="made by search build")
     query.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to look for")
     query.add_argument("--lang", required=True, help="language of the queries")
@@ -144,12 +148,17 @@ def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
     """Writes what an index holds."""
     lists = manifest.lists
     if parsed.json:
-        print_json({
-            "index": parsed.folder, "sentences": manifest.rows, "kind": manifest.kind.value,
-            "precision": manifest.precision.value,
-            "parts": [{"lang": part.lang, "name": part.name, "sentences": part.rows} for part in manifest.parts],
-            "nprobe": lists and lists.probes, "recall": lists and lists.recall,
-        })  # fmt: skip
+        print_json(
+            {
+                "index": parsed.folder,
+                "sentences": manifest.rows,
+                "kind": manifest.kind.value,
+                "precision": manifest.precision.value,
+                "parts": [{"lang": part.lang, "name": part.name, "sentences": part.rows} for part in manifest.parts],
+                "nprobe": lists and lists.probes,
+                "recall": lists and lists.recall,
+            }
+        )
         return
     for part in manifest.parts:
         sys.stdout.write(f"{part.lang}  {part.rows:>12,} distinct sentences  {part.name}\n")
@@ -207,9 +216,13 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
     from dataclasses import asdict
 
     found = index.search(
-        texts, lang=parsed.lang, k=parsed.k, within=parsed.within, exact_match=not parsed.no_exact_match,
+        texts,
+        lang=parsed.lang,
+        k=parsed.k,
+        within=parsed.within,
+        exact_match=not parsed.no_exact_match,
         probes=parsed.nprobe,
-    )  # fmt: skip
+    )
     for text, hits in zip(texts, found, strict=True):
         if parsed.json:
             print_json({"query": text, "hits": [asdict(hit) for hit in hits]})

@@ -30,12 +30,14 @@ PLACES = 6
 def add(verbs: Any) -> None:
     """Describes the verb."""
     similarity = add_verb(
-        verbs, "similarity", "cosine similarity of sentences, within a language or across",
+        verbs,
+        "similarity",
+        "cosine similarity of sentences, within a language or across",
         "examples:\n"
         '  dualmoco similarity "How are you?" "你好吗？" --model runs/static-cpu\n'
         "  dualmoco similarity --files a.en.txt b.zh.txt --model runs/static-cpu --out scores.tsv\n"
         "  dualmoco similarity --files a.txt b.txt --src en --tgt en --all --heatmap near.png --model runs/static-cpu",
-    )  # fmt: skip
+    )
     similarity.add_argument("sentences", nargs="*", metavar="SENTENCE", help="two of them")
     similarity.add_argument("--files", nargs=2, metavar="FILE", help="two text files, compared line by line")
     similarity.add_argument("--all", action="store_true", help="compare every line with every line of the other file")
@@ -137,9 +139,10 @@ def compare_lines(files: list[Path], count: int, src: Encode, tgt: Encode, write
         for left, right in zip(blocks(files[0]), blocks(files[1]), strict=True):
             for score, a, b in zip(row_scores(left, right, src, tgt), left, right, strict=True):
                 write(
-                    _json_line({"score": score, "src": a, "tgt": b}) if as_json
+                    _json_line({"score": score, "src": a, "tgt": b})
+                    if as_json
                     else f"{score:.4f}\t{_cell(a)}\t{_cell(b)}\n"
-                )  # fmt: skip
+                )
             progress(len(left))
 
 

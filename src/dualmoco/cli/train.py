@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 def add(verbs: Any) -> None:
     """Describes the verb."""
     train = add_verb(
-        verbs, "train", "train two encoders into one space",
+        verbs,
+        "train",
+        "train two encoders into one space",
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"
         "  dualmoco train recipes/static-cpu.yaml --data ~/data out=runs/first optimizer.lr=1e-3\n"
         "  torchrun --nproc-per-node 4 -m dualmoco train recipes/paper.yaml --resume",
-    )  # fmt: skip
+    )
     train.add_argument("recipe", metavar="RECIPE.yaml", help="settings; dualmoco/training/recipe.py names every key")
     train.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     train.add_argument("--resume", action="store_true", help="continue from the last checkpoint, if there is one")

@@ -21,11 +21,13 @@ logger = logging.getLogger(__name__)
 def add(verbs: Any) -> None:
     """Describes the verb."""
     visualize = add_verb(
-        verbs, "visualize", "draw how near sentences are to their translations",
+        verbs,
+        "visualize",
+        "draw how near sentences are to their translations",
         "examples:\n"
         "  dualmoco visualize pairs.tsv --out parallel.png\n"
         "  dualmoco visualize runs/tiny dev.en --tgt-file dev.zh --count 25 --out parallel.html",
-    )  # fmt: skip
+    )
     visualize.add_argument("model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help=MODELS)
     visualize.add_argument("pairs", metavar="PAIRS", help="bitext in any format of prepare, or its result")
     visualize.add_argument("--tgt-file", metavar="FILE", help="the translations, if PAIRS holds only the source lines")

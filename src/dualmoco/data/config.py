@@ -148,21 +148,33 @@ def check_recipe(config: PrepareConfig) -> None:
         ("tgt", config.tgt, config.tgt not in ("", config.src), "another language code than src"),
         ("corpora", [], bool(config.corpora), "at least one corpus"),
         ("clean.min_chars", clean.min_chars, clean.min_chars >= 0, "at least 0"),
-        ("clean.max_chars", clean.max_chars, not clean.max_chars or clean.max_chars >= clean.min_chars,
-         "0 or at least clean.min_chars"),
-        ("clean.max_tokens", clean.max_tokens, not clean.max_tokens or clean.max_tokens >= clean.min_tokens,
-         "0 or at least clean.min_tokens"),
+        (
+            "clean.max_chars",
+            clean.max_chars,
+            not clean.max_chars or clean.max_chars >= clean.min_chars,
+            "0 or at least clean.min_chars",
+        ),
+        (
+            "clean.max_tokens",
+            clean.max_tokens,
+            not clean.max_tokens or clean.max_tokens >= clean.min_tokens,
+            "0 or at least clean.min_tokens",
+        ),
         ("clean.max_ratio", clean.max_ratio, clean.max_ratio == 0 or clean.max_ratio >= 1, "0 or at least 1"),
         ("clean.min_script", clean.min_script, 0 <= clean.min_script <= 1, "from 0 to 1"),
-        ("exclude.similarity", exclude.similarity, exclude.similarity == 0 or 0.3 <= exclude.similarity <= 1,
-         "0 (equal sentences only), or from 0.3 to 1"),
+        (
+            "exclude.similarity",
+            exclude.similarity,
+            exclude.similarity == 0 or 0.3 <= exclude.similarity <= 1,
+            "0 (equal sentences only), or from 0.3 to 1",
+        ),
         ("exclude.ngram", exclude.ngram, 1 <= exclude.ngram <= 8, "from 1 to 8"),
         ("total", config.total, config.total >= 0, "at least 0"),
         ("heldout", config.heldout, config.heldout >= 0, "at least 0"),
         ("seed", config.seed, config.seed >= 0, "at least 0"),
         ("shard_pairs", config.shard_pairs, config.shard_pairs > 0, "at least 1"),
         ("workers", config.workers, config.workers >= 0, "at least 0"),
-    ]  # fmt: skip
+    ]
     for number, corpus in enumerate(config.corpora):
         key = f"corpora[{number}]"
         rules += [

@@ -133,7 +133,7 @@ SHORT = 4  # tokens added to both lengths before their ratio, so that one word m
 
 
 @dataclass(frozen=True)
-class Measured:
+class TextStats:
     """One side of a block, and its lengths."""
 
     side: TextColumn
@@ -177,7 +177,7 @@ class Measured:
         return np.where(words > 0, own / np.maximum(words, 1), 1.0)
 
 
-Sides = tuple[Measured, Measured]
+Sides = tuple[TextStats, TextStats]
 Drop = Callable[[Sides, CleanConfig], Mask]
 
 
@@ -241,7 +241,7 @@ def _wrong_language(sides: Sides, config: CleanConfig) -> Mask:
     return _misread(src, tgt.lang, config) | _misread(tgt, src.lang, config)
 
 
-def _misread(side: Measured, other: str, config: CleanConfig) -> Mask:
+def _misread(side: TextStats, other: str, config: CleanConfig) -> Mask:
     """Mask of identifiable sentences in the other side's language or, with `always`, not in their own."""
     wrong = np.zeros(len(side.side), dtype=bool)
     rows = np.flatnonzero(side.letters >= IDENTIFIABLE)
@@ -251,7 +251,7 @@ def _misread(side: Measured, other: str, config: CleanConfig) -> Mask:
     return wrong
 
 
-def _either(sides: Sides, holds: Callable[[Measured], np.ndarray]) -> Mask:
+def _either(sides: Sides, holds: Callable[[TextStats], np.ndarray]) -> Mask:
     return np.asarray(holds(sides[0]) | holds(sides[1]))
 
 
@@ -269,7 +269,7 @@ DROPS: dict[str, tuple[Drop, Callable[[CleanConfig], bool]]] = {  # and whether 
 }
 
 
-def condemn(sides: Sides, config: CleanConfig) -> Iterator[tuple[str, Mask]]:
+def apply_filters(sides: Sides, config: CleanConfig) -> Iterator[tuple[str, Mask]]:
     """Yields each step a recipe asks for and the rows that it is the first to condemn."""
     left = np.ones(len(sides[0].side), dtype=bool)
     for name, (step, wanted) in DROPS.items():
@@ -291,9 +291,9 @@ def drop(block: PairBlock, config: CleanConfig, langs: tuple[str, str], dropped:
     Returns:
         The pairs that are left, in order.
     """
-    sides = (Measured(block.src.compact(), langs[0]), Measured(block.tgt.compact(), langs[1]))
+    sides = (TextStats(block.src.compact(), langs[0]), TextStats(block.tgt.compact(), langs[1]))
     left = np.ones(len(block), dtype=bool)
-    for name, condemned in condemn(sides, config):
+    for name, condemned in apply_filters(sides, config):
         dropped[name] += int(condemned.sum())
         left &= ~condemned
     return PairBlock(sides[0].side, sides[1].side, block.lines).take(left)

@@ -10,7 +10,7 @@ import numpy as np
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.data.config import CleanConfig
-from dualmoco.data.filters import Measured, condemn, rewrite
+from dualmoco.data.filters import TextStats, apply_filters, rewrite
 from dualmoco.data.readers.base import Source, follow
 from dualmoco.data.readers.formats import find_shards, read_blocks
 from dualmoco.data.staging import mix
@@ -98,7 +98,7 @@ class _Viewer:
         clean = CleanConfig()
         self._sample(block)
         block = rewrite(block, clean, self.langs, Counter())
-        measured = (Measured(block.src.compact(), self.langs[0]), Measured(block.tgt.compact(), self.langs[1]))
+        measured = (TextStats(block.src.compact(), self.langs[0]), TextStats(block.tgt.compact(), self.langs[1]))
         self.pairs += len(block)
         for place, (view, side) in enumerate(zip(self.sides, measured, strict=True)):
             view.chars += int(side.side.lengths.sum())
@@ -107,7 +107,7 @@ class _Viewer:
             for bin_number, count in Counter(np.searchsorted(LENGTH_BINS, side.tokens, side="right").tolist()).items():
                 view.histogram[bin_number] += count
             self.ids[place].append(side.side.ids())
-        for name, condemned in condemn(measured, clean):
+        for name, condemned in apply_filters(measured, clean):
             self._suspect(name, block.take(condemned))
 
     def finish(self, files: list[str], unreadable: int) -> Inspection:
@@ -119,9 +119,15 @@ class _Viewer:
             view.languages = {lang: count / len(texts) for lang, count in found.most_common(6)}
         repeated = 1 - len(np.unique(mix(*ids))) / self.pairs
         return Inspection(
-            files, self.pairs, unreadable, repeated, self.sides,
-            dict(self.reasons.most_common()), texts[:EXAMPLES], self.suspicious,
-        )  # fmt: skip
+            files,
+            self.pairs,
+            unreadable,
+            repeated,
+            self.sides,
+            dict(self.reasons.most_common()),
+            texts[:EXAMPLES],
+            self.suspicious,
+        )
 
     def _sample(self, block: PairBlock) -> None:
         """Keeps the pairs with the lowest random numbers: a fair sample of all pairs seen so far."""

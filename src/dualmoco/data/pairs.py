@@ -30,7 +30,7 @@ from dualmoco.data.manifest import PREPARED_MANIFEST, read_prepared_manifest
 from dualmoco.data.readers.base import Row, Source, follow, in_blocks
 from dualmoco.data.readers.formats import check_format, find_shards, guess_format, read_blocks
 from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
-from dualmoco.data.staging import HELDOUT, KEY, TRAIN, Fate, mix, slices
+from dualmoco.data.staging import HELDOUT, KEY, TRAIN, PairStatus, mix, slices
 from dualmoco.data.text_column import PairBlock, sentence_ids
 from dualmoco.text.files import find_files
 
@@ -146,21 +146,23 @@ def sample_curriculum(
         fits = ~_too_long(pairs, stage)
         own[np.bincount(pairs.corpus[fits], minlength=len(own)) == 0] = 0
         taken |= (own > 0)[pairs.corpus] & fits
-    fates[(fates == Fate.train) & ~taken] = Fate.not_sampled
-    left = np.flatnonzero(fates == Fate.train)
+    fates[(fates == PairStatus.train) & ~taken] = PairStatus.not_sampled
+    left = np.flatnonzero(fates == PairStatus.train)
     if not 0 < most < len(left):
         return stages
     largest = weights.max(axis=0)  # (C,)
     available = np.bincount(pairs.corpus[left], minlength=len(largest))
     shares = allot(available.tolist(), [0] * len(largest), (available * largest).tolist(), most)
     generator = np.random.default_rng(seed)
-    fates[left] = Fate.not_sampled
+    fates[left] = PairStatus.not_sampled
     for corpus, count in enumerate(shares):
         own = left[pairs.corpus[left] == corpus]
-        fates[generator.choice(own, count, replace=False, shuffle=False)] = Fate.train
+        fates[generator.choice(own, count, replace=False, shuffle=False)] = PairStatus.train
     rest = weights / np.where(largest, largest, 1)
-    return [replace(stage, weights=dict(zip(pairs.corpora, own, strict=True)))
-            for stage, own in zip(stages, rest.tolist(), strict=True)]  # fmt: skip
+    return [
+        replace(stage, weights=dict(zip(pairs.corpora, own, strict=True)))
+        for stage, own in zip(stages, rest.tolist(), strict=True)
+    ]
 
 
 def _corpus_weights(pairs: Pairs, stages: Sequence[StageConfig]) -> np.ndarray:
@@ -307,8 +309,8 @@ def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Spli
     corpus = Pairs.concatenate(parts)
     fates = np.zeros(len(corpus), dtype=np.uint8)
     ids = (corpus.src_ids, corpus.tgt_ids, mix(corpus.src_ids, corpus.tgt_ids))
-    drop_repeats(ids[KEY], fates, Fate.duplicate)
-    counts["duplicate"] = int((fates == Fate.duplicate).sum())
+    drop_repeats(ids[KEY], fates, PairStatus.duplicate)
+    counts["duplicate"] = int((fates == PairStatus.duplicate).sum())
     return _split(corpus, ids, fates, config, counts, seed)
 
 
@@ -411,7 +413,7 @@ def _open_prepared(config: DataConfig, exclusion: Exclusion, *, seed: int) -> Sp
     if config.heldout < len(heldout):
         keep_sample(used, slice(0, len(heldout)), config.heldout, [seed, 2])
         counts["held out, not used"] = len(heldout) - config.heldout
-        heldout = heldout.take(np.flatnonzero(used == Fate.train))
+        heldout = heldout.take(np.flatnonzero(used == PairStatus.train))
     return _finish(corpus, heldout, fates, config, counts, seed)
 
 
@@ -428,22 +430,22 @@ def _split(
 ) -> Split:
     """Holds pairs out, and samples the rest if asked to."""
     hold_out(ids, fates, config.heldout, [seed, 0])
-    counts["shares a held-out sentence"] = int((fates == Fate.shares_heldout).sum())
-    return _finish(corpus, corpus.take(np.flatnonzero(fates == Fate.heldout)), fates, config, counts, seed)
+    counts["shares a held-out sentence"] = int((fates == PairStatus.shares_heldout).sum())
+    return _finish(corpus, corpus.take(np.flatnonzero(fates == PairStatus.heldout)), fates, config, counts, seed)
 
 
 def _finish(
     corpus: Pairs, heldout: Pairs, fates: np.ndarray, config: DataConfig, counts: Counter[str], seed: int
 ) -> Split:
-    left = int((fates == Fate.train).sum())
+    left = int((fates == PairStatus.train).sum())
     stages: Sequence[StageConfig] = ()
     if config.curriculum:
         stages = sample_curriculum(corpus, fates, config.curriculum, config.max_pairs, [seed, 1])
     elif 0 < config.max_pairs < left:
         keep_sample(fates, slice(0, len(fates)), config.max_pairs, [seed, 1])
-    sampled = int((fates == Fate.train).sum())
+    sampled = int((fates == PairStatus.train).sum())
     if sampled < left:
         counts["not sampled"] = left - sampled
-    train = corpus.take(np.flatnonzero(fates == Fate.train)) if (fates != Fate.train).any() else corpus
+    train = corpus.take(np.flatnonzero(fates == PairStatus.train)) if (fates != PairStatus.train).any() else corpus
     counts["held out"], counts["train"] = len(heldout), len(train)
     return Split(train, heldout, dict(counts), stages)

@@ -28,7 +28,7 @@ from dualmoco.data.manifest import CorpusCounts, FileRecord, PreparedManifest, d
 from dualmoco.data.readers.base import Problem, Raw, Source, follow
 from dualmoco.data.readers.formats import check_format, read_blocks
 from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
-from dualmoco.data.staging import KEY, SRC_ID, TGT_ID, CleanPart, Fate, TemporaryStore, mix, slices, write_shards
+from dualmoco.data.staging import KEY, SRC_ID, TGT_ID, CleanPart, PairStatus, TemporaryStore, mix, slices, write_shards
 from dualmoco.data.text_column import PairBlock, hash_rows
 from dualmoco.text.files import find_files
 from dualmoco.text.languages import scripts_of
@@ -278,11 +278,11 @@ def _choose(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig
     """Decides the fate of every pair, and counts them."""
     ids, fates = store.ids(), store.fates()
     if config.duplicates != Duplicates.keep:
-        drop_repeats(ids[KEY], fates, Fate.duplicate)
+        drop_repeats(ids[KEY], fates, PairStatus.duplicate)
     for side, choice in ((SRC_ID, OneSided.src), (TGT_ID, OneSided.tgt)):
         if config.one_sided in (choice, OneSided.either):
-            drop_repeats(ids[side], fates, Fate.repeated_side)
-    available = [_count(fates, corpus.rows)[Fate.train] for corpus in corpora]
+            drop_repeats(ids[side], fates, PairStatus.repeated_side)
+    available = [_count(fates, corpus.rows)[PairStatus.train] for corpus in corpora]
     limits = [corpus.config.max_pairs for corpus in corpora]
     allotted = allot(available, limits, [corpus.config.weight for corpus in corpora], config.total)
     for number, (corpus, count) in enumerate(zip(corpora, allotted, strict=True)):
@@ -291,24 +291,24 @@ def _choose(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig
     hold_out(ids, fates, config.heldout, [config.seed, 0])
     for corpus in corpora:
         numbers = _count(fates, corpus.rows)
-        corpus.counts.train, corpus.counts.heldout = numbers[Fate.train], numbers[Fate.heldout]
-        for fate in (Fate.duplicate, Fate.repeated_side, Fate.not_sampled, Fate.shares_heldout):
+        corpus.counts.train, corpus.counts.heldout = numbers[PairStatus.train], numbers[PairStatus.heldout]
+        for fate in (PairStatus.duplicate, PairStatus.repeated_side, PairStatus.not_sampled, PairStatus.shares_heldout):
             corpus.counts.dropped[FATE_NAMES[fate]] += numbers[fate]
 
 
 FATE_NAMES = {
-    Fate.duplicate: "duplicate",
-    Fate.repeated_side: "repeated side",
-    Fate.not_sampled: "not sampled",
-    Fate.shares_heldout: "shares a held-out sentence",
+    PairStatus.duplicate: "duplicate",
+    PairStatus.repeated_side: "repeated side",
+    PairStatus.not_sampled: "not sampled",
+    PairStatus.shares_heldout: "shares a held-out sentence",
 }
 
 
 def _count(fates: np.ndarray, rows: slice) -> list[int]:
     """How many rows of a corpus have each fate."""
-    own, numbers = fates[rows], np.zeros(len(Fate), dtype=np.int64)
+    own, numbers = fates[rows], np.zeros(len(PairStatus), dtype=np.int64)
     for part in slices(len(own)):
-        numbers += np.bincount(own[part], minlength=len(Fate))
+        numbers += np.bincount(own[part], minlength=len(PairStatus))
     return [int(number) for number in numbers]
 
 
@@ -318,7 +318,7 @@ def _count_left(store: TemporaryStore, exclusion: Exclusion) -> int:
     left = 0
     for part in slices(store.rows):
         tested = exclusion.equal(ids[SRC_ID][part]) | exclusion.equal(ids[TGT_ID][part])
-        left += int((tested & (fates[part] <= Fate.heldout)).sum())
+        left += int((tested & (fates[part] <= PairStatus.heldout)).sum())
     return left
 
 
@@ -335,9 +335,13 @@ def _most_dropped(corpora: list[_Corpus]) -> str:
 
 
 def _manifest(
-    config: PrepareConfig, corpora: list[_Corpus], tests: list[TestFile], exclusion: Exclusion, left: int,
+    config: PrepareConfig,
+    corpora: list[_Corpus],
+    tests: list[TestFile],
+    exclusion: Exclusion,
+    left: int,
     shards: list[FileRecord],
-) -> PreparedManifest:  # fmt: skip
+) -> PreparedManifest:
     return PreparedManifest(
         src=config.src,
         tgt=config.tgt,

@@ -13,13 +13,13 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Ids
-from dualmoco.data.staging import SRC_ID, TGT_ID, Fate, slices
+from dualmoco.data.staging import SRC_ID, TGT_ID, PairStatus, slices
 
 PARTITION_ROWS = 8_000_000  # ids sorted at once
 SPARE_CANDIDATES = 4  # held-out candidates for each one wanted, as some share a sentence
 
 
-def drop_repeats(ids: Ids, fates: np.ndarray, fate: Fate) -> None:
+def drop_repeats(ids: Ids, fates: np.ndarray, fate: PairStatus) -> None:
     """Gives all rows but the first of each id a fate.
 
     Args:
@@ -32,7 +32,7 @@ def drop_repeats(ids: Ids, fates: np.ndarray, fate: Fate) -> None:
         rows, values = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for part in slices(len(ids)):
             own = np.ascontiguousarray(ids[part])
-            chosen = fates[part] == Fate.train
+            chosen = fates[part] == PairStatus.train
             if partitions > 1:
                 chosen &= own.view(np.uint64) % partitions == partition
             places = np.flatnonzero(chosen)
@@ -88,14 +88,14 @@ def keep_sample(fates: np.ndarray, rows: slice, count: int, seed: list[int]) -> 
         seed: Of the choice.
     """
     random, own = np.random.default_rng(seed), fates[rows]
-    left = sum(int((own[part] == Fate.train).sum()) for part in slices(len(own)))
+    left = sum(int((own[part] == PairStatus.train).sum()) for part in slices(len(own)))
     for part in slices(len(own)):
-        places = part.start + np.flatnonzero(own[part] == Fate.train)
+        places = part.start + np.flatnonzero(own[part] == PairStatus.train)
         here = int(random.hypergeometric(len(places), left - len(places), count)) if count else 0
         kept = random.choice(len(places), here, replace=False)
         dropped = np.ones(len(places), dtype=bool)
         dropped[kept] = False
-        own[places[dropped]] = Fate.not_sampled
+        own[places[dropped]] = PairStatus.not_sampled
         left, count = left - len(places), count - here
 
 
@@ -113,7 +113,7 @@ def hold_out(ids: Sequence[Ids], fates: np.ndarray, count: int, seed: list[int])
     """
     if not count:
         return
-    usable = sum(int((fates[part] == Fate.train).sum()) for part in slices(len(fates)))
+    usable = sum(int((fates[part] == PairStatus.train).sum()) for part in slices(len(fates)))
     chosen = _distinct(ids, _random_rows(fates, usable, min(usable, SPARE_CANDIDATES * count), seed))
     if len(chosen) < count < usable:
         chosen = _distinct(ids, _random_rows(fates, usable, usable, seed))
@@ -127,8 +127,8 @@ def hold_out(ids: Sequence[Ids], fates: np.ndarray, count: int, seed: list[int])
     for part in slices(len(fates)):
         shares = np.isin(ids[SRC_ID][part], src) | np.isin(ids[TGT_ID][part], tgt)
         view = fates[part]
-        view[shares & (view == Fate.train)] = Fate.shares_heldout
-    fates[heldout] = Fate.heldout
+        view[shares & (view == PairStatus.train)] = PairStatus.shares_heldout
+    fates[heldout] = PairStatus.heldout
 
 
 def _random_rows(fates: np.ndarray, usable: int, count: int, seed: list[int]) -> np.ndarray:
@@ -137,7 +137,7 @@ def _random_rows(fates: np.ndarray, usable: int, count: int, seed: list[int]) ->
     order = np.argsort(places)
     found, before = [], 0
     for part in slices(len(fates)):
-        rows = part.start + np.flatnonzero(fates[part] == Fate.train)
+        rows = part.start + np.flatnonzero(fates[part] == PairStatus.train)
         first, last = np.searchsorted(places[order], [before, before + len(rows)])
         found.append(rows[places[order][first:last] - before])
         before += len(rows)

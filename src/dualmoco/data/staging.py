@@ -22,7 +22,7 @@ STORE_SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string())
 SRC_ID, TGT_ID, KEY = range(3)  # which of a pair's ids
 
 
-class Fate(IntEnum):
+class PairStatus(IntEnum):
     """What becomes of a clean pair."""
 
     train = 0
@@ -131,7 +131,10 @@ def write_shards(
         The files, in the order of their names.
     """
     fates = store.fates()
-    writers = {Fate.train: _Writer(folder, TRAIN, shard_pairs), Fate.heldout: _Writer(folder, HELDOUT, shard_pairs)}
+    writers = {
+        PairStatus.train: _Writer(folder, TRAIN, shard_pairs),
+        PairStatus.heldout: _Writer(folder, HELDOUT, shard_pairs),
+    }
     ends = [rows.stop for _, rows in corpora]
     row, corpus = 0, 0
     with counting("writing", store.rows, " pairs") as advance:

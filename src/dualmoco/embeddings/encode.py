@@ -33,9 +33,13 @@ class StoreForm:
 
 
 def encode_file(
-    text: TextFile, folder: Path, model: Model, form: StoreForm | None = None, engine: Engine | None = None,
+    text: TextFile,
+    folder: Path,
+    model: Model,
+    form: StoreForm | None = None,
+    engine: Engine | None = None,
     done: Callable[[int], object] | None = None,
-) -> Store:  # fmt: skip
+) -> Store:
     """Encodes the distinct sentences of a file, resuming where an interrupted run stopped.
 
     Args:
@@ -56,9 +60,14 @@ def encode_file(
     form, backend = form or StoreForm(), model.backend(text.lang)
     lines = survey(text.path)
     key = StoreKey(
-        model.identity.sha256, backend.name, text.lang, lines.sha256, form.precision.value, form.shard_rows,
+        model.identity.sha256,
+        backend.name,
+        text.lang,
+        lines.sha256,
+        form.precision.value,
+        form.shard_rows,
         model.identity.pooling,
-    )  # fmt: skip
+    )
     store = open_or_start(folder, key, backend.dimension, lines)
     if not text.is_known:
         warn_of_language(text)
@@ -86,8 +95,11 @@ def warn_of_language(text: TextFile) -> None:
     if found and found != base_language(text.lang):
         logger.warning(
             "%s: looks like language %s, is encoded as %s; if that is wrong, name the files or languages the other way "
-            "round", text.path, found, text.lang,
-        )  # fmt: skip
+            "round",
+            text.path,
+            found,
+            text.lang,
+        )
 
 
 @dataclass(frozen=True)

@@ -205,10 +205,17 @@ class Store:
 
     def save(self) -> None:
         """Writes the manifest."""
-        write_json(self.folder / MANIFEST, {
-            "version": VERSION, "key": asdict(self.key), "width": self.dimension, "lines": len(self.lines),
-            "sentences": self.count, "shards": [asdict(self.shards[number]) for number in sorted(self.shards)],
-        })  # fmt: skip
+        write_json(
+            self.folder / MANIFEST,
+            {
+                "version": VERSION,
+                "key": asdict(self.key),
+                "width": self.dimension,
+                "lines": len(self.lines),
+                "sentences": self.count,
+                "shards": [asdict(self.shards[number]) for number in sorted(self.shards)],
+            },
+        )
 
 
 def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: LineTable) -> Store:

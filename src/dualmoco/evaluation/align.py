@@ -59,8 +59,10 @@ class Align:
         for lang, sides in zip(self.langs, self._sides(), strict=True):
             wanted[lang] = [
                 run_text(side[first : first + size], lang)
-                for side in sides for size in range(1, LONGEST + 1) for first in range(len(side) - size + 1)
-            ]  # fmt: skip
+                for side in sides
+                for size in range(1, LONGEST + 1)
+                for first in range(len(side) - size + 1)
+            ]
         return wanted
 
     def score(self, sentences: Sentences, identity: Identity) -> Result:
@@ -77,10 +79,14 @@ class Align:
         texts = document.src, document.tgt
         words = cut_words(texts, (self.langs[0], self.langs[1]))
         src, tgt = (
-            Side(sentences.vectors(text, lang), text_lengths(text),
-                 run_encoder(text, lang, partial(sentences.vectors, lang=lang)), own)
+            Side(
+                sentences.vectors(text, lang),
+                text_lengths(text),
+                run_encoder(text, lang, partial(sentences.vectors, lang=lang)),
+                own,
+            )
             for text, lang, own in zip(texts, self.langs, words, strict=True)
-        )  # fmt: skip
+        )
         return as_sets(align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors)))
 
     def _sides(self) -> tuple[list[Sequence[str]], list[Sequence[str]]]:

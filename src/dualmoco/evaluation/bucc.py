@@ -100,9 +100,13 @@ class Bucc:
         correct = np.array([names[place] in gold for place in kept], dtype=bool)
         best = best_threshold(pairs.scores[kept], correct, len(gold))
         return JudgedMining(
-            pairs.scores[kept], correct, [names[place][0] or "" for place in kept],
-            [names[place][1] or "" for place in kept], split.gold, best.value,
-        )  # fmt: skip
+            pairs.scores[kept],
+            correct,
+            [names[place][0] or "" for place in kept],
+            [names[place][1] or "" for place in kept],
+            split.gold,
+            best.value,
+        )
 
     def _scores(
         self, signer: Signer, name: str, protocol: str, size: str, pairs: JudgedMining, accepted: np.ndarray

@@ -62,10 +62,28 @@ WRITING: dict[Any, Any] = {  # what matplotlib looks up only when a figure is wr
 }
 LATIN = "DejaVu Sans"  # comes with matplotlib
 CJK_FAMILIES = (
-    "Noto Sans CJK", "Noto Sans SC", "Noto Sans TC", "Noto Sans JP", "Noto Sans KR", "Source Han Sans", "WenQuanYi",
-    "PingFang", "Hiragino", "Heiti", "Microsoft YaHei", "Microsoft JhengHei", "SimHei", "Yu Gothic", "Malgun Gothic",
-    "Apple SD Gothic", "Arial Unicode", "Droid Sans Fallback", "Nanum", "IPA", "Unifont",
-)  # fmt: skip
+    "Noto Sans CJK",
+    "Noto Sans SC",
+    "Noto Sans TC",
+    "Noto Sans JP",
+    "Noto Sans KR",
+    "Source Han Sans",
+    "WenQuanYi",
+    "PingFang",
+    "Hiragino",
+    "Heiti",
+    "Microsoft YaHei",
+    "Microsoft JhengHei",
+    "SimHei",
+    "Yu Gothic",
+    "Malgun Gothic",
+    "Apple SD Gothic",
+    "Arial Unicode",
+    "Droid Sans Fallback",
+    "Nanum",
+    "IPA",
+    "Unifont",
+)
 BUNDLE = ("zhplot", "fonts/NotoSansSC-Regular.ttf")  # used only as a font: the package is never imported
 EXTENSIONS = (".png", ".svg", ".html")
 PAGE = """<!DOCTYPE html>

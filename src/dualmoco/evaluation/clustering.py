@@ -64,9 +64,18 @@ class Clustering:
                 protocol = f"k-means, {classes} clusters, {RUNS} starts"
                 signature = signer.sign(protocol, "v-measure", subset=name)
                 scores.append(
-                    Score("clustering", name, protocol, "v-measure", mean, len(texts), signature,
-                          mean - spread, mean + spread)
-                )  # fmt: skip
+                    Score(
+                        "clustering",
+                        name,
+                        protocol,
+                        "v-measure",
+                        mean,
+                        len(texts),
+                        signature,
+                        mean - spread,
+                        mean + spread,
+                    )
+                )
         return Result(scores)
 
 

@@ -20,7 +20,7 @@ from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.evaluation.data_files import read_sentences
 from dualmoco.evaluation.postprocessing import Postprocessing, parse_postprocessing
 from dualmoco.evaluation.report import Table, evaluation_tables, markdown_report
-from dualmoco.evaluation.task import Findings, Sentences, Task, Texts, distinct_sentences, encode_distinct
+from dualmoco.evaluation.task import EvaluationResult, Sentences, Task, Texts, distinct_sentences, encode_distinct
 from dualmoco.evaluation.tasks import read_tasks
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import model_folder
@@ -30,7 +30,7 @@ from dualmoco.models.model import Model
 logger = logging.getLogger(__name__)
 
 
-class Evaluation(Findings):
+class Evaluation(EvaluationResult):
     """The scores of one model; printed, they are tables beside the paper's rows."""
 
     def __str__(self) -> str:
@@ -143,9 +143,12 @@ def _evaluate(
 
 
 def _fit(
-    postprocessing: Postprocessing, arrays: dict[str, Vectors], fitting: TextFile | None, fitted: Sequence[Texts],
+    postprocessing: Postprocessing,
+    arrays: dict[str, Vectors],
+    fitting: TextFile | None,
+    fitted: Sequence[Texts],
     rows: dict[str, dict[str, int]],
-) -> str:  # fmt: skip
+) -> str:
     """Fits the post-processing; returns its name with what it was fitted to."""
     if fitting is None:
         count = sum(map(len, arrays.values()))

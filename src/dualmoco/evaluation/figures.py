@@ -127,10 +127,15 @@ def _mark(axes: Any, chosen: tuple[float, float, float], threshold: float) -> No
     text = f"threshold {threshold:.4g}\nP {100 * precision:.1f}   R {100 * recall:.1f}   F1 {100 * f1:.1f}"
     axes.plot([recall], [precision], "o", color=ORANGE, markersize=8, zorder=4)
     axes.annotate(
-        text, (recall, precision), xytext=(-14, -18 if precision > 0.3 else 18), textcoords="offset points",
-        ha="right" if recall > 0.4 else "left", va="top" if precision > 0.3 else "bottom", zorder=5,
+        text,
+        (recall, precision),
+        xytext=(-14, -18 if precision > 0.3 else 18),
+        textcoords="offset points",
+        ha="right" if recall > 0.4 else "left",
+        va="top" if precision > 0.3 else "bottom",
+        zorder=5,
         bbox={"boxstyle": "round,pad=0.4", "facecolor": "white", "edgecolor": "#d0d0d0", "linewidth": 0.7},
-    )  # fmt: skip
+    )
 
 
 def _check(scores: Floats, correct: Flags) -> tuple[Floats, Flags]:
@@ -236,9 +241,11 @@ def lay_out(src_vectors: Vectors, tgt_vectors: Vectors, *, seed: int = 0) -> Poi
     vectors = unit_vectors(np.concatenate([src_vectors, tgt_vectors]))  # (2n, D)
     spread = vectors.shape[1] > 1 and np.ptp(vectors, axis=0).any()
     places = TSNE(
-        metric="cosine", init="pca" if spread else "random", perplexity=min(PERPLEXITY, (len(vectors) - 1) / 3),
+        metric="cosine",
+        init="pca" if spread else "random",
+        perplexity=min(PERPLEXITY, (len(vectors) - 1) / 3),
         random_state=seed,
-    ).fit_transform(vectors)  # fmt: skip
+    ).fit_transform(vectors)
     points = np.asarray(places, dtype=np.float64)
     points -= points.mean(axis=0)
     points @= np.linalg.svd(points, full_matrices=False)[2].T
@@ -369,9 +376,15 @@ def draw_sts(rows: Scores, title: str) -> Figure:
             values = [scores.get(name, nan) for name in names]
             hatch = HATCHES[number // len(COLORS) % len(HATCHES)]
             bars = axes.bar(
-                places, values, 0.92 * width, color=COLORS[number % len(COLORS)], label=model, hatch=hatch,
-                edgecolor="white", linewidth=0,
-            )  # fmt: skip
+                places,
+                values,
+                0.92 * width,
+                color=COLORS[number % len(COLORS)],
+                label=model,
+                hatch=hatch,
+                edgecolor="white",
+                linewidth=0,
+            )
             if len(rows) * len(names) <= WRITTEN:
                 texts = [f"{value:.1f}" if isfinite(value) else "" for value in values]
                 axes.bar_label(bars, texts, fontsize=7.5, padding=2, color="#444444")

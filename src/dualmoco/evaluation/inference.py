@@ -11,7 +11,7 @@ import torch
 from dualmoco.core.errors import DataError
 from dualmoco.data.nli import read_nli
 from dualmoco.evaluation.data_files import existing
-from dualmoco.evaluation.score import Hits, Signer, data_sha256, interval
+from dualmoco.evaluation.score import MeanSample, Signer, data_sha256, interval
 from dualmoco.evaluation.task import Result, Sentences
 from dualmoco.models.model import Identity
 from dualmoco.training.nli import load_classifier
@@ -45,6 +45,6 @@ class Inference:
         with torch.inference_mode():
             batches = zip(premises.split(BATCH), hypotheses.split(BATCH), strict=True)
             found = torch.cat([self.classifier.compare(u, v).argmax(dim=1) for u, v in batches]).numpy()
-        sample = Hits((found == np.array([example.label for example in self.examples])).astype(np.float64))
+        sample = MeanSample((found == np.array([example.label for example in self.examples])).astype(np.float64))
         signer, ends = Signer(identity, "nli", data_sha256([self.path])), interval(sample, 200)
         return Result([signer.score(self.path.name, "trained head", "accuracy", sample, len(found), ends)])

@@ -45,14 +45,30 @@ class Paraphrases:
         accuracy = 100 * ((test >= chosen.value) == (labels[1] == 1)).mean()
         ranking = Ranking(test, labels[1])
         n, ends = len(test), interval(ranking, 200)
-        return Result([
-            signer.score("test.tsv", "detection", "average precision", ranking, n, ends),
-            Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "f1", float(f1), n,
-                  signer.sign("detection, threshold from dev.tsv", "f1")),
-            Score("paraphrase", "test.tsv", "detection, threshold from dev.tsv", "accuracy", float(accuracy), n,
-                  signer.sign("detection, threshold from dev.tsv", "accuracy")),
-            self._mining_score(sentences, signer),
-        ])  # fmt: skip
+        return Result(
+            [
+                signer.score("test.tsv", "detection", "average precision", ranking, n, ends),
+                Score(
+                    "paraphrase",
+                    "test.tsv",
+                    "detection, threshold from dev.tsv",
+                    "f1",
+                    float(f1),
+                    n,
+                    signer.sign("detection, threshold from dev.tsv", "f1"),
+                ),
+                Score(
+                    "paraphrase",
+                    "test.tsv",
+                    "detection, threshold from dev.tsv",
+                    "accuracy",
+                    float(accuracy),
+                    n,
+                    signer.sign("detection, threshold from dev.tsv", "accuracy"),
+                ),
+                self._mining_score(sentences, signer),
+            ]
+        )
 
     def _cosines(self, rows: Sequence[tuple[int, str, str]], sentences: Sentences) -> np.ndarray:
         return sentences.cosines([a for _, a, _ in rows], [b for _, _, b in rows], self.lang, self.lang)

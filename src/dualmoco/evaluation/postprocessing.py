@@ -291,8 +291,10 @@ class Whitening:
         if min(dimension, found.rank) >= len(vectors) - 1:
             logger.warning(
                 "%s: fitted to %d vectors of dimension %d, so all their distances are equal; give more, or keep fewer",
-                self.name, len(vectors), len(found.mean),
-            )  # fmt: skip
+                self.name,
+                len(vectors),
+                len(found.mean),
+            )
         scales = np.zeros(len(found.mean))  # (D,)
         scales[: found.rank] = found.variances[: found.rank] ** -0.5
         self.mean, self.kernel = found.mean, (found.directions * scales)[:, :dimension]

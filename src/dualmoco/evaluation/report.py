@@ -26,7 +26,7 @@ from dualmoco.evaluation.figures import (
 )
 from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import SEVEN
-from dualmoco.evaluation.task import Findings, Parallel, Sentences
+from dualmoco.evaluation.task import EvaluationResult, Parallel, Sentences
 from dualmoco.search.exact import nearest
 
 SOURCE = "Wang, Zhao and Liu, Aligning Cross-lingual Sentence Representations with Dual Momentum Contrast, EMNLP 2021"
@@ -83,8 +83,14 @@ TATOEBA_SET = ("cmn-eng", 1000)
 BUCC_SAMPLE = "8624x13589"
 BUCC_LEAST = 50_000  # sentences of a side; the official training and test sets have some 90,000
 STS_PAIRS = {
-    "STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186, "STS-B": 1379, "SICK-R": 4927,
-}  # fmt: skip
+    "STS12": 3108,
+    "STS13": 1500,
+    "STS14": 3750,
+    "STS15": 3000,
+    "STS16": 1186,
+    "STS-B": 1379,
+    "SICK-R": 4927,
+}
 
 
 def is_paper_tatoeba(score: Score) -> bool:
@@ -150,7 +156,7 @@ class Table:
         return "\n".join([*lines, *(["", self.note] if self.note else [])]) + "\n"
 
 
-def evaluation_tables(findings: Findings) -> list[Table]:
+def evaluation_tables(findings: EvaluationResult) -> list[Table]:
     """The tables that the scores of an evaluation fill, those of the paper first."""
     return [
         *_similarity_search(findings),
@@ -161,7 +167,7 @@ def evaluation_tables(findings: Findings) -> list[Table]:
     ]
 
 
-def markdown_report(findings: Findings) -> str:
+def markdown_report(findings: EvaluationResult) -> str:
     """The tables and signatures of an evaluation as Markdown."""
     tables = evaluation_tables(findings)
     lines = [f"# Evaluation of {findings.identity.name}", ""]
@@ -173,7 +179,7 @@ def markdown_report(findings: Findings) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _similarity_search(findings: Findings) -> list[Table]:
+def _similarity_search(findings: EvaluationResult) -> list[Table]:
     """Tatoeba: the paper's pair beside the paper's rows, other pairs and other data in a table of their own."""
     found = [score for score in findings.scores if score.task == "tatoeba"]
     shared = {score.subset for score in found if is_paper_tatoeba(score) and not findings.about}
@@ -183,7 +189,7 @@ def _similarity_search(findings: Findings) -> list[Table]:
     return [*tables, *([_search_table(findings, others, paper=False)] if others else [])]
 
 
-def _search_table(findings: Findings, scores: Sequence[Score], *, paper: bool) -> Table:
+def _search_table(findings: EvaluationResult, scores: Sequence[Score], *, paper: bool) -> Table:
     pairs = list(dict.fromkeys(score.subset for score in scores))
     rows = [[row, *map(_number, values), "", ""] for row, values in TATOEBA.items()] if paper else []
     theirs = frozenset(range(len(rows)))
@@ -198,7 +204,7 @@ def _search_table(findings: Findings, scores: Sequence[Score], *, paper: bool) -
     return Table(title, columns, rows, theirs, note if paper else "")
 
 
-def _mining(findings: Findings) -> list[Table]:
+def _mining(findings: EvaluationResult) -> list[Table]:
     """BUCC, a table for every corpus: beside the paper's rows if it is the official test set, else before them."""
     found = [score for score in findings.scores if score.task == "bucc"]
     corpora = list(dict.fromkeys(score.subset for score in found))
@@ -211,7 +217,7 @@ def _mining(findings: Findings) -> list[Table]:
     return tables
 
 
-def _mining_table(findings: Findings, scores: Sequence[Score]) -> Table:
+def _mining_table(findings: EvaluationResult, scores: Sequence[Score]) -> Table:
     first = scores[0]
     paper = is_paper_bucc(first) and not findings.about
     rows = [[row, "", "", _number(f1)] for row, f1 in BUCC.items()] if paper else []
@@ -226,7 +232,7 @@ def _mining_table(findings: Findings, scores: Sequence[Score]) -> Table:
     return Table(title, ["model", "precision", "recall", "F1"], rows, theirs, note)
 
 
-def _sts(findings: Findings, protocol: str, paper: dict[str, PaperRow], title: str, place: str) -> list[Table]:
+def _sts(findings: EvaluationResult, protocol: str, paper: dict[str, PaperRow], title: str, place: str) -> list[Table]:
     found = {
         score.subset: score
         for score in findings.scores
@@ -242,7 +248,7 @@ def _sts(findings: Findings, protocol: str, paper: dict[str, PaperRow], title: s
     return [Table(heading, ["model", *SEVEN, "average"], rows, frozenset(range(len(theirs))))]
 
 
-def _others(findings: Findings) -> list[Table]:
+def _others(findings: EvaluationResult) -> list[Table]:
     rows = [
         [f"{score.task}, {score.subset}", score.protocol, score.metric, _with_interval(score), f"{score.n:,}"]
         for score in findings.scores
@@ -288,7 +294,7 @@ class Example:
     """How many sentences were searched."""
 
 
-def as_page(findings: Findings) -> str:
+def as_page(findings: EvaluationResult) -> str:
     """One self-contained HTML page of an evaluation."""
     environment = Environment(
         loader=PackageLoader("dualmoco.evaluation", "."),
@@ -297,13 +303,18 @@ def as_page(findings: Findings) -> str:
         trim_blocks=True,
     )
     return environment.get_template("page.html.j2").render(
-        findings=findings, identity=findings.identity, tables=evaluation_tables(findings),
-        pictures=_pictures(findings), examples=_examples(findings), source=SOURCE, version=VERSION,
+        findings=findings,
+        identity=findings.identity,
+        tables=evaluation_tables(findings),
+        pictures=_pictures(findings),
+        examples=_examples(findings),
+        source=SOURCE,
+        version=VERSION,
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
-    )  # fmt: skip
+    )
 
 
-def _pictures(findings: Findings) -> list[Picture]:
+def _pictures(findings: EvaluationResult) -> list[Picture]:
     pictures = []
     for parallel in findings.parallel[:1]:
         pictures += _parallel_pictures(findings, parallel)
@@ -317,7 +328,7 @@ def _pictures(findings: Findings) -> list[Picture]:
     return [*pictures, *_sts_pictures(findings)]
 
 
-def _parallel_pictures(findings: Findings, parallel: Parallel) -> list[Picture]:
+def _parallel_pictures(findings: EvaluationResult, parallel: Parallel) -> list[Picture]:
     rows = np.random.default_rng(0).permutation(len(parallel.src))[:SHOWN_PAIRS].tolist()
     src, tgt = [parallel.src[row] for row in rows], [parallel.tgt[row] for row in rows]
     vectors = findings.sentences.vectors(src, parallel.src_lang), findings.sentences.vectors(tgt, parallel.tgt_lang)
@@ -332,7 +343,7 @@ def _parallel_pictures(findings: Findings, parallel: Parallel) -> list[Picture]:
     ]
 
 
-def _sts_pictures(findings: Findings) -> list[Picture]:
+def _sts_pictures(findings: EvaluationResult) -> list[Picture]:
     found = [score for score in findings.scores if score.task == "sts" and score.metric == "spearman"]
     if not found:
         return []
@@ -353,7 +364,7 @@ def _sts_pictures(findings: Findings) -> list[Picture]:
     ]
 
 
-def _examples(findings: Findings) -> list[Example]:
+def _examples(findings: EvaluationResult) -> list[Example]:
     """Neighbours within the target language and across, among everything that was encoded."""
     examples: list[Example] = []
     for parallel in findings.parallel[:1]:

@@ -13,7 +13,7 @@ from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.evaluation.bucc import Bucc
 from dualmoco.evaluation.data_files import existing, read_aligned_sentences
-from dualmoco.evaluation.score import Hits, Score, Signer, data_sha256, interval
+from dualmoco.evaluation.score import MeanSample, Score, Signer, data_sha256, interval
 from dualmoco.evaluation.task import Parallel, Result, Sentences
 from dualmoco.mining.margins import Margin, best_candidates
 from dualmoco.models.model import Identity
@@ -56,11 +56,11 @@ class Tatoeba:
         return Result(scores, parallel=Parallel(f"Tatoeba {self.pair}", self.langs[0], self.langs[1], *self.sides))
 
     def _score(self, signer: Signer, direction: str, metric: str, units: np.ndarray) -> Score:
-        sample = Hits(units.astype(np.float64))
+        sample = MeanSample(units.astype(np.float64))
         settings = {"k": XSIM_NEIGHBORS} if metric.startswith("xsim") else {}
         return signer.score(
             self.pair, direction, metric, sample, len(units), interval(sample), pair=self.pair, **settings
-        )  # fmt: skip
+        )
 
 
 def tatoeba_pairs(folder: Path) -> list[str]:
@@ -100,7 +100,7 @@ class BitextRetrieval:
             for variant, nearest_rows in found.items():
                 protocol = f"{direction} {variant}"
                 f1 = 100 * float(f1_score(gold[:, other], nearest_rows, average="weighted", zero_division=0))
-                sample = Hits((nearest_rows == gold[:, other]).astype(np.float64))
+                sample = MeanSample((nearest_rows == gold[:, other]).astype(np.float64))
                 signature = signer.sign(protocol, "weighted f1")
                 scores += [
                     Score(TASK, self.pair, protocol, "weighted f1", f1, len(gold), signature),
@@ -141,12 +141,20 @@ class Lexicon:
         for protocol, ids in found.items():
             for depth in DEPTHS:
                 hits = [bool(gold[row] & set(ids[row, :depth].tolist())) for row in range(len(queries))]
-                sample = Hits(np.array(hits, dtype=np.float64))
+                sample = MeanSample(np.array(hits, dtype=np.float64))
                 direction = f"{self.langs[0]}-{self.langs[1]} {protocol}"
                 scores.append(
-                    signer.score(self.pair, direction, f"p@{depth}", sample, len(queries), interval(sample, 200),
-                                 candidates=len(self.words), k=CSLS_NEIGHBORS)
-                )  # fmt: skip
+                    signer.score(
+                        self.pair,
+                        direction,
+                        f"p@{depth}",
+                        sample,
+                        len(queries),
+                        interval(sample, 200),
+                        candidates=len(self.words),
+                        k=CSLS_NEIGHBORS,
+                    )
+                )
         return Result(scores)
 
 

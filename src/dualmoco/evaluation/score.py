@@ -85,16 +85,29 @@ class Signer:
             Such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|postprocessing:none|version:0.1.0`.
         """
         parts = {
-            "task": self.task, "protocol": protocol, "metric": metric, **settings,
-            "data": self.data[:SHOWN], "model": self.identity.sha256[:SHOWN], "pooling": self.identity.pooling,
-            "postprocessing": self.identity.postprocessing, "version": VERSION,
-        }  # fmt: skip
+            "task": self.task,
+            "protocol": protocol,
+            "metric": metric,
+            **settings,
+            "data": self.data[:SHOWN],
+            "model": self.identity.sha256[:SHOWN],
+            "pooling": self.identity.pooling,
+            "postprocessing": self.identity.postprocessing,
+            "version": VERSION,
+        }
         return "|".join(f"{name}:{value}" for name, value in parts.items())
 
     def score(
-        self, subset: str, protocol: str, metric: str, sample: Sample, n: int, ends: tuple[float, float], /,
+        self,
+        subset: str,
+        protocol: str,
+        metric: str,
+        sample: Sample,
+        n: int,
+        ends: tuple[float, float],
+        /,
         **settings: object,
-    ) -> Score:  # fmt: skip
+    ) -> Score:
         """A signed score of a sample.
 
         Args:
@@ -150,7 +163,7 @@ def interval(sample: Sample, resamples: int = RESAMPLES, seed: int = 0) -> tuple
 
 
 @dataclass(frozen=True)
-class Hits:
+class MeanSample:
     """An average over units, such as accuracy."""
 
     values: Floats  # (n,) from 0 to 1
@@ -165,7 +178,7 @@ class Hits:
         average: Floats = 100 * (weights @ self.values) / weights.sum(axis=1)
         return average
 
-    def beside(self, other: Hits) -> tuple[Hits, Hits]:
+    def beside(self, other: MeanSample) -> tuple[MeanSample, MeanSample]:
         """Both samples, if they have as many units."""
         _check(len(self.values) == len(other.values))
         return self, other
@@ -222,9 +235,13 @@ class Correlation:
     def to_json(self) -> dict[str, Any]:
         """All of it."""
         return {
-            "kind": "correlation", "predicted": _short(self.predicted), "gold": _short(self.gold),
-            "groups": list(self.groups), "weighted": self.weighted, "ranks": self.ranks,
-        }  # fmt: skip
+            "kind": "correlation",
+            "predicted": _short(self.predicted),
+            "gold": _short(self.gold),
+            "groups": list(self.groups),
+            "weighted": self.weighted,
+            "ranks": self.ranks,
+        }
 
 
 @dataclass(frozen=True)
@@ -317,7 +334,7 @@ def sample_from_json(content: Mapping[str, Any]) -> Sample:
     Raises:
         DataError: Not such an object.
     """
-    kinds = {"hits": Hits, "correlation": Correlation, "extraction": Extraction, "ranking": Ranking}
+    kinds = {"hits": MeanSample, "correlation": Correlation, "extraction": Extraction, "ranking": Ranking}
     fields = dict(content)
     arrays = {"values": float, "predicted": float, "extracted": int, "correct": int, "found": int, "labels": int}
     try:

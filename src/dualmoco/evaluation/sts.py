@@ -100,18 +100,27 @@ class Sts:
         if not self.sets.keys() >= set(SEVEN):
             return []
         signer = Signer(
-            identity, "sts",
+            identity,
+            "sts",
             data_sha256(path for name in SEVEN for pairs in self.sets[name].values() for path in pairs.paths),
-        )  # fmt: skip
+        )
         averages = []
         for protocol in PROTOCOLS:
             seven = [s for s in scores if s.subset in SEVEN and s.protocol == protocol and s.metric == "spearman"]
             value = sum(score.value for score in seven) / len(SEVEN)
             n = sum(score.n for score in seven)
             averages.append(
-                Score("sts", "average of 7", protocol, "spearman", value, n, signer.sign(protocol, "spearman"),
-                      sample=self._joined(cosines) if protocol == "all" else None)
-            )  # fmt: skip
+                Score(
+                    "sts",
+                    "average of 7",
+                    protocol,
+                    "spearman",
+                    value,
+                    n,
+                    signer.sign(protocol, "spearman"),
+                    sample=self._joined(cosines) if protocol == "all" else None,
+                )
+            )
         return averages
 
     def _joined(self, cosines: dict[str, dict[str, Floats]]) -> Correlation:

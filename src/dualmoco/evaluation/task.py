@@ -121,7 +121,7 @@ class Task(Protocol):
 
 
 @dataclass(frozen=True)
-class Findings:
+class EvaluationResult:
     """What came of all tasks of one model: everything that tables and a page show."""
 
     identity: Identity

@@ -55,11 +55,19 @@ class MiningOptions(TypedDict, total=False):
 
 
 def mine(
-    src: Texts, tgt: Texts, *, model: Model | str | Path = DEFAULT_MODEL, src_lang: str = "en", tgt_lang: str = "zh",
-    out: str | Path | None = None, retrieval: str = "max", gold: str | Path | Sequence[tuple[int, int]] | None = None,
-    planted: str | Path | Sequence[tuple[str, str]] | None = None, prefilter: Model | str | Path | None = None,
+    src: Texts,
+    tgt: Texts,
+    *,
+    model: Model | str | Path = DEFAULT_MODEL,
+    src_lang: str = "en",
+    tgt_lang: str = "zh",
+    out: str | Path | None = None,
+    retrieval: str = "max",
+    gold: str | Path | Sequence[tuple[int, int]] | None = None,
+    planted: str | Path | Sequence[tuple[str, str]] | None = None,
+    prefilter: Model | str | Path | None = None,
     **options: Unpack[MiningOptions],
-) -> MiningResult:  # fmt: skip
+) -> MiningResult:
     """Finds the parallel sentences of two texts.
 
     Args:
@@ -99,10 +107,17 @@ def mine(
 
 
 def score(
-    pairs: Bitext, *, model: Model | str | Path = DEFAULT_MODEL, src_lang: str = "en", tgt_lang: str = "zh",
-    out: str | Path | None = None, tgt_file: str | Path | None = None, form: str = "auto",
-    on_error: str = "stop", **options: Unpack[MiningOptions],
-) -> MiningResult:  # fmt: skip
+    pairs: Bitext,
+    *,
+    model: Model | str | Path = DEFAULT_MODEL,
+    src_lang: str = "en",
+    tgt_lang: str = "zh",
+    out: str | Path | None = None,
+    tgt_file: str | Path | None = None,
+    form: str = "auto",
+    on_error: str = "stop",
+    **options: Unpack[MiningOptions],
+) -> MiningResult:
     """Scores the pairs of a bitext against the other sentences of its two sides, to filter it.
 
     Args:
@@ -138,9 +153,13 @@ def score(
 
 
 def paraphrases(
-    text: Texts, *, model: Model | str | Path = DEFAULT_MODEL, lang: str = "en", out: str | Path | None = None,
+    text: Texts,
+    *,
+    model: Model | str | Path = DEFAULT_MODEL,
+    lang: str = "en",
+    out: str | Path | None = None,
     **options: Unpack[MiningOptions],
-) -> MiningResult:  # fmt: skip
+) -> MiningResult:
     """Finds the sentences of one text that say the same.
 
     Args:

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Known:
+class GoldPairs:
     """Pairs that are translations: lines from 1 in the two files, or sentences to be planted among them."""
 
     gold: Sequence[tuple[int, int]] = ()
@@ -98,7 +98,7 @@ def read_bitext(
 
 def read_known(
     gold: str | Path | Sequence[tuple[int, int]] | None, planted: str | Path | Sequence[tuple[str, str]] | None
-) -> Known:
+) -> GoldPairs:
     """The pairs that choose the threshold.
 
     Args:
@@ -114,7 +114,9 @@ def read_known(
     """
     if gold is not None and planted is not None:
         raise ConfigError("gold and planted pairs; expected one of them")
-    return Known(_pairs_of(gold, _line_numbers), _pairs_of(planted, lambda path, number, cells: (cells[0], cells[1])))
+    return GoldPairs(
+        _pairs_of(gold, _line_numbers), _pairs_of(planted, lambda path, number, cells: (cells[0], cells[1]))
+    )
 
 
 def _pairs_of(
@@ -281,8 +283,11 @@ def _parquet(table: PairTable, sides: SentenceSides, langs: tuple[str, str], ori
 
 def _tmx(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     units = (
-        TranslationUnit(src, tgt, {"score": f"{score:.6f}", "src_mean": f"{a:.6f}", "tgt_mean": f"{b:.6f}",
-                                   "src_line": i, "tgt_line": j})
+        TranslationUnit(
+            src,
+            tgt,
+            {"score": f"{score:.6f}", "src_mean": f"{a:.6f}", "tgt_mean": f"{b:.6f}", "src_line": i, "tgt_line": j},
+        )
         for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True)
-    )  # fmt: skip
+    )
     return as_tmx(units, langs, origin)

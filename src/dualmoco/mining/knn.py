@@ -114,7 +114,7 @@ class Scanning:
         if self.lists is None:
             return lambda block, progress: scan(
                 self.src, self.tgt, block.rows, block.columns, self.k, progress=progress
-            )  # fmt: skip
+            )
         lists = ProbedLists.load(self.lists)
         return lambda block, progress: (
             scan_lists(self.src, self.tgt, block.rows, block.columns, self.k, lists, progress=progress),
@@ -215,10 +215,11 @@ def scan_blocks(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> Sca
         RunError: The disk is full or not writable; finished blocks are kept.
     """
     place = folder / digest(
-        sides=[(side.sha256, side.shape) for side in (work.src, work.tgt)], kept=work.k + SPARE,
+        sides=[(side.sha256, side.shape) for side in (work.src, work.tgt)],
+        kept=work.k + SPARE,
         runs=[[run.stop for run in side] for side in (plan.src, plan.tgt)],
         lists=file_sha256(work.lists) if work.lists else None,
-    )  # fmt: skip
+    )
     found = Scanned(
         [RunFile(place / f"src-{number:05d}.safetensors") for number in range(len(plan.src))],
         [RunFile(place / f"tgt-{number:05d}.safetensors") for number in range(len(plan.tgt))],
@@ -303,7 +304,7 @@ def find_neighbors(
         return *scan_stores(src, tgt, settings.k, work / "scan", engine, memory=settings.memory), None
     forward, backward = probe_stores(
         src, tgt, settings.k, settings.probes, work / "probe", engine, memory=settings.memory
-    )  # fmt: skip
+    )
     recall = sampled_recall(forward, src, tgt)
     logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
     return forward, backward, recall
@@ -329,18 +330,22 @@ def scan_stores(
     found = scan_blocks(Scanning(src, tgt, k), plan, folder, engine)
     sides = ((found.src, plan.src, src, tgt), (found.tgt, plan.tgt, tgt, src))
     forward, backward = (
-        _joined([
-            rerank(file.candidates(), _Run(queries, run), keys, k) for file, run in zip(files, runs, strict=True)
-        ])
+        _joined([rerank(file.candidates(), _Run(queries, run), keys, k) for file, run in zip(files, runs, strict=True)])
         for files, runs, queries, keys in sides
-    )  # fmt: skip
+    )
     return forward, backward
 
 
 def probe_stores(
-    src: ShardedVectors, tgt: ShardedVectors, k: int, probes: int, folder: Path, engine: Engine, *,
+    src: ShardedVectors,
+    tgt: ShardedVectors,
+    k: int,
+    probes: int,
+    folder: Path,
+    engine: Engine,
+    *,
     memory: int = DEFAULT_MEMORY,
-) -> tuple[Neighbors, Neighbors]:  # fmt: skip
+) -> tuple[Neighbors, Neighbors]:
     """Neighbours of every source and every target, some of which may be missed.
 
     The sources probe inverted lists of the targets, and the targets those of the sources; what has found a row is a
@@ -406,9 +411,13 @@ def _lists(src: ShardedVectors, tgt: ShardedVectors, probes: int, folder: Path) 
 
 
 def _rerank_probed(
-    files: Sequence[RunFile], others: Candidates, runs: Sequence[slice], queries: ShardedVectors, keys: ShardedVectors,
+    files: Sequence[RunFile],
+    others: Candidates,
+    runs: Sequence[slice],
+    queries: ShardedVectors,
+    keys: ShardedVectors,
     k: int,
-) -> Neighbors:  # fmt: skip
+) -> Neighbors:
     """The best k of a side's own candidates and of others; a row that has fewer is searched everywhere."""
     k = min(k, len(keys))
     parts = []

@@ -15,7 +15,7 @@ from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.engine import Engine, LocalEngine
 from dualmoco.embeddings.store import Store
 from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.mining.io import Known, PairTable, sentences_at, write_pairs
+from dualmoco.mining.io import GoldPairs, PairTable, sentences_at, write_pairs
 from dualmoco.mining.knn import MineSettings, find_neighbors
 from dualmoco.mining.margins import ScoredPairs, select_pairs
 from dualmoco.mining.results import MiningResult
@@ -35,9 +35,16 @@ class Narrowing:
 
 
 def mine_files(
-    src: TextFile, tgt: TextFile, model: Model, settings: MineSettings, out: Path, work: Path,
-    engine: Engine | None = None, known: Known | None = None, narrow: Narrowing | None = None,
-) -> MiningResult:  # fmt: skip
+    src: TextFile,
+    tgt: TextFile,
+    model: Model,
+    settings: MineSettings,
+    out: Path,
+    work: Path,
+    engine: Engine | None = None,
+    known: GoldPairs | None = None,
+    narrow: Narrowing | None = None,
+) -> MiningResult:
     """Mines two files and writes the pairs.
 
     Args:
@@ -58,7 +65,7 @@ def mine_files(
         DataError: Text that cannot be read or mined, or a work folder of something else.
         ModelError: A model without one of the languages.
     """
-    known, engine = known or Known(), engine or LocalEngine()
+    known, engine = known or GoldPairs(), engine or LocalEngine()
     texts: Sequence[TextFile] = _plant(src, tgt, known, work)
     if narrow:
         texts = narrow.apply(texts)
@@ -75,16 +82,19 @@ def mine_files(
     if known.planted:
         kept = _without_planted(kept, stores, len(known.planted))
     table = PairTable(
-        kept.scores, forward.mean[kept.src].round(6), backward.mean[kept.tgt].round(6),
-        stores[0].first_lines()[kept.src] + 1, stores[1].first_lines()[kept.tgt] + 1,
-    )  # fmt: skip
+        kept.scores,
+        forward.mean[kept.src].round(6),
+        backward.mean[kept.tgt].round(6),
+        stores[0].first_lines()[kept.src] + 1,
+        stores[1].first_lines()[kept.tgt] + 1,
+    )
     origin = _origin(stores, model, settings, threshold, calibration, recall, len(kept), narrow)
     sides = sentences_at(texts[0].path, table.src_lines), sentences_at(texts[1].path, table.tgt_lines)
     write_pairs(out, table, sides, (src.lang, tgt.lang), origin)
     return MiningResult(out, None, len(kept), len(pairs), threshold, calibration, recall)
 
 
-def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[TextFile]:
+def _plant(src: TextFile, tgt: TextFile, known: GoldPairs, work: Path) -> list[TextFile]:
     """The files themselves, or copies with the planted sentences at their ends."""
     if not known.planted:
         return [src, tgt]
@@ -97,7 +107,7 @@ def _plant(src: TextFile, tgt: TextFile, known: Known, work: Path) -> list[TextF
     return copies
 
 
-def _known_rows(stores: Sequence[Store], known: Known) -> tuple[dict[int, int], int]:
+def _known_rows(stores: Sequence[Store], known: GoldPairs) -> tuple[dict[int, int], int]:
     """Source and target rows of the known pairs, and how many pairs are not among the lines any more.
 
     Pairs whose sentence stands elsewhere too are no use: which line is meant cannot be told.
@@ -121,16 +131,35 @@ def _without_planted(pairs: ScoredPairs, stores: Sequence[Store], count: int) ->
 
 
 def _origin(
-    stores: Sequence[Store], model: Model, settings: MineSettings, threshold: float | None,
-    calibration: Calibration | None, recall: float | None, pairs: int, narrow: Narrowing | None,
-) -> Mapping[str, object]:  # fmt: skip
+    stores: Sequence[Store],
+    model: Model,
+    settings: MineSettings,
+    threshold: float | None,
+    calibration: Calibration | None,
+    recall: float | None,
+    pairs: int,
+    narrow: Narrowing | None,
+) -> Mapping[str, object]:
     src, tgt = stores
     return {
-        "tool": "dualmoco mine", "version": VERSION, "pairs": pairs, "model": model.identity.name,
-        "model_sha256": src.key.model_sha256, "backend": src.key.backend, "precision": src.key.precision,
-        "src_lang": src.key.lang, "tgt_lang": tgt.key.lang, "src_text_sha256": src.key.text_sha256,
-        "tgt_text_sha256": tgt.key.text_sha256, "src_sentences": src.count, "tgt_sentences": tgt.count,
-        "margin": settings.margin.value, "k": settings.k, "retrieval": settings.retrieval.value,
-        "threshold": threshold, "calibration": calibration.to_json() if calibration else None,
-        "approximate_recall": recall, "prefilter": dict(narrow.origin) if narrow else None,
-    }  # fmt: skip
+        "tool": "dualmoco mine",
+        "version": VERSION,
+        "pairs": pairs,
+        "model": model.identity.name,
+        "model_sha256": src.key.model_sha256,
+        "backend": src.key.backend,
+        "precision": src.key.precision,
+        "src_lang": src.key.lang,
+        "tgt_lang": tgt.key.lang,
+        "src_text_sha256": src.key.text_sha256,
+        "tgt_text_sha256": tgt.key.text_sha256,
+        "src_sentences": src.count,
+        "tgt_sentences": tgt.count,
+        "margin": settings.margin.value,
+        "k": settings.k,
+        "retrieval": settings.retrieval.value,
+        "threshold": threshold,
+        "calibration": calibration.to_json() if calibration else None,
+        "approximate_recall": recall,
+        "prefilter": dict(narrow.origin) if narrow else None,
+    }

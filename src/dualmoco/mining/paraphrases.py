@@ -50,11 +50,19 @@ def mine_paraphrases(
     means, lines = near.mean.round(PLACES), store.first_lines() + 1
     table = PairTable(pairs.scores, means[pairs.src], means[pairs.tgt], lines[pairs.src], lines[pairs.tgt])
     origin = {
-        "tool": "dualmoco paraphrases", "version": VERSION, "pairs": len(pairs), "model": model.identity.name,
-        "model_sha256": store.key.model_sha256, "backend": store.key.backend, "lang": text.lang,
-        "text_sha256": store.key.text_sha256, "margin": settings.margin.value, "k": settings.k,
-        "threshold": settings.threshold, "approximate_recall": recall,
-    }  # fmt: skip
+        "tool": "dualmoco paraphrases",
+        "version": VERSION,
+        "pairs": len(pairs),
+        "model": model.identity.name,
+        "model_sha256": store.key.model_sha256,
+        "backend": store.key.backend,
+        "lang": text.lang,
+        "text_sha256": store.key.text_sha256,
+        "margin": settings.margin.value,
+        "k": settings.k,
+        "threshold": settings.threshold,
+        "approximate_recall": recall,
+    }
     sides = sentences_at(text.path, table.src_lines), sentences_at(text.path, table.tgt_lines)
     write_pairs(out, table, sides, (text.lang, text.lang), origin)
     return MiningResult(out, None, len(pairs), len(pairs), settings.threshold)

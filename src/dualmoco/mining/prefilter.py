@@ -70,8 +70,12 @@ class Prefilter:
             with new_file(copy) as stream:
                 for row, line in zip(rows, read_lines(texts[place].path), strict=True):
                     stream.write((f"{line}\n" if row != EMPTY and plausible[row] else "\n").encode("utf-8"))
-            logger.info("prefilter: %s of %s sentences are left of %s", f"{int(plausible.sum()):,}",
-                        f"{len(plausible):,}", texts[place].path)  # fmt: skip
+            logger.info(
+                "prefilter: %s of %s sentences are left of %s",
+                f"{int(plausible.sum()):,}",
+                f"{len(plausible):,}",
+                texts[place].path,
+            )
             copies.append(TextFile(copy, texts[place].lang, is_known=True))
         return copies
 

@@ -31,9 +31,16 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
 def score_pairs(
-    rows: Iterable[Row], langs: tuple[str, str], model: Model, settings: MineSettings, out: Path, work: Path,
-    engine: Engine | None = None, *, report: Report | None = None,
-) -> MiningResult:  # fmt: skip
+    rows: Iterable[Row],
+    langs: tuple[str, str],
+    model: Model,
+    settings: MineSettings,
+    out: Path,
+    work: Path,
+    engine: Engine | None = None,
+    *,
+    report: Report | None = None,
+) -> MiningResult:
     """Scores every pair of a bitext against the other sentences of its two sides, and writes those above a threshold.
 
     Args:
@@ -69,12 +76,22 @@ def score_pairs(
         scores[kept], means[0][kept].round(PLACES), means[1][kept].round(PLACES), lines[kept], lines[kept]
     )
     origin = {
-        "tool": "dualmoco score", "version": VERSION, "pairs": len(kept), "scored": len(scores),
-        "model": model.identity.name, "model_sha256": stores[0].key.model_sha256, "backend": stores[0].key.backend,
-        "src_lang": langs[0], "tgt_lang": langs[1], "src_text_sha256": stores[0].key.text_sha256,
-        "tgt_text_sha256": stores[1].key.text_sha256, "margin": settings.margin.value, "k": settings.k,
-        "threshold": settings.threshold, "approximate_recall": recall,
-    }  # fmt: skip
+        "tool": "dualmoco score",
+        "version": VERSION,
+        "pairs": len(kept),
+        "scored": len(scores),
+        "model": model.identity.name,
+        "model_sha256": stores[0].key.model_sha256,
+        "backend": stores[0].key.backend,
+        "src_lang": langs[0],
+        "tgt_lang": langs[1],
+        "src_text_sha256": stores[0].key.text_sha256,
+        "tgt_text_sha256": stores[1].key.text_sha256,
+        "margin": settings.margin.value,
+        "k": settings.k,
+        "threshold": settings.threshold,
+        "approximate_recall": recall,
+    }
     write_pairs(out, table, [sentences_at(text, kept + 1) for text in texts], langs, origin)
     quantiles = tuple(np.quantile(scores, QUANTILES).round(4).tolist())
     return MiningResult(out, None, len(kept), len(scores), settings.threshold, quantiles=quantiles)

@@ -248,7 +248,15 @@ def _calibrate(
     ]
     others = np.concatenate([scores[store.lines[len(known) :]] for scores, store in zip(best, stores, strict=True)])
     return ModelCalibration(
-        langs, settings.margin.value, settings.k, round(threshold.value, 4), round(threshold.precision, 4),
-        round(threshold.recall, 4), round(threshold.f1, 4), len(known), len(unrelated[0]), round(floor, 4),
+        langs,
+        settings.margin.value,
+        settings.k,
+        round(threshold.value, 4),
+        round(threshold.precision, 4),
+        round(threshold.recall, 4),
+        round(threshold.f1, 4),
+        len(known),
+        len(unrelated[0]),
+        round(floor, 4),
         round(float((others >= floor).mean()), 4),
-    )  # fmt: skip
+    )

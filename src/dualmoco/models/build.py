@@ -18,7 +18,7 @@ from transformers.utils.logging import disable_progress_bar
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.pytorch import TorchBackend
-from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, Kind, PoolingMode
+from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind, PoolingMode
 from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
 from dualmoco.models.network import Encoder, is_projection, is_static, open_modules, route_of
@@ -42,7 +42,7 @@ def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, I
     Raises:
         ModelError: A model that cannot be loaded safely, or encoders of different dimension without a projection.
     """
-    if tgt.kind == Kind.shared:
+    if tgt.kind == EncoderKind.shared:
         both = [text for side in texts.values() for text in side]
         encoder = build_encoder(src, both)
         return {src.lang: encoder, tgt.lang: encoder}
@@ -78,7 +78,7 @@ def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
     Raises:
         ModelError: A model that cannot be loaded safely, or that cannot pool as the recipe asks.
     """
-    makers = {Kind.pretrained: _pretrained, Kind.bert: _bert, Kind.static: _static}
+    makers = {EncoderKind.pretrained: _pretrained, EncoderKind.bert: _bert, EncoderKind.static: _static}
     layers = makers[config.kind](config, texts)
     if isinstance(layers[0], Transformer):
         layers[0].max_seq_length = min(config.max_tokens, layers[0].max_seq_length or config.max_tokens)
@@ -168,16 +168,25 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     disable_progress_bar()
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=True)
     shape = BertConfig(
-        vocab_size=tokenizer.get_vocab_size(), hidden_size=config.width, num_hidden_layers=config.layers,
-        num_attention_heads=config.heads, intermediate_size=4 * config.width,
-        max_position_embeddings=config.max_tokens, pad_token_id=tokenizer.token_to_id(PAD),
-    )  # fmt: skip
+        vocab_size=tokenizer.get_vocab_size(),
+        hidden_size=config.width,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=4 * config.width,
+        max_position_embeddings=config.max_tokens,
+        pad_token_id=tokenizer.token_to_id(PAD),
+    )
     with tempfile.TemporaryDirectory() as folder:
         BertModel(shape).save_pretrained(folder)
         PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer, model_max_length=config.max_tokens, pad_token=PAD, unk_token="[UNK]",
-            cls_token="[CLS]", sep_token="[SEP]", mask_token="[MASK]",
-        ).save_pretrained(folder)  # fmt: skip
+            tokenizer_object=tokenizer,
+            model_max_length=config.max_tokens,
+            pad_token=PAD,
+            unk_token="[UNK]",
+            cls_token="[CLS]",
+            sep_token="[SEP]",
+            mask_token="[MASK]",
+        ).save_pretrained(folder)
         return [Transformer(folder)]
 
 
@@ -369,13 +378,18 @@ def shape_of(config: EncoderConfig) -> Shape:
     Raises:
         ModelError: A model that cannot be opened.
     """
-    if config.kind == Kind.static:
+    if config.kind == EncoderKind.static:
         return Shape(config.vocab_size, config.width, config.projection or config.width)
-    if config.kind == Kind.bert:
+    if config.kind == EncoderKind.bert:
         return Shape(
-            config.vocab_size, config.width, config.projection or config.width, config.layers, config.heads,
-            4 * config.width, config.max_tokens,
-        )  # fmt: skip
+            config.vocab_size,
+            config.width,
+            config.projection or config.width,
+            config.layers,
+            config.heads,
+            4 * config.width,
+            config.max_tokens,
+        )
     if config.name in KNOWN:
         return replace(KNOWN[config.name], dimension=config.projection or KNOWN[config.name].dimension)
     return read_shape(build_encoder(config, []))
@@ -390,8 +404,11 @@ def read_shape(encoder: Encoder) -> Shape:
     sizes = first.model.config
     width = int(getattr(sizes, "hidden_size", encoder.dimension))
     return Shape(
-        vocab=getattr(sizes, "vocab_size", 0), width=width, dimension=encoder.dimension,
-        layers=getattr(sizes, "num_hidden_layers", 0), heads=getattr(sizes, "num_attention_heads", 1),
+        vocab=getattr(sizes, "vocab_size", 0),
+        width=width,
+        dimension=encoder.dimension,
+        layers=getattr(sizes, "num_hidden_layers", 0),
+        heads=getattr(sizes, "num_attention_heads", 1),
         feed_forward=getattr(sizes, "intermediate_size", getattr(sizes, "hidden_dim", 4 * width)),
         positions=getattr(sizes, "max_position_embeddings", 0),
-    )  # fmt: skip
+    )

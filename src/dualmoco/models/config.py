@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Kind(StrEnum):
+class EncoderKind(StrEnum):
     """Where an encoder comes from."""
 
     pretrained = "pretrained"  # a Hugging Face or sentence-transformers folder or hub name
@@ -44,7 +44,7 @@ class EncoderConfig:
     """One language's encoder."""
 
     lang: str = ""  # the name of the language in the saved model, such as en
-    kind: Kind = Kind.pretrained
+    kind: EncoderKind = EncoderKind.pretrained
     name: str = ""  # pretrained: folder or hub name
     pooling: PoolingMode = PoolingMode.auto  # any other replaces the pooling of a saved model
     projection: int = 0  # dimension of a linear layer after the others; 0: none, so both sides must have one dimension

@@ -29,7 +29,7 @@ from dualmoco.models.folder import RECORD, check_place, folder_sha256
 from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.load import find_folder, open_model, reference_vectors, run_network
 from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity, Model
-from dualmoco.models.network import Encoder, carries_nfkc, carry_nfkc, is_static, open_network, save_encoder
+from dualmoco.models.network import Encoder, add_nfkc_normalizer, carries_nfkc, is_static, open_network, save_encoder
 from dualmoco.models.text_normalization import NO_CONVERSION, TEXT_KEY, TextConversion, read_conversion, write_card
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -154,7 +154,7 @@ def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Pa
 def _write_part(folder: Path, part: _Part, to: str) -> float:
     reference = part.reference()
     if part.conversion.nfkc:
-        carry_nfkc(part.network)
+        add_nfkc_normalizer(part.network)
     write = _write_sentence_transformers if to == SENTENCE_TRANSFORMERS else _write_onnx
     return write(folder, part, to, reference)
 
@@ -174,9 +174,13 @@ def _write_sentence_transformers(folder: Path, part: _Part, to: str, reference: 
 
 def _write_record(folder: Path, identity: Identity, lang: str, cosine: float, conversion: TextConversion) -> None:
     record = {
-        "format": EXPORT_FORMAT, "version": VERSION, "lang": lang, "lowest_cosine": cosine,
-        TEXT_KEY: conversion.to_json(), **asdict(identity),
-    }  # fmt: skip
+        "format": EXPORT_FORMAT,
+        "version": VERSION,
+        "lang": lang,
+        "lowest_cosine": cosine,
+        TEXT_KEY: conversion.to_json(),
+        **asdict(identity),
+    }
     write_json(folder / RECORD, record)
 
 
@@ -191,13 +195,26 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
     cosine = check_agreement(to, lambda texts: made.encode(part.convert(texts)), reference)
     truncation = source.tokenizer.truncation
     pooling = next((str(layer.pooling_mode) for layer in part.network.layers if hasattr(layer, "pooling_mode")), "own")
-    write_onnx_folder(folder, graph, source, OnnxConfig(
-        backend=to, lang=part.lang, any_language=part.any_language, model=part.identity.name,
-        sha256=part.identity.sha256, pooling=pooling, width=made.dimension,
-        max_tokens=truncation["max_length"] if truncation else None,
-        inputs=source.inputs, padding=source.padding, prompt=part.prompt, lowest_cosine=cosine,
-        text=part.conversion.to_json(),
-    ))  # fmt: skip
+    write_onnx_folder(
+        folder,
+        graph,
+        source,
+        OnnxConfig(
+            backend=to,
+            lang=part.lang,
+            any_language=part.any_language,
+            model=part.identity.name,
+            sha256=part.identity.sha256,
+            pooling=pooling,
+            width=made.dimension,
+            max_tokens=truncation["max_length"] if truncation else None,
+            inputs=source.inputs,
+            padding=source.padding,
+            prompt=part.prompt,
+            lowest_cosine=cosine,
+            text=part.conversion.to_json(),
+        ),
+    )
     opened = open_onnx_folder(folder, part.identity.name)
     check_agreement(to, lambda texts: opened.encode(texts, lang=part.lang, progress=False), reference)
     return cosine

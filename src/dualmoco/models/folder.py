@@ -53,7 +53,7 @@ def model_folder(name: str) -> Path:
     return fetch_model(name)
 
 
-def lasting_name(name: str) -> str:
+def portable_name(name: str) -> str:
     """The name of a model that stands for it in whatever folder a program runs: of a folder its whole path."""
     return str(Path(name).resolve()) if Path(name).exists() and name not in EMBEDDED else name
 
@@ -82,9 +82,11 @@ def fetch_model(name: str) -> Path:
     except Exception:  # offline mode, or whatever the HTTP library raises without a network
         reason = "cannot reach the Hugging Face Hub, and the model is not cached"
     try:
-        return Path(snapshot_download(
-            name, allow_patterns=wanted, ignore_patterns=list(UNWANTED), local_files_only=bool(reason)
-        ))  # fmt: skip
+        return Path(
+            snapshot_download(
+                name, allow_patterns=wanted, ignore_patterns=list(UNWANTED), local_files_only=bool(reason)
+            )
+        )
     except (HfHubHTTPError, HFValidationError, OSError) as error:
         said = "neither a model folder nor a hub name that can be loaded from here"
         raise ModelError(f"{name}: {said}: {reason or str(error).strip().splitlines()[0]}") from None

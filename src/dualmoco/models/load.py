@@ -19,7 +19,7 @@ from dualmoco.models.backends.parity_check import SENTENCES, check_agreement
 from dualmoco.models.backends.pytorch import TorchBackend, encode_by_itself, token_source
 from dualmoco.models.config import FIRST_LAST, PoolingMode
 from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, check_embedded
-from dualmoco.models.folder import RECORD, check_folder, folder_sha256, lasting_name, model_folder
+from dualmoco.models.folder import RECORD, check_folder, folder_sha256, model_folder, portable_name
 from dualmoco.models.hybrid import HybridPart, assemble_hybrid, check_part, is_hybrid, read_hybrid
 from dualmoco.models.int8_format import is_packed
 from dualmoco.models.model import (
@@ -132,9 +132,14 @@ class _Settings:
 
 
 def open_model(
-    name: str | Path = DEFAULT_MODEL, backend: str = AUTO, *, pooling: str = AUTO, prompt: str = "",
-    compute: str = FP32, threads: int | None = None,
-) -> Model:  # fmt: skip
+    name: str | Path = DEFAULT_MODEL,
+    backend: str = AUTO,
+    *,
+    pooling: str = AUTO,
+    prompt: str = "",
+    compute: str = FP32,
+    threads: int | None = None,
+) -> Model:
     """Opens a model; nothing in its folder is ever run.
 
     Args:
@@ -168,7 +173,7 @@ def open_model(
         check_embedded(name, folder_sha256(folder))
     model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
     model.folder = folder
-    model.reopen = partial(open_model, lasting_name(name), backend, pooling=pooling, prompt=prompt, compute=compute)
+    model.reopen = partial(open_model, portable_name(name), backend, pooling=pooling, prompt=prompt, compute=compute)
     return model
 
 
@@ -267,9 +272,11 @@ def _open_tables(folder: Path, found: StaticFolder, identity: Identity, settings
 
     prompt = settings.prompt or found.prompt
     return assemble_model(
-        identity.pooled("own", prompt), found.tables, lambda table: StaticBackend(table, prompt),
+        identity.pooled("own", prompt),
+        found.tables,
+        lambda table: StaticBackend(table, prompt),
         read_conversion(folder / RECORD),
-    )  # fmt: skip
+    )
 
 
 def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model | None:

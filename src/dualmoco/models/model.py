@@ -78,9 +78,14 @@ class Model:
     """
 
     def __init__(
-        self, identity: Identity, languages: Sequence[str] | None, open_backend: Callable[[str], Backend], *,
-        conversion: TextConversion = NO_CONVERSION, reopen: Callable[..., Model] | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        identity: Identity,
+        languages: Sequence[str] | None,
+        open_backend: Callable[[str], Backend],
+        *,
+        conversion: TextConversion = NO_CONVERSION,
+        reopen: Callable[..., Model] | None = None,
+    ) -> None:
         self.identity, self.conversion, self.reopen = identity, conversion, reopen
         self.folder: Path | None = None  # that it was opened from
         self.languages = None if languages is None else list(languages)
@@ -147,9 +152,11 @@ class Model:
 
 
 def assemble_model(
-    identity: Identity, parts: Mapping[str, Part], run: Callable[[Part], Backend],
+    identity: Identity,
+    parts: Mapping[str, Part],
+    run: Callable[[Part], Backend],
     conversion: TextConversion = NO_CONVERSION,
-) -> Model:  # fmt: skip
+) -> Model:
     """Makes a model of what each language has.
 
     Args:

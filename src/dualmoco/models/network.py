@@ -79,7 +79,7 @@ def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
     return tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) and tokenizer is first.processor else None
 
 
-def carry_nfkc(encoder: Encoder) -> None:
+def add_nfkc_normalizer(encoder: Encoder) -> None:
     """Puts Unicode NFKC before all that an encoder's tokenizer does, if it has one of the `tokenizers` library."""
     first: Any = encoder.layers[0]
     fast = None if is_static(encoder) else text_tokenizer(encoder)

@@ -118,8 +118,11 @@ def write_card(folder: Path, left: TextConversion) -> None:
         steps.append(f'    sentence = opencc.OpenCC("{OPENCC[left.chinese]}").convert(sentence)  # Chinese only')
     if steps:
         lines = [
-            "# How to give sentences to this model", "",
+            "# How to give sentences to this model",
+            "",
             "It was trained on converted text. dualmoco converts sentences by itself; in sentence-transformers do so",
-            "before encoding:", "", *steps,
-        ]  # fmt: skip
+            "before encoding:",
+            "",
+            *steps,
+        ]
         write_text(folder / CARD, "\n".join(lines) + "\n")

@@ -150,9 +150,11 @@ def _parse(path: Path, places: list[int], numbers: tuple[str, ...], dimension: i
         values = pc.split_pattern(pa.array(numbers), " ").flatten().cast(pa.float32()).to_numpy()
     except pa.ArrowInvalid:
         place, field = next(
-            (at, field) for at, text in zip(places, numbers, strict=True) for field in text.split(" ")
+            (at, field)
+            for at, text in zip(places, numbers, strict=True)
+            for field in text.split(" ")
             if not _is_number(field)
-        )  # fmt: skip
+        )
         raise DataError(f"{path}:{place}: {field!r} is not a number; expected a word and {dimension} numbers") from None
     vectors: Vectors = values.reshape(len(places), dimension)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))

@@ -14,7 +14,7 @@ from dualmoco.core.storage import locked
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.folder import lasting_name
+from dualmoco.models.folder import portable_name
 from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, BACKENDS, Model
 from dualmoco.search.faiss_index import InvertedLists
@@ -44,9 +44,13 @@ Files = Mapping[str, str | Path | Sequence[str | Path]] | Sequence[TextFile]
 
 
 def build_index(
-    folder: str | Path, files: Files, model: Model | str | Path = DEFAULT_MODEL, *, kind: str = IndexKind.exact,
+    folder: str | Path,
+    files: Files,
+    model: Model | str | Path = DEFAULT_MODEL,
+    *,
+    kind: str = IndexKind.exact,
     precision: str = VectorPrecision.fp32,
-) -> IndexManifest:  # fmt: skip
+) -> IndexManifest:
     """Makes an index of some files.
 
     It is built beside its place and renamed; a build that was interrupted is resumed.
@@ -78,7 +82,7 @@ def build_index(
         logger.info("%s: resuming an interrupted build", folder)
     model = model if isinstance(model, Model) else open_model(model)
     backend = _check_languages(model, texts)
-    name = lasting_name(model.identity.name)
+    name = portable_name(model.identity.name)
     manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=model.identity.pooling)
     with locked(building):
         manifest = _with_files(building, manifest, texts, model)
@@ -134,9 +138,7 @@ def _check_languages(model: Model, files: Sequence[TextFile]) -> str:
 
 def _with_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: Model) -> IndexManifest:
     """Makes parts of files, then the lists, then the manifest that makes them count."""
-    made_with = {
-        "model": manifest.model_sha256, "backend": manifest.backend, "precision": manifest.precision.value
-    }  # fmt: skip
+    made_with = {"model": manifest.model_sha256, "backend": manifest.backend, "precision": manifest.precision.value}
     places = [part_folder(folder, len(manifest.parts) + number) for number in range(len(files))]
     records = list(manifest.parts)
     for file, place in zip(files, places, strict=True):

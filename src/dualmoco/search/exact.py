@@ -149,9 +149,15 @@ def nearest(
 
 
 def scan(
-    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, *, tile: tuple[int, int] = TILE,
+    src: VectorRows,
+    tgt: VectorRows,
+    rows: slice,
+    columns: slice,
+    k: int,
+    *,
+    tile: tuple[int, int] = TILE,
     progress: Progress | None = None,
-) -> tuple[Candidates, Candidates]:  # fmt: skip
+) -> tuple[Candidates, Candidates]:
     """Candidates from one block of sources against one of targets; blocks can be scanned anywhere and merged.
 
     Args:

@@ -67,9 +67,15 @@ class Index:
         return self.manifest.rows
 
     def search(
-        self, texts: str | Sequence[str], *, lang: str, k: int = 5, within: str | None = None,
-        exact_match: bool = True, probes: int | None = None,
-    ) -> list[list[Hit]]:  # fmt: skip
+        self,
+        texts: str | Sequence[str],
+        *,
+        lang: str,
+        k: int = 5,
+        within: str | None = None,
+        exact_match: bool = True,
+        probes: int | None = None,
+    ) -> list[list[Hit]]:
         """Finds the sentences nearest to some others.
 
         Args:
@@ -111,9 +117,14 @@ class Index:
             raise ConfigError("nprobe is for inverted lists, this index is exact; leave it out")
 
     def _search_block(
-        self, queries: Sequence[str], vectors: Vectors, k: int, within: str | None, exact_match: bool,
+        self,
+        queries: Sequence[str],
+        vectors: Vectors,
+        k: int,
+        within: str | None,
+        exact_match: bool,
         probes: int | None,
-    ) -> list[list[Hit]]:  # fmt: skip
+    ) -> list[list[Hit]]:
         """Hits of a few queries; asks for more where too many are equal to their query."""
         possible = sum(part.record.rows for part in self._chosen(within))
         found: list[list[Hit]] = [[] for _ in queries]

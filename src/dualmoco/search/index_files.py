@@ -205,8 +205,11 @@ def check_index_model(model: Model, manifest: IndexManifest) -> None:
 
 def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
     """Vectors (n, D) of several parts, one after the other."""
-    shards = [store.folder / shard.file for store in (part.store for part in parts)
-              for _, shard in sorted(store.shards.items())]  # fmt: skip
+    shards = [
+        store.folder / shard.file
+        for store in (part.store for part in parts)
+        for _, shard in sorted(store.shards.items())
+    ]
     for part in parts:
         if part.store.missing():
             raise DataError(f"{part.folder}: vectors are missing; build the index again")

@@ -194,9 +194,15 @@ class ProbedLists:
 
 
 def scan_lists(
-    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, k: int, lists: ProbedLists, *,
+    src: VectorRows,
+    tgt: VectorRows,
+    rows: slice,
+    columns: slice,
+    k: int,
+    lists: ProbedLists,
+    *,
     progress: Progress | None = None,
-) -> Candidates:  # fmt: skip
+) -> Candidates:
     """Candidates of a block of sources among a block of targets, each from the lists that it probes.
 
     Args:

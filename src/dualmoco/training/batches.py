@@ -32,9 +32,14 @@ class BatchOrder:
     """Which rows belong to which step: shuffled every epoch, sorted by length inside a bucket of batches."""
 
     def __init__(
-        self, lengths: np.ndarray, batch_size: int, *, seed: int, bucket: int,
+        self,
+        lengths: np.ndarray,
+        batch_size: int,
+        *,
+        seed: int,
+        bucket: int,
         parts: Sequence[WeightedRows] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Plans the steps.
 
         Args:
@@ -201,7 +206,7 @@ class NliBatch:
 
 
 @dataclass(frozen=True)
-class Share:
+class ShardSpec:
     """Which part of each batch a process computes, and in how many micro-batches."""
 
     rank: int = 0
@@ -227,7 +232,14 @@ class PairLoader:
     """
 
     def __init__(
-        self, pairs: Pairs, order: Curriculum, src: Tokenize, tgt: Tokenize, share: Share, *, mask_repeats: bool = True
+        self,
+        pairs: Pairs,
+        order: Curriculum,
+        src: Tokenize,
+        tgt: Tokenize,
+        share: ShardSpec,
+        *,
+        mask_repeats: bool = True,
     ) -> None:
         self.pairs, self.order, self.src, self.tgt, self.share = pairs, order, src, tgt, share
         self.mask_repeats = mask_repeats
@@ -246,7 +258,7 @@ class PairLoader:
 class NliLoader:
     """The micro-batches of each step's batch of NLI examples that this process computes."""
 
-    def __init__(self, examples: list[NliExample], order: BatchOrder, tokenize: Tokenize, share: Share) -> None:
+    def __init__(self, examples: list[NliExample], order: BatchOrder, tokenize: Tokenize, share: ShardSpec) -> None:
         self.examples, self.order, self.tokenize, self.share = examples, order, tokenize, share
 
     def step(self, step: int) -> list[NliBatch]:

@@ -58,10 +58,16 @@ class Combined:
 
 
 def combine(
-    models: Sequence[str | Path], out: str | Path, *, weights: Sequence[float] | None = None,
-    pairs: Bitext | None = None, src_lang: str = "en", tgt_lang: str = "zh", overwrite: bool = False,
+    models: Sequence[str | Path],
+    out: str | Path,
+    *,
+    weights: Sequence[float] | None = None,
+    pairs: Bitext | None = None,
+    src_lang: str = "en",
+    tgt_lang: str = "zh",
+    overwrite: bool = False,
     progress: bool = True,
-) -> Combined:  # fmt: skip
+) -> Combined:
     """Writes several models as one: a folder that `load` opens and every verb takes.
 
     Args:

@@ -17,9 +17,15 @@ BLOCK_ROWS = 2048  # scores of so many rows stay in a CPU's cache
 
 
 def info_nce(
-    query: Tensor, key: Tensor, queue: Tensor, temperature: Tensor, query_ids: Tensor, queue_ids: Tensor, *,
+    query: Tensor,
+    key: Tensor,
+    queue: Tensor,
+    temperature: Tensor,
+    query_ids: Tensor,
+    queue_ids: Tensor,
+    *,
     block_rows: int = BLOCK_ROWS,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor, Tensor]:
     """InfoNCE of each query against its key and all rows of a queue, equation 2; at least fp32, also under autocast.
 
     Scored in blocks, so memory does not grow with K. The queue carries no gradient, which lets the query's,
@@ -126,7 +132,7 @@ def update_momentum(encoder: nn.Module, momentum_encoder: nn.Module, momentum: f
 
 
 @dataclass(frozen=True)
-class Keys:
+class KeyBatch:
     """What the momentum encoders make of a batch: unit vectors (N, D) a side, and ids (N, 2) of src and tgt texts."""
 
     src: Tensor
@@ -149,9 +155,16 @@ class DualMomentumContrast(nn.Module):
     """Two encoders of features into unit vectors (N, D), or one twice; a momentum encoder and a queue for each."""
 
     def __init__(
-        self, src_encoder: nn.Module, tgt_encoder: nn.Module, *, dimension: int, queue_size: int, temperature: float,
-        learn_temperature: bool = False, key_dropout: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        src_encoder: nn.Module,
+        tgt_encoder: nn.Module,
+        *,
+        dimension: int,
+        queue_size: int,
+        temperature: float,
+        learn_temperature: bool = False,
+        key_dropout: bool = False,
+    ) -> None:
         super().__init__()
         self.src_encoder, self.tgt_encoder, self.key_dropout = src_encoder, tgt_encoder, key_dropout
         slow = copy.deepcopy(nn.ModuleList([src_encoder, tgt_encoder])).requires_grad_(False).train(key_dropout)
@@ -166,12 +179,14 @@ class DualMomentumContrast(nn.Module):
         return self
 
     @torch.no_grad()
-    def encode_keys(self, src: dict[str, Tensor], tgt: dict[str, Tensor], src_ids: Tensor, tgt_ids: Tensor) -> Keys:
+    def encode_keys(self, src: dict[str, Tensor], tgt: dict[str, Tensor], src_ids: Tensor, tgt_ids: Tensor) -> KeyBatch:
         """Encodes a batch, with text ids (N,) a side, by the momentum encoders."""
-        return Keys(self.src_momentum_encoder(src), self.tgt_momentum_encoder(tgt), torch.stack([src_ids, tgt_ids], 1))
+        return KeyBatch(
+            self.src_momentum_encoder(src), self.tgt_momentum_encoder(tgt), torch.stack([src_ids, tgt_ids], 1)
+        )
 
     def forward(
-        self, src: dict[str, Tensor], tgt: dict[str, Tensor], keys: Keys, block_rows: int = BLOCK_ROWS
+        self, src: dict[str, Tensor], tgt: dict[str, Tensor], keys: KeyBatch, block_rows: int = BLOCK_ROWS
     ) -> ContrastResult:
         """The sum of both directions, equation 3, for pairs whose keys were encoded beforehand."""
         x, y = self.src_encoder(src), self.tgt_encoder(tgt)  # (N, D) each
@@ -188,7 +203,7 @@ class DualMomentumContrast(nn.Module):
         losses, correct, masked = info_nce(query, key, rows, self.log_temperature.exp(), ids, row_ids, block_rows=size)
         return losses.mean(), correct.float().mean(), masked / (len(query) * max(1, len(rows)))
 
-    def enqueue(self, keys: Keys) -> None:
+    def enqueue(self, keys: KeyBatch) -> None:
         """Puts the keys of one optimiser step, those of all processes, into both queues."""
         self.src_queue.enqueue(keys.src, keys.ids)
         self.tgt_queue.enqueue(keys.tgt, keys.ids.flip(1))

@@ -26,7 +26,7 @@ from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
 from dualmoco.models.network import Encoder, Features
 from dualmoco.search.exact import nearest
-from dualmoco.training.batches import Curriculum, Share, Tokenize, move_features
+from dualmoco.training.batches import Curriculum, ShardSpec, Tokenize, move_features
 from dualmoco.training.config import ContrastConfig, TrainConfig
 from dualmoco.training.contrast import info_nce
 from dualmoco.training.init_encoders import INITIAL
@@ -177,9 +177,15 @@ class OneSidedLoader:
     """
 
     def __init__(
-        self, config: TrainConfig, pairs: Pairs, order: Curriculum, keys: FrozenKeys, tokenize: Tokenize, share: Share,
+        self,
+        config: TrainConfig,
+        pairs: Pairs,
+        order: Curriculum,
+        keys: FrozenKeys,
+        tokenize: Tokenize,
+        share: ShardSpec,
         hard: HardNegatives | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sentences = pairs.tgt if config.frozen == "src" else pairs.src
         self.contrast, self.seed = config.contrast, config.seed
         self.order, self.keys, self.tokenize, self.share, self.hard = order, keys, tokenize, share, hard
@@ -231,14 +237,19 @@ class OneSidedMoco(Objective):
         """Equation 2 for one micro-batch."""
         query = self.encoder(batch.features)  # (N, D)
         losses, correct, masked = info_nce(
-            query, batch.keys, batch.negatives, self.log_temperature.exp(), batch.ids, batch.negative_ids,
+            query,
+            batch.keys,
+            batch.negatives,
+            self.log_temperature.exp(),
+            batch.ids,
+            batch.negative_ids,
             block_rows=block_rows(len(query), query.device),
-        )  # fmt: skip
+        )
         with torch.no_grad():
             spread = query.var(dim=0, correction=0).sum().sqrt()  # 0 collapsed, 1 in all directions
         share = masked / (len(query) * len(batch.negatives))
         return {"loss": losses.mean(), "accuracy": correct.float().mean(), "spread": spread, "masked": share}
 
-    def health(self, batch_size: int) -> dict[str, float]:
+    def state_metrics(self, batch_size: int) -> dict[str, float]:
         """The temperature, which may be learnt."""
         return {"temperature": self.log_temperature.exp().item()}

@@ -20,7 +20,7 @@ from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.pairs import Split
 from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
-from dualmoco.models.config import EncoderConfig, Kind, ProjectionInit
+from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
 from dualmoco.models.folder import RECORD
 from dualmoco.models.load import find_folder
 from dualmoco.models.network import Encoder, open_routes, save_encoders
@@ -30,7 +30,7 @@ from dualmoco.training.config import TrainConfig
 
 INITIAL = "initial"
 TOKENIZER_SENTENCES = 2_000_000
-TRAINS_TOKENIZER = {Kind.bert, Kind.static}
+TRAINS_TOKENIZER = {EncoderKind.bert, EncoderKind.static}
 logger = logging.getLogger(__name__)
 
 
@@ -66,12 +66,13 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             if "chinese" in text:
                 logger.warning(
                     "Chinese was converted to %s characters; the model converts what it encodes likewise, but in plain "
-                    "sentence-transformers it cannot", text["chinese"],
-                )  # fmt: skip
+                    "sentence-transformers it cannot",
+                    text["chinese"],
+                )
     accelerator.wait_for_everyone()
     encoders = open_routes(initial)
     for settings in (config.src, config.tgt):
-        if settings.kind == Kind.shared:
+        if settings.kind == EncoderKind.shared:
             encoders[settings.lang] = encoders[config.src.lang]
             continue
         encoder = encoders[settings.lang]
@@ -158,5 +159,5 @@ def converted_text(config: TrainConfig) -> dict[str, object]:
 
 def _base_conversion(side: EncoderConfig) -> TextConversion:
     """What the model that a side starts from does to its sentences."""
-    folder = find_folder(side.name) if side.kind == Kind.pretrained else None
+    folder = find_folder(side.name) if side.kind == EncoderKind.pretrained else None
     return read_conversion(folder / RECORD).of(side.lang) if folder else NO_CONVERSION

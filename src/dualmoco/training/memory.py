@@ -22,7 +22,7 @@ from dualmoco.core.errors import RunError
 from dualmoco.core.progress import peak_memory
 from dualmoco.data.pairs import Split
 from dualmoco.models.build import Shape, read_shape
-from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, Kind
+from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder, Features
 from dualmoco.training.batches import Curriculum
 from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
@@ -123,11 +123,11 @@ def device_memory(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Len
     """
     contrast, optimizer = config.contrast, config.optimizer
     sides = _sides(config)
-    own = [shape.parameters for shape, side in zip(shapes, sides, strict=True) if side.kind != Kind.shared]
+    own = [shape.parameters for shape, side in zip(shapes, sides, strict=True) if side.kind != EncoderKind.shared]
     learning = sum(
         shape.parameters * _learning_share(side, shape)
         for side, shape in zip(sides, shapes, strict=True)
-        if side.kind != Kind.shared and not side.frozen
+        if side.kind != EncoderKind.shared and not side.frozen
     )
     mixed = optimizer.precision != MixedPrecision.fp32
     rows = math.ceil(optimizer.batch_size / (devices * optimizer.accumulate))  # N
@@ -325,10 +325,11 @@ def _changes(config: TrainConfig, tried: TrainConfig) -> list[str]:
     values = {
         "optimizer.accumulate": (config.optimizer.accumulate, tried.optimizer.accumulate),
         "optimizer.gradient_checkpointing": (
-            config.optimizer.gradient_checkpointing, tried.optimizer.gradient_checkpointing,
+            config.optimizer.gradient_checkpointing,
+            tried.optimizer.gradient_checkpointing,
         ),
         "contrast.queue_size": (config.contrast.queue_size, tried.contrast.queue_size),
-    }  # fmt: skip
+    }
     return [f"{key}={str(new).lower()}" for key, (old, new) in values.items() if new != old]
 
 

@@ -98,7 +98,7 @@ def load_classifier(model: Path) -> tuple[NliClassifier, str]:
         raise ModelError(f"{folder}: cannot be opened as an NLI head: {error}; save the model again") from None
 
 
-class WithNli(Objective):
+class MultiTask(Objective):
     """Another objective plus alpha times NLI (appendix B), or NLI alone: SBERT-NLI and InferSent."""
 
     def __init__(self, base: Objective | None, head: NliHead, weight: float) -> None:
@@ -124,6 +124,6 @@ class WithNli(Objective):
         if self.base:
             self.base.end_step(prepared, momentum)
 
-    def health(self, batch_size: int) -> dict[str, float]:
+    def state_metrics(self, batch_size: int) -> dict[str, float]:
         """The base objective's metrics."""
-        return self.base.health(batch_size) if self.base else {}
+        return self.base.state_metrics(batch_size) if self.base else {}

@@ -19,7 +19,7 @@ from dualmoco.core.errors import ConfigError
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import PairBatch
 from dualmoco.training.config import ContrastConfig
-from dualmoco.training.contrast import BLOCK_ROWS, DualMomentumContrast, Keys, is_false_negative
+from dualmoco.training.contrast import BLOCK_ROWS, DualMomentumContrast, KeyBatch, is_false_negative
 from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
 
 Metrics = dict[str, Tensor]
@@ -37,7 +37,7 @@ class Objective(nn.Module):
     def end_step(self, prepared: Sequence[Any], momentum: float) -> None:
         """Finishes a step, after the optimiser's."""
 
-    def health(self, batch_size: int) -> dict[str, float]:
+    def state_metrics(self, batch_size: int) -> dict[str, float]:
         """Metrics of the state between steps of `batch_size` pairs, for the log."""
         return {}
 
@@ -49,29 +49,34 @@ class DualMoco(Objective):
         super().__init__()
         self.batch_keys = config.batch_keys
         self.contrast = DualMomentumContrast(
-            src, tgt, dimension=src.dimension, queue_size=config.queue_size, temperature=config.temperature,
-            learn_temperature=config.learn_temperature, key_dropout=config.key_dropout,
-        )  # fmt: skip
+            src,
+            tgt,
+            dimension=src.dimension,
+            queue_size=config.queue_size,
+            temperature=config.temperature,
+            learn_temperature=config.learn_temperature,
+            key_dropout=config.key_dropout,
+        )
 
-    def begin_step(self, micro_batches: Sequence[PairBatch]) -> list[Keys]:
+    def begin_step(self, micro_batches: Sequence[PairBatch]) -> list[KeyBatch]:
         """Encodes the keys of the whole step: they carry no gradient, so micro-batches see what one batch would."""
         keys = [self.contrast.encode_keys(part.src, part.tgt, part.src_ids, part.tgt_ids) for part in micro_batches]
         if self.batch_keys:
             self._enqueue(keys)
         return keys
 
-    def forward(self, batch: PairBatch, keys: Keys) -> Metrics:
+    def forward(self, batch: PairBatch, keys: KeyBatch) -> Metrics:
         """Both directions of equation 2 for one micro-batch."""
         rows = block_rows(len(batch.src_ids), batch.src_ids.device)
         return dict(vars(self.contrast(batch.src, batch.tgt, keys, rows)))
 
-    def end_step(self, prepared: Sequence[Keys], momentum: float) -> None:
+    def end_step(self, prepared: Sequence[KeyBatch], momentum: float) -> None:
         """Enqueues the keys unless they were before, and moves the momentum encoders."""
         if not self.batch_keys:
             self._enqueue(prepared)
         self.contrast.update_momentum(momentum)
 
-    def health(self, batch_size: int) -> dict[str, float]:
+    def state_metrics(self, batch_size: int) -> dict[str, float]:
         """How full the queues are and how many steps ago their oldest row came."""
         filled = len(self.contrast.src_queue)
         return {
@@ -80,10 +85,10 @@ class DualMoco(Objective):
             "temperature": self.contrast.log_temperature.exp().item(),
         }
 
-    def _enqueue(self, keys: Sequence[Keys]) -> None:
+    def _enqueue(self, keys: Sequence[KeyBatch]) -> None:
         """Keys of all micro-batches and processes in one order: all replicas of the queues stay equal."""
         joined = (gather_rows(torch.cat([getattr(part, name) for part in keys])) for name in ("src", "tgt", "ids"))
-        self.contrast.enqueue(Keys(*joined))
+        self.contrast.enqueue(KeyBatch(*joined))
 
 
 def block_rows(queries: int, device: torch.device) -> int:

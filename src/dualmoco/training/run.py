@@ -35,7 +35,7 @@ from dualmoco.training.frozen import (
 )
 from dualmoco.training.init_encoders import start_encoders
 from dualmoco.training.memory import check_memory
-from dualmoco.training.nli import NliHead, WithNli
+from dualmoco.training.nli import MultiTask, NliHead
 from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse
 from dualmoco.training.run_folder import check_run_folder, write_inputs
 from dualmoco.training.trainer import TrainData, Trainer, TrainResult
@@ -130,9 +130,13 @@ def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -
 def order_of(config: TrainConfig, split: Split) -> Curriculum:
     """The order of a run's batches."""
     return order_pairs(
-        split.train, config.optimizer.batch_size, seed=config.seed, bucket=config.data.bucket, frozen=config.frozen,
+        split.train,
+        config.optimizer.batch_size,
+        seed=config.seed,
+        bucket=config.data.bucket,
+        frozen=config.frozen,
         stages=split.stages,
-    )  # fmt: skip
+    )
 
 
 def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> TrainConfig:
@@ -156,9 +160,12 @@ def _load_nli(config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
         return [], []
     settings = config.nli
     return load_nli(
-        settings.train, root=config.data.root, heldout=settings.heldout, batch_size=settings.batch_size,
+        settings.train,
+        root=config.data.root,
+        heldout=settings.heldout,
+        batch_size=settings.batch_size,
         seed=config.seed,
-    )  # fmt: skip
+    )
 
 
 def _load_keys(
@@ -227,7 +234,7 @@ def build_objective(config: TrainConfig, encoders: dict[str, Encoder]) -> Object
         assert base is not None
         return base
     reader = src if config.nli.side == "src" else tgt
-    return WithNli(base, NliHead(reader, config.nli), config.nli.weight)
+    return MultiTask(base, NliHead(reader, config.nli), config.nli.weight)
 
 
 def _dual_moco(config: TrainConfig, src: Encoder, tgt: Encoder) -> Objective:

@@ -22,7 +22,7 @@ from dualmoco.models.network import Encoder, save_encoders
 from dualmoco.models.text_normalization import TEXT_KEY, read_conversion, write_card
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.heldout import HeldoutScore
-from dualmoco.training.nli import WithNli, save_classifier
+from dualmoco.training.nli import MultiTask, save_classifier
 from dualmoco.training.objectives import Objective
 from dualmoco.training.schedule import RunProgress
 
@@ -143,9 +143,16 @@ def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
 
 
 def save_model(
-    out: Path, encoders: dict[str, Encoder], objective: Objective, *, config: TrainConfig, signature: str,
-    text: dict[str, object], progress: RunProgress, score: HeldoutScore,
-) -> None:  # fmt: skip
+    out: Path,
+    encoders: dict[str, Encoder],
+    objective: Objective,
+    *,
+    config: TrainConfig,
+    signature: str,
+    text: dict[str, object],
+    progress: RunProgress,
+    score: HeldoutScore,
+) -> None:
     """Puts the encoders into `model/` in place of those there, with their provenance in `dualmoco.json`.
 
     Args:
@@ -163,7 +170,7 @@ def save_model(
     """
     with new_folder(out / "model") as folder:
         save_encoders(encoders, folder)
-        if isinstance(objective, WithNli):
+        if isinstance(objective, MultiTask):
             side = config.src if config.nli.side == "src" else config.tgt
             save_classifier(objective.head.classifier, side.lang, folder)
         record = {

@@ -32,7 +32,7 @@ from dualmoco.training.batches import (
     NliLoader,
     PairBatch,
     PairLoader,
-    Share,
+    ShardSpec,
     prefetch,
 )
 from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
@@ -40,7 +40,7 @@ from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
 from dualmoco.training.frozen import FrozenKeys, HardNegatives, OneSidedBatch, OneSidedLoader
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
 from dualmoco.training.init_encoders import INITIAL, weight_groups
-from dualmoco.training.nli import WithNli
+from dualmoco.training.nli import MultiTask
 from dualmoco.training.objectives import Objective
 from dualmoco.training.run_folder import RunLog, read_log, save_model
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
@@ -78,15 +78,19 @@ class Trainer:
     """From the start, or where it was interrupted, to the end, a signal or a failure: the objects and the loop."""
 
     def __init__(
-        self, config: TrainConfig, accelerator: Accelerator, encoders: dict[str, Encoder], objective: Objective,
+        self,
+        config: TrainConfig,
+        accelerator: Accelerator,
+        encoders: dict[str, Encoder],
+        objective: Objective,
         data: TrainData,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
         self.objective = objective.to(accelerator.device)
         self.text = read_conversion(self.out / INITIAL / RECORD).to_json()
         src, tgt = (encoders[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
         self.order = data.order
-        share = Share(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
+        share = ShardSpec(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
         self.heldout = Heldout(data.split.heldout, src, tgt)
         self.pairs: PairLoader | OneSidedLoader | None
         if data.keys is not None:
@@ -96,12 +100,16 @@ class Trainer:
             )
         else:
             self.pairs = PairLoader(
-                data.split.train, self.order, src.tokenize, tgt.tokenize, share,
+                data.split.train,
+                self.order,
+                src.tokenize,
+                tgt.tokenize,
+                share,
                 mask_repeats=config.contrast.mask_repeats,
-            )  # fmt: skip
+            )
         self.nli: NliLoader | None = None
         epoch_steps = self.order.batches_per_epoch
-        if isinstance(self.objective, WithNli):
+        if isinstance(self.objective, MultiTask):
             head, alone = self.objective.head, config.objective == ObjectiveName.nli
             nli_order = BatchOrder.unsorted(len(data.nli), config.nli.batch_size, seed=config.seed)
             self.nli = NliLoader(data.nli, nli_order, head.encoder.tokenize, share)
@@ -123,9 +131,13 @@ class Trainer:
         progress = self._resume() if resume else RunProgress()
         self.order.progress = progress
         log = RunLog(
-            self.out / "log.jsonl", step=progress.step, total=self.schedule.total, unit=self.schedule.unit,
-            is_first=self.accelerator.is_main_process, tensorboard=self.config.schedule.tensorboard,
-        )  # fmt: skip
+            self.out / "log.jsonl",
+            step=progress.step,
+            total=self.schedule.total,
+            unit=self.schedule.unit,
+            is_first=self.accelerator.is_main_process,
+            tensorboard=self.config.schedule.tensorboard,
+        )
         try:
             before = self._before(log)
             with caught_signals() as signals:
@@ -220,11 +232,14 @@ class Trainer:
     def _log(self, log: RunLog, values: dict[str, float], progress: RunProgress) -> None:
         batch = self.config.optimizer.batch_size
         record = {
-            "step": progress.step, "epoch": progress.step / self.schedule.epoch_steps,
-            "stage": self.order.stage(progress.step - 1) + 1, **values,
-            **self.objective.health(batch), "seconds": round(progress.seconds, 3),
+            "step": progress.step,
+            "epoch": progress.step / self.schedule.epoch_steps,
+            "stage": self.order.stage(progress.step - 1) + 1,
+            **values,
+            **self.objective.state_metrics(batch),
+            "seconds": round(progress.seconds, 3),
             "pairs_per_second": round(batch * progress.step / progress.seconds, 1),
-        }  # fmt: skip
+        }
         log.record(record)
         shown = {"loss": f"{values['loss']:.3f}", "accuracy": f"{values['accuracy']:.3f}"}
         shown["pairs/s"] = f"{record['pairs_per_second']:.0f}"
@@ -239,9 +254,15 @@ class Trainer:
         log.record({"step": progress.step, "heldout": asdict(score)})
         if progress.evaluated(score.score) and first:
             save_model(
-                self.out, self.encoders, self.objective, config=self.config, signature=self.signature,
-                text=self.text, progress=progress, score=score,
-            )  # fmt: skip
+                self.out,
+                self.encoders,
+                self.objective,
+                config=self.config,
+                signature=self.signature,
+                text=self.text,
+                progress=progress,
+                score=score,
+            )
         self.accelerator.wait_for_everyone()
 
     def _before(self, log: RunLog) -> HeldoutScore:
@@ -257,9 +278,14 @@ class Trainer:
     def checkpoint(self, progress: RunProgress) -> None:
         """Writes where the run is."""
         save_checkpoint(
-            self.out / "checkpoints", progress, self.objective, self.optimizer, self.accelerator.scaler,
-            keep=self.config.schedule.keep, signature=self.signature,
-        )  # fmt: skip
+            self.out / "checkpoints",
+            progress,
+            self.objective,
+            self.optimizer,
+            self.accelerator.scaler,
+            keep=self.config.schedule.keep,
+            signature=self.signature,
+        )
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> RunProgress:

@@ -241,10 +241,15 @@ def export_graph(encoder: Encoder, source: TokenSource) -> bytes:
             path = Path(folder) / "model.onnx"
             warnings.simplefilter("ignore")  # the exporter warns of every constant it takes from the example
             torch.onnx.export(
-                _UnitVectors(encoder, source.inputs).eval(), tuple(map(torch.from_numpy, example.values())), path,
-                dynamo=False, opset_version=OPSET, input_names=list(source.inputs), output_names=[OUTPUT],
+                _UnitVectors(encoder, source.inputs).eval(),
+                tuple(map(torch.from_numpy, example.values())),
+                path,
+                dynamo=False,
+                opset_version=OPSET,
+                input_names=list(source.inputs),
+                output_names=[OUTPUT],
                 dynamic_axes={**axes, OUTPUT: {0: "sentences"}},
-            )  # fmt: skip
+            )
             return path.read_bytes()
     except (RuntimeError, TypeError, ValueError, torch.onnx.OnnxExporterError) as error:
         reason = str(error).strip().partition("\n")[0]

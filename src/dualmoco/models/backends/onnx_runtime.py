@@ -131,14 +131,16 @@ def write_onnx_folder(folder: Path, graph: bytes, source: TokenSource, config: O
     token = tokenizer.id_to_token(source.padding.token_id) or "[PAD]"
     tokenizer.enable_padding(
         direction="left" if source.padding.left else "right",
-        pad_id=source.padding.token_id, pad_type_id=source.padding.type_id, pad_token=token,
-    )  # fmt: skip
+        pad_id=source.padding.token_id,
+        pad_type_id=source.padding.type_id,
+        pad_token=token,
+    )
     write_bytes(folder / TOKENIZER, tokenizer.to_str(pretty=True).encode("utf-8"))
     content = asdict(config) | {
         "files": {name: file_sha256(folder / name) for name in (GRAPH, TOKENIZER)},
         "versions": {"dualmoco": VERSION, **{name: version(name) for name in LIBRARIES}},
         "use": USE,
-    }  # fmt: skip
+    }
     write_json(folder / CONFIG, {"format": ONNX_FORMAT, **content})
 
 
@@ -180,7 +182,8 @@ def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Mo
     tokenizer.no_padding()
     source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt)
     return assemble_model(
-        Identity(title, config.sha256, config.pooling), {ANY_LANGUAGE if config.any_language else config.lang: source},
+        Identity(title, config.sha256, config.pooling),
+        {ANY_LANGUAGE if config.any_language else config.lang: source},
         lambda source: OnnxBackend(config.backend, (folder / GRAPH).read_bytes(), source, threads),
         parse_conversion(config.text, folder / CONFIG),
-    )  # fmt: skip
+    )

@@ -115,9 +115,10 @@ def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:
     read: Any = deserialize  # has no types
     return {
         name: (np.frombuffer(tensor["data"], dtype="<u2").astype(np.uint32) << 16)
-        .view(np.float32).reshape(tensor["shape"])
+        .view(np.float32)
+        .reshape(tensor["shape"])
         for name, tensor in read(path.read_bytes())
-    }  # fmt: skip
+    }
 
 
 def _kind(module: str) -> str:

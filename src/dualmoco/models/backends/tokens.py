@@ -43,9 +43,13 @@ class TokenSource:
     """Put before every sentence."""
 
     def encode(
-        self, texts: Sequence[str], budget: int, dimension: int, network: Callable[[Arrays], Vectors],
+        self,
+        texts: Sequence[str],
+        budget: int,
+        dimension: int,
+        network: Callable[[Arrays], Vectors],
         workers: Executor | None = None,
-    ) -> Vectors:  # fmt: skip
+    ) -> Vectors:
         """Runs a network over sentences, like lengths together; equal sentences of a window only once.
 
         Args:
