@@ -26,9 +26,9 @@ from dualmoco.data.config import DataConfig
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.embeddings.engine import LocalEngine
 from dualmoco.embeddings.store import ShardedVectors
-from dualmoco.mining.api import mine
 from dualmoco.mining.knn import probe_stores
 from dualmoco.mining.margins import Margin, margin_scores, select_pairs
+from dualmoco.mining.mine import mine
 from dualmoco.mining.threshold import best_threshold
 from dualmoco.models.load import open_model
 from dualmoco.search.exact import Neighbors, nearest, nearest_both_ways

@@ -13,7 +13,7 @@ import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.mining.results import read_mined
+from dualmoco.mining.io import read_mined
 
 PAIRS = generate_pairs(300, seed=9)
 SRC, TGT = [src for src, _ in PAIRS[:200]], [tgt for _, tgt in PAIRS[100:]][::-1]

@@ -13,7 +13,7 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.mining import prefilter
-from dualmoco.mining.knn import MineSettings
+from dualmoco.mining.knn import MiningSettings
 from dualmoco.mining.margins import Margin
 from dualmoco.mining.threshold import read_calibration
 from dualmoco.models.load import open_model
@@ -86,15 +86,15 @@ def test_calibration_is_for_its_languages_margin_and_model(
     """In either order; another margin has other scores; a model that changed since has none any more."""
     made = dualmoco.calibrate(model, PAIRS[:600])
     opened = open_model(model)
-    assert read_calibration(opened, ("zh", "en"), MineSettings()) == made
-    assert read_calibration(opened, ("en", "de"), MineSettings()) is None
-    assert read_calibration(opened, ("en", "zh"), MineSettings(margin=Margin.ratio)) is None
-    assert read_calibration(opened, ("en", "zh"), MineSettings(k=4)) is None
+    assert read_calibration(opened, ("zh", "en"), MiningSettings()) == made
+    assert read_calibration(opened, ("en", "de"), MiningSettings()) is None
+    assert read_calibration(opened, ("en", "zh"), MiningSettings(margin=Margin.ratio)) is None
+    assert read_calibration(opened, ("en", "zh"), MiningSettings(k=4)) is None
     assert caplog.messages == []
     content = json.loads((model / "calibration.json").read_text(encoding="utf-8"))
     for changed in (json.dumps(content | {"model_sha256": 64 * "0"}), "{}", "no JSON"):
         (model / "calibration.json").write_text(changed, encoding="utf-8")
-        assert read_calibration(opened, ("en", "zh"), MineSettings()) is None
+        assert read_calibration(opened, ("en", "zh"), MiningSettings()) is None
     assert len(caplog.messages) == 3 and all("not used" in message for message in caplog.messages)
 
 

@@ -28,9 +28,8 @@ from dualmoco.embeddings.engine import Engine, LocalEngine, Work
 from dualmoco.embeddings.ray_engine import ATTEMPTS, FAILURES, IN_HAND, Pool, RayEngine, Worker
 from dualmoco.embeddings.store import ShardedVectors, Store
 from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.mining.knn import Block, MineSettings, Scanning
-from dualmoco.mining.margins import Retrieval
-from dualmoco.mining.mine import mine_files
+from dualmoco.mining.knn import Block, Scanning
+from dualmoco.mining.mine import mine
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.load import open_model
@@ -143,9 +142,17 @@ def mined(
     engine: Engine, files: dict[str, Path], out: Path, model: str, *, approximate: bool = False
 ) -> tuple[bytes, bytes]:
     """The best target of every source, found in 16 blocks, and the file that says how."""
-    src, tgt = (TextFile(path, lang) for lang, path in files.items())
-    settings = MineSettings(retrieval=Retrieval.forward, memory=1, approximate=approximate, probes=3)
-    mine_files(src, tgt, open_model(model), settings, out, out.with_suffix(".work"), engine)
+    mine(
+        *files.values(),
+        model=model,
+        out=out,
+        retrieval="forward",
+        memory=1,
+        approximate=approximate,
+        probes=3,
+        work=out.with_suffix(".work"),
+        engine=engine,
+    )
     return out.read_bytes(), out.with_name(f"{out.name}.json").read_bytes()
 
 

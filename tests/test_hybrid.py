@@ -23,7 +23,7 @@ from dualmoco.core.errors import ConfigError, DualmocoError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import Encoding, PortableEncoding
-from dualmoco.mining.results import read_mined
+from dualmoco.mining.io import read_mined
 from dualmoco.models.build import build_encoder, build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model, is_export

@@ -18,11 +18,8 @@ from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
-from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.mining.knn import MineSettings
 from dualmoco.mining.margins import ScoredPairs
-from dualmoco.mining.mine import mine_files
-from dualmoco.mining.paraphrases import without_self
+from dualmoco.mining.mine import mine, without_self
 from dualmoco.mining.threshold import calibrate
 from dualmoco.models.load import open_model
 from dualmoco.search.exact import nearest
@@ -54,12 +51,11 @@ def test_output_is_the_same_however_the_work_is_cut(
     """Byte for byte: other memory, blocks, shards and threads."""
     whole = mined(files, tiny_model, tmp_path / "whole.tsv").read_bytes()
     assert whole.count(b"\n") > 40
-    sides, model = (TextFile(files[0], "en"), TextFile(files[1], "zh")), open_model(tiny_model)
+    model = open_model(tiny_model)
     monkeypatch.setattr("dualmoco.mining.knn.LEAST_ROWS", 16)
     for name, memory, threads, shard_rows in (("one", 1, 1, 7), ("two", 8_000, 2, 50)):
         torch.set_num_threads(threads)
-        settings = MineSettings(memory=memory, shard_rows=shard_rows)
-        mine_files(*sides, model, settings, tmp_path / f"{name}.tsv", tmp_path / f"{name}.work")
+        mine(*files, model=model, out=tmp_path / f"{name}.tsv", memory=memory, shard_rows=shard_rows)
         assert (tmp_path / f"{name}.tsv").read_bytes() == whole
     torch.set_num_threads(2)
 

@@ -12,10 +12,8 @@ import pytest
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.data.readers.base import Row
 from dualmoco.mining.io import PairTable, write_pairs
-from dualmoco.mining.knn import MineSettings
-from dualmoco.mining.score import score_pairs
+from dualmoco.mining.score import score
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 
@@ -56,37 +54,43 @@ def test_tmx_is_valid_whatever_characters_come(tmp_path: Path) -> None:
     assert root.findtext("header/prop") == "".join(expected)
 
 
-def bitext() -> list[Row]:
-    """Pairs that stand on lines with others between them."""
-    return [Row(src, tgt, 10 + 3 * number) for number, (src, tgt) in enumerate(generate_pairs(30, seed=8))]
+PAIRS = [(1 + 3 * number, src, tgt) for number, (src, tgt) in enumerate(generate_pairs(30, seed=8))]
+
+
+def write_bitext(path: Path) -> Path:
+    """Writes each pair on its line; the lines between cannot be read."""
+    lines = ["no pair"] * PAIRS[-1][0]
+    for number, src, tgt in PAIRS:
+        lines[number - 1] = f"{src}\t{tgt}"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return path
 
 
 @pytest.mark.parametrize("ending", [".tsv", ".parquet"])
 def test_scored_pairs_have_the_lines_of_the_bitext(opened: Model, tmp_path: Path, ending: str) -> None:
     """The number of a pair's line is the reader's, also where a threshold leaves pairs out."""
-    rows, out = bitext(), tmp_path / f"s{ending}"
-    score_pairs(rows, ("en", "zh"), opened, MineSettings(threshold=0.0), out, tmp_path / "work")
+    path, out = write_bitext(tmp_path / "bitext.tsv"), tmp_path / f"s{ending}"
+    scored = score(path, model=opened, threshold=0.0, out=out, on_error="skip")
+    assert scored.unreadable == PAIRS[-1][0] - len(PAIRS)
     if ending == ".tsv":
         cells = [line.split("\t") for line in out.read_text(encoding="utf-8").splitlines()[1:]]
-        written = [(src, tgt, int(line), int(same)) for _, src, tgt, _, _, line, same in cells]
+        written = [(int(line), int(same), src, tgt) for _, src, tgt, _, _, line, same in cells]
     else:
         columns = pq.read_table(out).to_pydict()
-        written = list(zip(*(columns[name] for name in ("src", "tgt", "src_line", "tgt_line")), strict=True))
-    assert 0 < len(written) < len(rows)
-    assert set(written) <= {(row.src, row.tgt, row.line, row.line) for row in rows}
-    assert [line for *_, line in written] == sorted(line for *_, line in written)
+        written = list(zip(*(columns[name] for name in ("src_line", "tgt_line", "src", "tgt")), strict=True))
+    assert 0 < len(written) < len(PAIRS)
+    assert set(written) <= {(line, line, src, tgt) for line, src, tgt in PAIRS}
+    assert written == sorted(written)
 
 
 def test_a_pair_with_an_empty_side_is_never_left_out_silently(opened: Model, tmp_path: Path) -> None:
     """It ends the work by the number of its line, or is reported."""
-    rows = bitext()
-    rows[4] = Row("alone", " \u3000", rows[4].line)
-    given = ("en", "zh"), opened, MineSettings(), tmp_path / "s.tsv", tmp_path / "work"
-    with pytest.raises(DataError, match=r"^line 22: one side is empty; expected two sentences"):
-        score_pairs(rows, *given)
+    pairs = [(src, tgt) for _, src, tgt in PAIRS]
+    pairs[4] = ("alone", " \u3000")
+    with pytest.raises(DataError, match=r"^pairs:5: one side is empty; expected two sentences"):
+        score(pairs, model=opened, out=tmp_path / "s.tsv")
     assert not (tmp_path / "s.tsv").exists()
-    reported: list[int] = []
-    scored = score_pairs(rows, *given, report=lambda line, what: reported.append(line))
-    assert reported == [22] and scored.candidates == 29
+    scored = score(pairs, model=opened, on_error="skip")
+    assert scored.unreadable == 1 and scored.candidates == 29
     with pytest.raises(DataError, match="no pairs to score"):
-        score_pairs(rows[4:5], *given, report=lambda line, what: None)
+        score(pairs[4:5], model=opened, on_error="skip")

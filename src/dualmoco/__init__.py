@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from dualmoco.analysis.ablate import ablate
     from dualmoco.analysis.plan import plan
     from dualmoco.evaluation.evaluate import evaluate
-    from dualmoco.mining.api import mine, paraphrases, score
+    from dualmoco.mining.mine import mine, paraphrases
+    from dualmoco.mining.score import score
     from dualmoco.mining.threshold import calibrate_model as calibrate
     from dualmoco.models.load import open_model as load
     from dualmoco.models.model import Model
@@ -54,11 +55,11 @@ LAZY_EXPORTS = {
     "ablate": ("analysis.ablate", "ablate"),
     "plan": ("analysis.plan", "plan"),
     "combine": ("training.combine", "combine"),
-    "mine": ("mining.api", "mine"),
+    "mine": ("mining.mine", "mine"),
     "align": ("alignment.pipeline", "align"),
     "calibrate": ("mining.threshold", "calibrate_model"),
-    "score": ("mining.api", "score"),
-    "paraphrases": ("mining.api", "paraphrases"),
+    "score": ("mining.score", "score"),
+    "paraphrases": ("mining.mine", "paraphrases"),
     "build_index": ("search.build", "build_index"),
     "open_index": ("search.index", "open_index"),
 }

@@ -132,7 +132,7 @@ def _mine(model: Model, out: Path, pairs: Sequence[DemoPair]) -> dict[str, float
     from itertools import islice
 
     from dualmoco.core.storage import write_text
-    from dualmoco.mining.api import mine
+    from dualmoco.mining.mine import mine
 
     sides, gold = hide_pairs(pairs)
     files = [out / "mining" / f"{lang}.txt" for lang in ("en", "zh")]

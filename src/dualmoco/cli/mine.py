@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, print_json
 
 if TYPE_CHECKING:
-    from dualmoco.mining.results import MiningResult
+    from dualmoco.mining.mine import MiningResult
 
 
 def add(verbs: Any) -> None:
@@ -46,7 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Mines, and says what was found."""
     from dataclasses import asdict
 
-    from dualmoco.mining.api import mine
+    from dualmoco.mining.mine import mine
 
     found = mine(
         parsed.src_file,

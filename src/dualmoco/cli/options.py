@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 
 if TYPE_CHECKING:
-    from dualmoco.mining.api import MiningOptions
+    from dualmoco.mining.mine import MiningOptions
     from dualmoco.models.model import Model
 
 

@@ -26,7 +26,7 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Mines one text against itself, and says what was found."""
-    from dualmoco.mining.api import paraphrases
+    from dualmoco.mining.mine import paraphrases
 
     found = paraphrases(parsed.file, model=parsed.model, lang=parsed.lang, out=parsed.out, **mining_options(parsed))
     if parsed.json:

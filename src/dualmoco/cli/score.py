@@ -32,7 +32,7 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Scores, and says how the scores are spread."""
-    from dualmoco.mining.api import score
+    from dualmoco.mining.score import score
 
     found = score(
         parsed.bitext,

@@ -7,7 +7,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
+from xml.etree.ElementTree import Element, iterparse
 from xml.sax.saxutils import escape, quoteattr
 
 import numpy as np
@@ -18,7 +19,7 @@ from dualmoco.core.vectors import Floats, Ids
 from dualmoco.data.readers.base import Row, Source
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.embeddings.unique_lines import TextFile, lines_at
-from dualmoco.text.files import read_table
+from dualmoco.text.files import read_lines, read_table
 
 Texts = str | Path | Sequence[str]
 """The name of a text file, one sentence a line, plain or compressed; or the sentences themselves."""
@@ -96,7 +97,7 @@ def read_bitext(
     yield from read_pairs(source, form, report=problems.report)
 
 
-def read_known(
+def read_gold_pairs(
     gold: str | Path | Sequence[tuple[int, int]] | None, planted: str | Path | Sequence[tuple[str, str]] | None
 ) -> GoldPairs:
     """The pairs that choose the threshold.
@@ -194,10 +195,22 @@ def _prop(name: str, value: str) -> str:
     return f"<prop type={xml_attribute(name)}>{xml_content(value)}</prop>"
 
 
-COLUMNS = ("score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line")
+MINED_COLUMNS = ("score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line")
 SentenceSides = Sequence[Sequence[str]]
 """The source sentences and the target sentences of pairs."""
 ENDINGS = (".tsv", ".parquet", ".tmx")
+
+
+class MinedPair(NamedTuple):
+    """Two sentences, their score, their mean cosines with their neighbours, and where they first stand, from 1."""
+
+    score: float
+    src: str
+    tgt: str
+    src_mean: float
+    tgt_mean: float
+    src_line: int
+    tgt_line: int
 
 
 @dataclass(frozen=True)
@@ -263,7 +276,7 @@ def _rows(table: PairTable) -> Iterator[tuple[float, float, float, int, int]]:
 
 def _tsv(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
     stream = io.StringIO()
-    stream.write("\t".join(COLUMNS) + "\n")
+    stream.write("\t".join(MINED_COLUMNS) + "\n")
     for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
         texts = "\t".join(" ".join(text.split("\t")) for text in (src, tgt))
         stream.write(f"{score:.6f}\t{texts}\t{a:.6f}\t{b:.6f}\t{i}\t{j}\n")
@@ -275,7 +288,7 @@ def _parquet(table: PairTable, sides: SentenceSides, langs: tuple[str, str], ori
     import pyarrow.parquet as pq
 
     values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
-    arrow = pa.table(dict(zip(COLUMNS, values, strict=True))).replace_schema_metadata(dict(origin))
+    arrow = pa.table(dict(zip(MINED_COLUMNS, values, strict=True))).replace_schema_metadata(dict(origin))
     stream = io.BytesIO()
     pq.write_table(arrow, stream, compression="zstd")
     return stream.getvalue()
@@ -291,3 +304,46 @@ def _tmx(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin:
         for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True)
     )
     return as_tmx(units, langs, origin)
+
+
+def read_mined(path: Path) -> Iterator[MinedPair]:
+    """Yields the pairs of a file that `dualmoco mine`, `score` or `paraphrases` wrote.
+
+    Args:
+        path: Ends with .tsv, .parquet or .tmx.
+
+    Yields:
+        One pair.
+    """
+    readers = {".tsv": _read_tsv, ".parquet": _read_parquet, ".tmx": _read_tmx}
+    return readers[path.suffix](path)
+
+
+def _read_tsv(path: Path) -> Iterator[MinedPair]:
+    lines = read_lines(path)
+    next(lines)
+    for line in lines:
+        score, src, tgt, src_mean, tgt_mean, src_line, tgt_line = line.split("\t")
+        yield MinedPair(float(score), src, tgt, float(src_mean), float(tgt_mean), int(src_line), int(tgt_line))
+
+
+def _read_parquet(path: Path) -> Iterator[MinedPair]:
+    import pyarrow.parquet as pq
+
+    for batch in pq.ParquetFile(path).iter_batches():
+        for row in batch.to_pylist():
+            yield MinedPair(**row)
+
+
+def _read_tmx(path: Path) -> Iterator[MinedPair]:
+    for _, unit in iterparse(path):
+        if unit.tag == "tu":
+            yield _from_unit(unit)
+            unit.clear()
+
+
+def _from_unit(unit: Element) -> MinedPair:
+    known: dict[str, Any] = {prop.attrib["type"]: prop.text for prop in unit.iter("prop")}
+    src, tgt = (segment.text or "" for segment in unit.iter("seg"))
+    score, src_mean, tgt_mean = (float(known[name]) for name in ("score", "src_mean", "tgt_mean"))
+    return MinedPair(score, src, tgt, src_mean, tgt_mean, int(known["src_line"]), int(known["tgt_line"]))

@@ -24,10 +24,12 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import Progress, counting
 from dualmoco.core.storage import file_sha256, write_bytes
 from dualmoco.core.version import VERSION
-from dualmoco.embeddings.encode import StoreForm
+from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.engine import Engine
 from dualmoco.embeddings.store import SHARD_ROWS, ShardedVectors, Store
+from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.mining.margins import Margin, Retrieval
+from dualmoco.models.model import Model
 from dualmoco.search.exact import SPARE, UNSEEN, Candidates, Neighbors, nearest, rerank, scan
 from dualmoco.search.ivf import PROBED_LISTS_PER_ROOT, ProbedLists, default_lists, sampled_recall, scan_lists
 
@@ -265,7 +267,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class MineSettings:
+class MiningSettings:
     """How two files are mined."""
 
     precision: VectorPrecision = VectorPrecision.fp32
@@ -285,8 +287,18 @@ class MineSettings:
         return StoreForm(self.precision, self.shard_rows)
 
 
+def encode_sides(
+    texts: Sequence[TextFile], model: Model, settings: MiningSettings, work: Path, engine: Engine
+) -> list[Store]:
+    """Encodes the source text and the target text into folders of the work folder."""
+    return [
+        encode_file(text, work / name, model, settings.form, engine)
+        for name, text in zip(("src", "tgt"), texts, strict=True)
+    ]
+
+
 def find_neighbors(
-    stores: Sequence[Store], settings: MineSettings, work: Path, engine: Engine
+    stores: Sequence[Store], settings: MiningSettings, work: Path, engine: Engine
 ) -> tuple[Neighbors, Neighbors, float | None]:
     """Neighbours of two stores both ways, and their recall where they are approximate.
 

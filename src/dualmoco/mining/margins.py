@@ -50,9 +50,15 @@ class ScoredPairs:
     def __len__(self) -> int:
         return len(self.src)
 
-    def above(self, threshold: float) -> ScoredPairs:
-        """The pairs that score at least so much."""
-        return self.take(self.scores >= threshold)
+    @classmethod
+    def sorted(cls, src: Ids, tgt: Ids, scores: Floats) -> ScoredPairs:
+        """Pairs given in any order."""
+        order = np.lexsort((tgt, src, -scores))
+        return cls(src[order], tgt[order], scores[order])
+
+    def above(self, threshold: float | None) -> ScoredPairs:
+        """The pairs that score at least the threshold; all if None."""
+        return self if threshold is None else self.take(self.scores >= threshold)
 
     def take(self, chosen: np.ndarray) -> ScoredPairs:
         """The pairs at some places, or those a mask names."""
@@ -126,8 +132,8 @@ def select_pairs(
     }
     if retrieval == Retrieval.intersection:
         mutual = src_best[tgt_best] == sources
-        return _ordered(sources[mutual], tgt_best[mutual], forward_scores[mutual])
-    pairs = _ordered(*found[retrieval])
+        return ScoredPairs.sorted(sources[mutual], tgt_best[mutual], forward_scores[mutual])
+    pairs = ScoredPairs.sorted(*found[retrieval])
     return one_to_one(pairs) if retrieval == Retrieval.max else pairs
 
 
@@ -141,8 +147,3 @@ def one_to_one(pairs: ScoredPairs) -> ScoredPairs:
             taken_tgt.add(tgt)
             kept.append(place)
     return pairs.take(np.array(kept, dtype=np.int64))
-
-
-def _ordered(src: Ids, tgt: Ids, scores: Floats) -> ScoredPairs:
-    order = np.lexsort((tgt, src, -scores))
-    return ScoredPairs(src[order], tgt[order], scores[order])

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import new_file
-from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.engine import Engine
 from dualmoco.embeddings.unique_lines import EMPTY, TextFile
-from dualmoco.mining.knn import MineSettings, find_neighbors
+from dualmoco.mining.knn import MiningSettings, encode_sides, find_neighbors
 from dualmoco.mining.margins import best_candidates
 from dualmoco.mining.threshold import read_calibration
+from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.text.files import read_lines
 
@@ -35,7 +35,12 @@ class Prefilter:
     model: Model
     floor: float
 
-    def apply(self, texts: Sequence[TextFile], settings: MineSettings, work: Path, engine: Engine) -> list[TextFile]:
+    @property
+    def origin(self) -> dict[str, object]:
+        """What pairs.json says about it."""
+        return {"model": self.model.identity.name, "model_sha256": self.model.identity.sha256, "floor": self.floor}
+
+    def apply(self, texts: Sequence[TextFile], settings: MiningSettings, work: Path, engine: Engine) -> list[TextFile]:
         """Empties the lines of sentences without a plausible partner; says how many are left.
 
         Args:
@@ -50,10 +55,7 @@ class Prefilter:
         Raises:
             DataError: No sentence is left on a side.
         """
-        stores = [
-            encode_file(text, work / name, self.model, settings.form, engine)
-            for name, text in zip(("src", "tgt"), texts, strict=True)
-        ]
+        stores = encode_sides(texts, self.model, settings, work, engine)
         if not settings.approximate and min(store.count for store in stores) >= APPROXIMATE_FROM:
             settings = replace(settings, approximate=find_spec("faiss") is not None)
         forward, backward, _ = find_neighbors(stores, settings, work, engine)
@@ -80,26 +82,15 @@ class Prefilter:
         return copies
 
 
-def make_prefilter(model: Model, langs: tuple[str, str], settings: MineSettings) -> Prefilter:
-    """A prefilter of a calibrated model.
-
-    Args:
-        model: The fast model.
-        langs: Of both sides.
-        settings: How pairs are scored.
-
-    Returns:
-        The prefilter.
-
-    Raises:
-        ModelError: A model without one of the languages, or without a calibration for them.
-    """
+def make_prefilter(name: Model | str | Path, langs: tuple[str, str], settings: MiningSettings) -> Prefilter:
+    """Opens a prefilter; ModelError if the model lacks a language or is not calibrated for both."""
+    model = name if isinstance(name, Model) else open_model(name)
     for lang in langs:
         model.backend(lang)
     found = read_calibration(model, langs, settings)
     if found is None:
         raise ModelError(
             f"{model.identity.name}: not calibrated for {' and '.join(langs)}, margin {settings.margin.value} and "
-            f"{settings.k} neighbors; expected that of a prefilter: run dualmoco calibrate on it"
+            f"{settings.k} neighbors; expected a calibrated model as prefilter: run dualmoco calibrate on it"
         )
     return Prefilter(model, found.floor)

@@ -1,123 +1,131 @@
-"""Margin scores of pairs that exist already, to filter them: `dualmoco score`.
+"""Scores the pairs of a bitext by their margin, to filter it: `dualmoco score`.
 
-Takes the rows of a bitext with the numbers of their lines, writes those above a threshold with the same numbers.
+Writes the pairs above a threshold in their order, with the numbers of their lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
+from typing import Unpack
 
 import numpy as np
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.storage import write_text
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.core.version import VERSION
-from dualmoco.data.readers.base import Report, Row
-from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engine import Engine, LocalEngine
+from dualmoco.data.readers.base import Row
+from dualmoco.data.readers.formats import check_format
 from dualmoco.embeddings.store import Store
 from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.mining.io import PairTable, sentences_at, write_pairs
-from dualmoco.mining.knn import MineSettings, find_neighbors
+from dualmoco.mining.io import Bitext, PairTable, Problems, read_bitext, sentences_at, write_pairs
+from dualmoco.mining.knn import encode_sides, find_neighbors
 from dualmoco.mining.margins import margin_scores
-from dualmoco.mining.results import MiningResult
+from dualmoco.mining.mine import MiningOptions, MiningResult, mining_job, model_threshold, parse_settings
+from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.model import Model
 from dualmoco.search.exact import PLACES
 
 SCORED_AT_ONCE = 8192
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+SCORE_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
 
-def score_pairs(
-    rows: Iterable[Row],
-    langs: tuple[str, str],
-    model: Model,
-    settings: MineSettings,
-    out: Path,
-    work: Path,
-    engine: Engine | None = None,
+def score(
+    pairs: Bitext,
     *,
-    report: Report | None = None,
+    model: Model | str | Path = DEFAULT_MODEL,
+    src_lang: str = "en",
+    tgt_lang: str = "zh",
+    out: str | Path | None = None,
+    tgt_file: str | Path | None = None,
+    form: str = "auto",
+    on_error: str = "stop",
+    **options: Unpack[MiningOptions],
 ) -> MiningResult:
-    """Scores every pair of a bitext against the other sentences of its two sides, and writes those above a threshold.
+    """Scores the pairs of a bitext against the other sentences of its two sides, to filter it.
 
     Args:
-        rows: Source and target sentences, and the lines where they stand.
-        langs: Their languages.
-        model: What encodes both.
-        settings: Margin, k; `threshold` is the lowest score to keep.
-        out: The file of pairs, in the order they came, with the lines where they stand.
-        work: Folder for vectors and neighbours.
-        engine: Where it runs; this process if None.
-        report: Is called with the line of a pair that has an empty side, and what is wrong, and the pair is left out;
-            such a pair is an error if None.
+        pairs: The bitext.
+        model: Model that encodes both sides, or its name.
+        src_lang: Language of the sources.
+        tgt_lang: Language of the targets.
+        out: File to write the accepted pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
+        tgt_file: File of the translations, if `pairs` is a file of source lines only.
+        form: Format of the file, if its extension does not tell.
+        on_error: What to do with a line that cannot be read or has an empty side: stop, or skip.
+        **options: See `MiningOptions`.
 
     Returns:
         The accepted pairs in their order, and quantiles of all scores.
 
     Raises:
-        DataError: No pair, or one with an empty side.
+        ConfigError: An option value is invalid.
+        DataError: The bitext cannot be read or has no pairs, or a pair has an empty side.
+        ModelError: The model cannot be opened, or lacks a language.
     """
-    engine = engine or LocalEngine()
-    texts, lines = _write_sides(rows, work, report or _refuse)
-    stores = [
-        encode_file(TextFile(text, lang), work / name, model, settings.form, engine)
-        for name, text, lang in zip(("src", "tgt"), texts, langs, strict=True)
-    ]
-    forward, backward, recall = find_neighbors(stores, settings, work, engine)
-    src, tgt = stores[0].lines, stores[1].lines  # (pairs,) rows
-    cosines = _cosines(stores, src, tgt)
-    means = forward.mean[src], backward.mean[tgt]  # (pairs,) each
-    scores = margin_scores(cosines, *means, settings.margin)
-    kept = np.flatnonzero(scores >= settings.threshold) if settings.threshold is not None else np.arange(len(scores))
-    table = PairTable(
-        scores[kept], means[0][kept].round(PLACES), means[1][kept].round(PLACES), lines[kept], lines[kept]
-    )
-    origin = {
-        "tool": "dualmoco score",
-        "version": VERSION,
-        "pairs": len(kept),
-        "scored": len(scores),
-        "model": model.identity.name,
-        "model_sha256": stores[0].key.model_sha256,
-        "backend": stores[0].key.backend,
-        "src_lang": langs[0],
-        "tgt_lang": langs[1],
-        "src_text_sha256": stores[0].key.text_sha256,
-        "tgt_text_sha256": stores[1].key.text_sha256,
-        "margin": settings.margin.value,
-        "k": settings.k,
-        "threshold": settings.threshold,
-        "approximate_recall": recall,
-    }
-    write_pairs(out, table, [sentences_at(text, kept + 1) for text in texts], langs, origin)
-    quantiles = tuple(np.quantile(scores, QUANTILES).round(4).tolist())
-    return MiningResult(out, None, len(kept), len(scores), settings.threshold, quantiles=quantiles)
+    if on_error not in ("stop", "skip"):
+        raise ConfigError(f"on_error {on_error}; expected stop or skip")
+    check_format(form)
+    settings, langs = parse_settings(options), (src_lang, tgt_lang)
+    with mining_job(out, model, options) as job:
+        own = model_threshold(job.model, langs, settings)
+        threshold = own.threshold if own else settings.threshold
+        problems = Problems(pairs, skip=on_error == "skip")
+        texts, lines = _write_sides(read_bitext(pairs, langs, tgt_file, form, problems), langs, job.work, problems)
+        stores = encode_sides(texts, job.model, settings, job.work, job.engine)
+        src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)
+        src, tgt = stores[0].lines, stores[1].lines  # (pairs,) rows
+        src_means, tgt_means = src_near.mean[src], tgt_near.mean[tgt]  # (pairs,)
+        scores = margin_scores(_cosines(stores, src, tgt), src_means, tgt_means, settings.margin)
+        kept = np.arange(len(scores)) if threshold is None else np.flatnonzero(scores >= threshold)
+        table = PairTable(
+            scores[kept], src_means[kept].round(PLACES), tgt_means[kept].round(PLACES), lines[kept], lines[kept]
+        )
+        origin = {
+            "tool": "dualmoco score",
+            "version": VERSION,
+            "pairs": len(kept),
+            "scored": len(scores),
+            "model": job.model.identity.name,
+            "model_sha256": stores[0].key.model_sha256,
+            "backend": stores[0].key.backend,
+            "src_lang": src_lang,
+            "tgt_lang": tgt_lang,
+            "src_text_sha256": stores[0].key.text_sha256,
+            "tgt_text_sha256": stores[1].key.text_sha256,
+            "margin": settings.margin.value,
+            "k": settings.k,
+            "threshold": threshold,
+            "approximate_recall": recall,
+        }
+        write_pairs(job.file, table, [sentences_at(text.path, kept + 1) for text in texts], langs, origin)
+        quantiles = tuple(np.quantile(scores, SCORE_QUANTILES).round(4).tolist())
+        found = MiningResult(job.file, None, len(kept), len(scores), threshold, recall=recall, quantiles=quantiles)
+        return job.result(replace(found, unreadable=problems.count, model_calibration=own))
 
 
-def _write_sides(rows: Iterable[Row], work: Path, report: Report) -> tuple[list[Path], Ids]:
-    """The two sides as files of one sentence a line, and where each pair stands in the bitext, shape (pairs,)."""
+def _write_sides(
+    rows: Iterable[Row], langs: tuple[str, str], work: Path, problems: Problems
+) -> tuple[list[TextFile], Ids]:
+    """The two sides as files with one sentence per line, and the line of each pair in the bitext, shape (pairs,)."""
     src, tgt, lines = [], [], []
     for row in rows:
         pair = [" ".join(text.split()) for text in (row.src, row.tgt)]
         if not all(pair):
-            report(row.line, "one side is empty; expected two sentences: clean with dualmoco prepare")
+            problems.report(row.line, "one side is empty; expected two sentences: clean with dualmoco prepare")
             continue
         src.append(pair[0])
         tgt.append(pair[1])
         lines.append(row.line)
     if not lines:
         raise DataError("no pairs to score; expected at least one")
-    paths = [work / "src.txt", work / "tgt.txt"]
-    for path, side in zip(paths, (src, tgt), strict=True):
-        write_text(path, "".join(f"{line}\n" for line in side))
-    return paths, np.array(lines, dtype=np.int64)
-
-
-def _refuse(line: int, what: str) -> None:
-    raise DataError(f"line {line}: {what}")
+    texts = []
+    for name, side, lang in zip(("src.txt", "tgt.txt"), (src, tgt), langs, strict=True):
+        write_text(work / name, "".join(f"{line}\n" for line in side))
+        texts.append(TextFile(work / name, lang))
+    return texts, np.array(lines, dtype=np.int64)
 
 
 def _cosines(stores: list[Store], src: Ids, tgt: Ids) -> Floats:

@@ -25,7 +25,7 @@ from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.engine import LocalEngine
 from dualmoco.embeddings.unique_lines import EMPTY, TextFile
 from dualmoco.mining.io import Bitext, Problems, read_bitext
-from dualmoco.mining.knn import MineSettings, find_neighbors
+from dualmoco.mining.knn import MiningSettings, find_neighbors
 from dualmoco.mining.margins import ScoredPairs, best_candidates, select_pairs
 from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import CALIBRATION
@@ -188,12 +188,12 @@ def calibrate_model(
         texts = list(dict.fromkeys((row.src.strip(), row.tgt.strip()) for row in rows))
         if len(texts) < FEWEST:
             raise DataError(f"{len(texts)} different pairs; expected at least {FEWEST} to calibrate on")
-        found = _calibrate(model, texts, (src_lang, tgt_lang), MineSettings())
+        found = _calibrate(model, texts, (src_lang, tgt_lang), MiningSettings())
         write_json(model.folder / CALIBRATION, {"model_sha256": model.identity.sha256, "calibration": asdict(found)})
         return found
 
 
-def read_calibration(model: Model, langs: tuple[str, str], settings: MineSettings) -> ModelCalibration | None:
+def read_calibration(model: Model, langs: tuple[str, str], settings: MiningSettings) -> ModelCalibration | None:
     """What scores mean for a model, if it carries that.
 
     Args:
@@ -220,7 +220,7 @@ def read_calibration(model: Model, langs: tuple[str, str], settings: MineSetting
 
 
 def _calibrate(
-    model: Model, texts: Sequence[tuple[str, str]], langs: tuple[str, str], settings: MineSettings
+    model: Model, texts: Sequence[tuple[str, str]], langs: tuple[str, str], settings: MiningSettings
 ) -> ModelCalibration:
     order = np.random.default_rng(0).permutation(len(texts))
     known, *unrelated = np.array_split(order, 3)
