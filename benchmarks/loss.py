@@ -17,8 +17,7 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.nn.functional import cross_entropy, normalize
 
 from benchmarks.measure import in_new_process, peak_memory, print_machine, print_table
-from dualmoco.training.contrast import BLOCK_ROWS, info_nce
-from dualmoco.training.objectives import MEMORY_SHARE, SCORE_BYTES
+from dualmoco.training.infonce import BLOCK_ROWS, FREE_MEMORY_SHARE, SCORE_BYTES, blockwise_info_nce
 
 QUERIES, DIMENSION, TEMPERATURE = 256, 768, 0.04
 SIZES = (409_600, 1_000_000)
@@ -70,7 +69,7 @@ def main() -> None:
     parser.add_argument("--queue", type=int, default=SIZES[0], help="rows of the queue")
     parsed = parser.parse_args()
     if parsed.launches:
-        chosen = int(MEMORY_SHARE * FREE_BYTES) // (SCORE_BYTES * LAUNCH_QUERIES)
+        chosen = int(FREE_MEMORY_SHARE * FREE_BYTES) // (SCORE_BYTES * LAUNCH_QUERIES)
         print_table([count_launches(parsed.queue, rows) for rows in (BLOCK_ROWS, chosen)])
     elif parsed.only == "difference":
         print(json.dumps(difference(parsed.queue)))
@@ -130,7 +129,7 @@ def count_launches(size: int, block_rows: int) -> dict[str, int]:
     query, key, queue, query_ids, queue_ids = make_inputs(size, LAUNCH_QUERIES, LAUNCH_DIMENSION)
     queue_ids[:: size // 8] = query_ids[0]  # a text of the batch in some places
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        info_nce(query, key, queue, torch.tensor(TEMPERATURE), query_ids, queue_ids, block_rows=block_rows)
+        blockwise_info_nce(query, key, queue, torch.tensor(TEMPERATURE), query_ids, queue_ids, block_rows=block_rows)
     names = [event.name for event in profile.events() if _is_kernel(event)]
     blocks = -(-size // block_rows)
     return {"block rows": block_rows, "blocks": blocks, "kernels": len(names), "waits": _waits(names)}
@@ -168,7 +167,7 @@ def value_and_gradient(
     """The mean loss and the gradient of the queries."""
     query = query.clone().requires_grad_()
     if name == "ours":
-        loss = info_nce(query, key, queue, torch.tensor(TEMPERATURE), query_ids, queue_ids)[0].mean()
+        loss = blockwise_info_nce(query, key, queue, torch.tensor(TEMPERATURE), query_ids, queue_ids)[0].mean()
     else:
         positive = (query * key).sum(dim=1, keepdim=True)  # (N, 1)
         logits = torch.cat([positive, query @ queue.T], dim=1) / TEMPERATURE  # (N, 1 + K)

@@ -129,7 +129,8 @@ def ours(src: Encoder, tgt: Encoder, size: int) -> Step:
         torch.nn.utils.clip_grad_norm_(objective.parameters(), CLIP)
         optimizer.step()
         optimizer.zero_grad()
-        objective.end_step(keys, 0.999)
+        objective.update_momentum(0.999)
+        objective.end_step(keys)
 
     return step
 

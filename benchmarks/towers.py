@@ -230,7 +230,8 @@ def _step(objective: Objective, prepare: Callable[[Any], Any]) -> Callable[[Any]
         objective(own, keys[0])["loss"].backward()
         optimizer.step()
         optimizer.zero_grad()
-        objective.end_step(keys, 0.999)
+        objective.update_momentum(0.999)
+        objective.end_step(keys)
 
     return step
 

@@ -21,9 +21,9 @@ from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import NliBatch, PairBatch, make_nli_batch
 from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
-from dualmoco.training.contrast import BLOCK_ROWS
+from dualmoco.training.infonce import BLOCK_ROWS, choose_block_rows
 from dualmoco.training.nli import MultiTask, NliHead
-from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, block_rows, rank_translations
+from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, rank_translations
 
 PAIRS = generate_pairs(40, seed=7)
 WIDTH = 8
@@ -96,7 +96,8 @@ def run_step(objective: DualMoco, micro_batches: list[PairBatch], momentum: floa
     losses = [objective(batch, keys)["loss"] for batch, keys in zip(micro_batches, prepared, strict=True)]
     for loss in losses:
         (loss / len(micro_batches)).backward()
-    objective.end_step(prepared, momentum)
+    objective.update_momentum(momentum)
+    objective.end_step(prepared)
     return math.fsum(loss.item() for loss in losses) / len(losses)
 
 
@@ -134,7 +135,7 @@ def test_dual_moco_enqueues_before_or_after_the_loss(batch_keys: bool) -> None:
     micro_batches = [make_batch(src, tgt, PAIRS[:2]), make_batch(src, tgt, PAIRS[2:4])]
     prepared = objective.begin_step(micro_batches)
     assert len(objective.contrast.src_queue) == len(objective.contrast.tgt_queue) == (4 if batch_keys else 0)
-    objective.end_step(prepared, 0.9)
+    objective.end_step(prepared)
     assert len(objective.contrast.src_queue) == len(objective.contrast.tgt_queue) == 4
     assert torch.equal(objective.contrast.src_queue.vectors[:4], torch.cat([keys.src for keys in prepared]))
     assert torch.equal(objective.contrast.tgt_queue.ids[:4], torch.cat([keys.ids for keys in prepared]).flip(1))
@@ -142,13 +143,15 @@ def test_dual_moco_enqueues_before_or_after_the_loss(batch_keys: bool) -> None:
 
 def test_block_follows_the_device_and_its_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """A CPU keeps its scores in the cache; a GPU takes a quarter of what is free, held but unused memory included."""
-    assert block_rows(1024, torch.device("cpu")) == BLOCK_ROWS == 2048
+    assert choose_block_rows(1024, torch.device("cpu")) == BLOCK_ROWS == 2048
     mebibyte = 1 << 20
     for free, reserved, allocated, expected in ((6000, 3000, 1000, 512_000), (10, 500, 500, BLOCK_ROWS)):
         monkeypatch.setattr(torch.accelerator, "get_memory_info", lambda _, free=free: (free * mebibyte, 1 << 40))
         monkeypatch.setattr(torch.accelerator, "memory_reserved", lambda _, held=reserved: held * mebibyte)
         monkeypatch.setattr(torch.accelerator, "memory_allocated", lambda _, used=allocated: used * mebibyte)
-        assert block_rows(1024, torch.device("cuda")) == expected  # 512,000 rows of 1,024 scores of 4 bytes: 2,000 MiB
+        assert (
+            choose_block_rows(1024, torch.device("cuda")) == expected
+        )  # 512,000 rows of 1,024 scores of 4 bytes: 2,000 MiB
 
 
 def test_dual_moco_with_batch_keys_ranks_the_batch() -> None:
@@ -174,7 +177,7 @@ def test_dual_moco_without_momentum_copies_the_encoders() -> None:
         for encoder, _ in sides:
             next(encoder.parameters()).mul_(1.5)
     for momentum, equal in ((0.999, False), (0.0, True)):
-        objective.end_step(objective.begin_step([make_batch(src, tgt, PAIRS[:3])]), momentum)
+        objective.update_momentum(momentum)
         for encoder, slow in sides:
             assert torch.equal(next(encoder.parameters()), next(slow.parameters())) is equal
 
@@ -183,7 +186,7 @@ def test_dual_moco_health_is_the_state_of_the_queue() -> None:
     """Fill, age in steps and temperature, by hand."""
     src, tgt = make_encoder(0), make_encoder(1)
     objective = DualMoco(src, tgt, ContrastConfig(queue_size=20, temperature=0.07)).train()
-    objective.end_step(objective.begin_step([make_batch(src, tgt, PAIRS[:5])]), 0.9)
+    objective.end_step(objective.begin_step([make_batch(src, tgt, PAIRS[:5])]))
     assert objective.state_metrics(2) == pytest.approx({"queue_fill": 0.25, "queue_age": 2.5, "temperature": 0.07})
 
 
@@ -365,7 +368,8 @@ def test_nli_hands_steps_on_to_its_base() -> None:
     assert isinstance(objective.base, DualMoco)
     with torch.no_grad():
         next(src.parameters()).mul_(2.0)
-    objective.end_step(objective.begin_step([batch]), 0.0)
+    objective.update_momentum(0.0)
+    objective.end_step(objective.begin_step([batch]))
     slow = objective.base.contrast.src_momentum_encoder
     assert torch.equal(next(slow.parameters()), next(src.parameters()))
     assert objective.state_metrics(3) == objective.base.state_metrics(3)
@@ -383,7 +387,8 @@ def test_nli_alone_needs_no_pairs() -> None:
     assert metrics["accuracy"].item() == metrics["nli_accuracy"].item()
     metrics["loss"].backward()
     assert learns(src)
-    objective.end_step(prepared, 0.9)
+    objective.update_momentum(0.9)
+    objective.end_step(prepared)
     assert objective.state_metrics(3) == {}
 
 

@@ -28,9 +28,9 @@ from dualmoco.models.network import Encoder, Features
 from dualmoco.search.exact import nearest
 from dualmoco.training.batches import Curriculum, ShardSpec, Tokenize, move_features
 from dualmoco.training.config import ContrastConfig, TrainConfig
-from dualmoco.training.contrast import info_nce
+from dualmoco.training.infonce import blockwise_info_nce
 from dualmoco.training.init_encoders import INITIAL
-from dualmoco.training.objectives import Metrics, Objective, block_rows
+from dualmoco.training.objectives import Metrics, Objective
 
 STORE = "keys"
 CHUNK_SENTENCES = 65_536
@@ -236,14 +236,8 @@ class OneSidedMoco(Objective):
     def forward(self, batch: OneSidedBatch, prepared: None) -> Metrics:
         """Equation 2 for one micro-batch."""
         query = self.encoder(batch.features)  # (N, D)
-        losses, correct, masked = info_nce(
-            query,
-            batch.keys,
-            batch.negatives,
-            self.log_temperature.exp(),
-            batch.ids,
-            batch.negative_ids,
-            block_rows=block_rows(len(query), query.device),
+        losses, correct, masked = blockwise_info_nce(
+            query, batch.keys, batch.negatives, self.log_temperature.exp(), batch.ids, batch.negative_ids
         )
         with torch.no_grad():
             spread = query.var(dim=0, correction=0).sum().sqrt()  # 0 collapsed, 1 in all directions

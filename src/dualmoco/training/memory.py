@@ -26,7 +26,7 @@ from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder, Features
 from dualmoco.training.batches import Curriculum
 from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
-from dualmoco.training.contrast import BLOCK_ROWS
+from dualmoco.training.infonce import BLOCK_ROWS
 
 FLOAT = 4  # bytes
 SAVED_FLOATS = 16.6  # kept for the backward pass: width-sized rows a token and layer, as PyTorch's BERT keeps them ...

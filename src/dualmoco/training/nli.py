@@ -119,10 +119,15 @@ class MultiTask(Objective):
         base: Metrics = self.base(batch, prepared)
         return {**base, **metrics, "loss": base["loss"] + self.weight * loss}
 
-    def end_step(self, prepared: Sequence[Any], momentum: float) -> None:
+    def update_momentum(self, momentum: float) -> None:
+        """Moves the base objective's momentum encoders."""
+        if self.base:
+            self.base.update_momentum(momentum)
+
+    def end_step(self, prepared: Sequence[Any]) -> None:
         """Finishes the base objective's step."""
         if self.base:
-            self.base.end_step(prepared, momentum)
+            self.base.end_step(prepared)
 
     def state_metrics(self, batch_size: int) -> dict[str, float]:
         """The base objective's metrics."""

@@ -19,12 +19,11 @@ from dualmoco.core.errors import ConfigError
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import PairBatch
 from dualmoco.training.config import ContrastConfig
-from dualmoco.training.contrast import BLOCK_ROWS, DualMomentumContrast, KeyBatch, is_false_negative
+from dualmoco.training.contrast import DualMomentumContrast, KeyBatch
 from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
+from dualmoco.training.infonce import is_false_negative
 
 Metrics = dict[str, Tensor]
-MEMORY_SHARE = 0.25  # of a GPU's free memory, for the scores of one block of a queue
-SCORE_BYTES = 4
 
 
 class Objective(nn.Module):
@@ -34,8 +33,11 @@ class Objective(nn.Module):
         """Prepares a step; what it returns for each micro-batch is handed to `forward`."""
         return [None] * len(micro_batches)
 
-    def end_step(self, prepared: Sequence[Any], momentum: float) -> None:
-        """Finishes a step, after the optimiser's."""
+    def update_momentum(self, momentum: float) -> None:
+        """Moves momentum encoders, if there are any, after the optimizer's step."""
+
+    def end_step(self, prepared: Sequence[Any]) -> None:
+        """Finishes a step."""
 
     def state_metrics(self, batch_size: int) -> dict[str, float]:
         """Metrics of the state between steps of `batch_size` pairs, for the log."""
@@ -67,14 +69,17 @@ class DualMoco(Objective):
 
     def forward(self, batch: PairBatch, keys: KeyBatch) -> Metrics:
         """Both directions of equation 2 for one micro-batch."""
-        rows = block_rows(len(batch.src_ids), batch.src_ids.device)
-        return dict(vars(self.contrast(batch.src, batch.tgt, keys, rows)))
+        metrics: Metrics = self.contrast(batch.src, batch.tgt, keys)
+        return metrics
 
-    def end_step(self, prepared: Sequence[KeyBatch], momentum: float) -> None:
-        """Enqueues the keys unless they were before, and moves the momentum encoders."""
+    def update_momentum(self, momentum: float) -> None:
+        """Equation 1 for both momentum encoders."""
+        self.contrast.update_momentum(momentum)
+
+    def end_step(self, prepared: Sequence[KeyBatch]) -> None:
+        """Enqueues the keys unless `begin_step` has done so."""
         if not self.batch_keys:
             self._enqueue(prepared)
-        self.contrast.update_momentum(momentum)
 
     def state_metrics(self, batch_size: int) -> dict[str, float]:
         """How full the queues are and how many steps ago their oldest row came."""
@@ -91,23 +96,6 @@ class DualMoco(Objective):
         self.contrast.enqueue(KeyBatch(*joined))
 
 
-def block_rows(queries: int, device: torch.device) -> int:
-    """How many rows of a queue to score at once: a CPU's cache decides, or the free memory of a GPU.
-
-    Args:
-        queries: N, the queries scored against each row.
-        device: Where that happens.
-
-    Returns:
-        B of `info_nce`.
-    """
-    if device.type == "cpu":
-        return BLOCK_ROWS
-    free, _ = torch.accelerator.get_memory_info(device)
-    free += torch.accelerator.memory_reserved(device) - torch.accelerator.memory_allocated(device)  # held but unused
-    return max(BLOCK_ROWS, int(MEMORY_SHARE * free) // (SCORE_BYTES * queries))
-
-
 class InBatch(Objective):
     """Translation ranking against the other pairs of the batch, both ways, with LaBSE's additive margin."""
 
@@ -118,9 +106,9 @@ class InBatch(Objective):
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
         """Cross-entropy over the pairs of one micro-batch, on all processes together."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
-        forward = self._rank(src, tgt, batch.src_ids, batch.tgt_ids)
-        backward = self._rank(tgt, src, batch.tgt_ids, batch.src_ids)
-        return {"loss": forward[0] + backward[0], "accuracy": (forward[1] + backward[1]) / 2}
+        src_to_tgt = self._rank(src, tgt, batch.src_ids, batch.tgt_ids)
+        tgt_to_src = self._rank(tgt, src, batch.tgt_ids, batch.src_ids)
+        return {"loss": src_to_tgt[0] + tgt_to_src[0], "accuracy": (src_to_tgt[1] + tgt_to_src[1]) / 2}
 
     def _rank(self, query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor) -> tuple[Tensor, Tensor]:
         """One direction."""

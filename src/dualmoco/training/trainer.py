@@ -196,7 +196,8 @@ class Trainer:
         self._check_finite(values, progress)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.objective.end_step(prepared, momentum)
+        self.objective.update_momentum(momentum)  # equation 1
+        self.objective.end_step(prepared)
         return values
 
     def batches(self, step: int) -> tuple[list[Batch], list[NliBatch]]:

@@ -1,0 +1,121 @@
+"""InfoNCE over a queue in blocks: the loss of equation 2 in memory that does not grow with the queue.
+
+`contrast.info_nce` is the same loss in six lines and the reference in the tests. Training always uses the kernel here:
+the two round differently, so choosing between them by size would change trained weights.
+
+Shapes: N queries, D dimension, K rows in the queue, B rows per block.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+BLOCK_ROWS = 2048  # on a CPU: the scores of one block stay in its cache
+FREE_MEMORY_SHARE = 0.25  # on a GPU: the scores of one block take this share of the free memory
+SCORE_BYTES = 4
+
+
+def is_false_negative(query_ids: Tensor, row_ids: Tensor) -> Tensor:
+    """Which rows (N, B) are the translation, the text or a second translation of a query.
+
+    Args:
+        query_ids: Ids (N, 2) of each query's text and of its translation.
+        row_ids: Ids (B, 2) of each row's text and of its translation.
+    """
+    text, translation = query_ids[:, :1], query_ids[:, 1:]  # (N, 1) each
+    return (row_ids[:, 0] == translation) | (row_ids[:, 0] == text) | (row_ids[:, 1] == text)
+
+
+def blockwise_info_nce(
+    query: Tensor,
+    key: Tensor,
+    queue: Tensor,
+    temperature: Tensor,
+    query_ids: Tensor,
+    queue_ids: Tensor,
+    *,
+    block_rows: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Computes equation 2 for each query, in fp32 or better even under autocast.
+
+    The queue carries no gradient. The gradient of the query, (softmax . rows - key) / temperature, is therefore summed
+    up in the same pass as the loss.
+
+    Args:
+        query: Unit vectors (N, D); they and the temperature receive gradients.
+        key: Unit vectors (N, D); row i is the translation of query i.
+        queue: Negatives (K, D); K may be 0.
+        temperature: Positive scalar.
+        query_ids: Ids (N, 2) of each query's text and of its translation.
+        queue_ids: Ids (K, 2) of each row's text and of its translation.
+        block_rows: B, which changes speed and memory but not the result; 0 chooses it by device.
+
+    Returns:
+        Losses (N,), whether each key beat all negatives (N,), and how many scores were masked as false negatives.
+    """
+    size = block_rows or choose_block_rows(len(query), query.device)
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    with torch.autocast(query.device.type, enabled=False):
+        vectors = query.to(dtype), key.to(dtype), queue, temperature.to(dtype)
+        return _BlockwiseInfoNCE.apply(*vectors, query_ids, queue_ids, size)  # type: ignore[no-any-return]
+
+
+def choose_block_rows(queries: int, device: torch.device) -> int:
+    """B for a number of queries: limited by the cache of a CPU, or by the free memory of a GPU."""
+    if device.type == "cpu":
+        return BLOCK_ROWS
+    free, _ = torch.accelerator.get_memory_info(device)
+    free += torch.accelerator.memory_reserved(device) - torch.accelerator.memory_allocated(device)  # held but unused
+    return max(BLOCK_ROWS, int(FREE_MEMORY_SHARE * free) // (SCORE_BYTES * queries))
+
+
+class _BlockwiseInfoNCE(torch.autograd.Function):
+    """Log-sum-exp over blocks with a running maximum."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, queue, temperature, query_ids, queue_ids, size = inputs
+        scaled = query / temperature  # (N, D)
+        positive = (scaled * key).sum(dim=1)  # (N,)
+        running_max, total = positive, torch.ones_like(positive)  # largest logit, sum of exp(logit - running_max)
+        weighted_sum = key  # (N, D): sum of exp(logit - running_max) * row
+        hardest, masked = torch.full_like(positive, -math.inf), query_ids.new_zeros(())
+        blocks = _rows_with_batch_texts(query_ids, queue_ids, size)
+        for start, suspects in zip(range(0, len(queue), size), blocks, strict=False):
+            rows = queue[start : start + size].to(query.dtype)  # (B, D)
+            logits = scaled @ rows.T  # (N, B)
+            if len(suspects):
+                false = is_false_negative(query_ids, queue_ids[suspects])  # (N, len(suspects))
+                logits[:, suspects - start] = logits[:, suspects - start].masked_fill(false, -math.inf)
+                masked = masked + false.sum()
+            block_max = logits.amax(dim=1)  # (N,)
+            hardest = torch.maximum(hardest, block_max)
+            old_max, running_max = running_max, torch.maximum(running_max, block_max)
+            shrink = (old_max - running_max).exp()  # (N,)
+            weights = logits.sub_(running_max[:, None]).exp_()  # (N, B)
+            total = total * shrink + weights.sum(dim=1)
+            weighted_sum = weighted_sum * shrink[:, None] + weights @ rows
+        gradient = (weighted_sum / total[:, None] - key) / temperature  # (N, D)
+        ctx.save_for_backward(query, gradient, temperature)
+        correct = positive > hardest
+        ctx.mark_non_differentiable(correct, masked)
+        return running_max - positive + total.log(), correct, masked
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> tuple[Tensor | None, ...]:
+        query, gradient, temperature = ctx.saved_tensors
+        gradient = gradient * grads[0][:, None]  # (N, D)
+        return gradient, None, None, -(query * gradient).sum() / temperature, None, None, None
+
+
+def _rows_with_batch_texts(query_ids: Tensor, queue_ids: Tensor, size: int) -> tuple[Tensor, ...]:
+    """For each block, its rows that share a text with the batch, usually none; the host waits for the device here."""
+    texts = query_ids.flatten().sort().values  # (2 N,)
+    found = [(texts[torch.searchsorted(texts, ids, right=True) - 1] == ids).any(1) for ids in queue_ids.split(1 << 17)]
+    shared = torch.cat(found).nonzero().squeeze(1)
+    starts = torch.arange(size, max(size, len(queue_ids)), size, device=shared.device)  # of all blocks but the first
+    return shared.tensor_split(torch.searchsorted(shared, starts).tolist())
