@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from dualmoco.data import grammar
-from dualmoco.data import grammar as words
-from dualmoco.data.grammar import MAX_PAIRS, PATTERNS, generate_pairs
+from dualmoco.data.grammar import MAX_PAIRS, NOUNS, PATTERNS, generate_pairs
 
 SOURCE = Path(grammar.__file__).resolve().parents[2]
 VOWEL_LETTERS_WITH_A = {"useful", "university", "uniform", "used", "one"}
@@ -30,7 +29,7 @@ def _digest(pairs: list[tuple[str, str]]) -> str:
 
 
 def test_pairs_are_distinct_on_both_sides(pairs: list[tuple[str, str]]) -> None:
-    """No English and no Chinese sentence comes twice."""
+    """No English and no Chinese sentence occurs twice."""
     assert len(pairs) == 40_000
     assert len({english for english, _ in pairs}) == 40_000
     assert len({chinese for _, chinese in pairs}) == 40_000
@@ -45,7 +44,7 @@ def test_translation_is_one_to_one_across_seeds(pairs: list[tuple[str, str]]) ->
 
 
 def test_largest_count_is_given() -> None:
-    """The promised capacity can really be drawn."""
+    """As many pairs as promised can be drawn."""
     assert len(set(generate_pairs(MAX_PAIRS))) == MAX_PAIRS >= 60_000
 
 
@@ -89,7 +88,7 @@ def test_questions_are_questions_in_both_languages(pairs: list[tuple[str, str]])
 
 
 def test_articles_agree(pairs: list[tuple[str, str]]) -> None:
-    """A stands before consonant sounds and an before vowel sounds."""
+    """The article is "a" before consonant sounds and "an" before vowel sounds."""
     found = {match for en, _ in pairs for match in re.findall(r"(?<![\w'])([Aa]n?) ([A-Za-z]+)", en)}
     words = {article.lower(): {word.lower() for a, word in found if a == article} for article, _ in found}
     assert {word for word in words["a"] if word[0] in "aeiou"} - VOWEL_LETTERS_WITH_A == set()
@@ -109,14 +108,14 @@ def test_articles_agree(pairs: list[tuple[str, str]]) -> None:
     ],
 )
 def test_english_forms_agree(pairs: list[tuple[str, str]], wrong: str) -> None:
-    """No verb or noun stands in a form that its subject or number does not take."""
+    """Verbs agree with their subjects and nouns with their numbers."""
     assert [en for en, _ in pairs if re.search(wrong, en)] == []
 
 
 def test_counted_nouns_are_plural(pairs: list[tuple[str, str]]) -> None:
-    """After a number above one stands the plural, and after a or an the singular."""
+    """The plural follows a number above one, the singular an article."""
     counted = {(a, b) for en, _ in pairs for a, b in re.findall(r"\b(two|three|four|an?) ([a-z]+)", en)}
-    for noun in words.NOUNS:
+    for noun in NOUNS:
         one, many = noun.one.split()[0], noun.many.split()[0]
         if one != many:
             assert {("two", one), ("three", one), ("four", one), ("a", many), ("an", many)} & counted == set()
@@ -179,5 +178,5 @@ def test_patterns_share_the_corpus(pairs: list[tuple[str, str]]) -> None:
 @pytest.mark.parametrize("count", [0, -3, MAX_PAIRS + 1])
 def test_count_out_of_range_is_refused(count: int) -> None:
     """The message says what was given and what is expected."""
-    with pytest.raises(ValueError, match=rf"^count is {count}, expected 1 to {MAX_PAIRS} sentence pairs$"):
+    with pytest.raises(ValueError, match=rf"{count}\b.*1 to {MAX_PAIRS}"):
         generate_pairs(count)
