@@ -211,7 +211,7 @@ def test_two_processes_in_one_study_are_refused(tmp_path: Path) -> None:
     path = write_study(tmp_path, seeds=[0])
     with (
         locked(tmp_path / "study"),
-        pytest.raises(RunError, match="another process is at work in it; expected one at a time"),
+        pytest.raises(RunError, match="another process"),
     ):
         ablate(path, progress=False)
     assert not (tmp_path / "study" / "results").exists()

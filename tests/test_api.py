@@ -99,7 +99,7 @@ def test_progress_bars_can_be_turned_off(
     model: dualmoco.Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With no delay every bar would show; with progress=False none does."""
-    monkeypatch.setattr("dualmoco.core.progress.DELAY", 0.0)
+    monkeypatch.setattr("dualmoco.core.progress.DELAY_SECONDS", 0.0)
     dualmoco.mine(SRC, TGT, model=model, progress=True)
     assert "encoding en" in capsys.readouterr().err
     dualmoco.mine(SRC, TGT, model=model, progress=False)

@@ -15,7 +15,7 @@ from dualmoco.text.characters import (
     LETTER,
     MARKUP,
     SPACE,
-    WORD,
+    WORD_PART,
     character_kinds,
     normalize,
     script_members,
@@ -66,12 +66,12 @@ def test_folding_agrees_on_every_character_of_the_basic_plane() -> None:
 @pytest.mark.parametrize(
     ("character", "expected"),
     [
-        ("a", LETTER | WORD),
-        ("7", WORD),
+        ("a", LETTER | WORD_PART),
+        ("7", WORD_PART),
         ("汉", LETTER | IDEOGRAPH),
         ("カ", LETTER | IDEOGRAPH),
         ("ｶ", LETTER | IDEOGRAPH),
-        ("한", LETTER | WORD),
+        ("한", LETTER | WORD_PART),
         (" ", 0),
         ("\u3000", SPACE),
         ("\t", SPACE),
@@ -79,7 +79,7 @@ def test_folding_agrees_on_every_character_of_the_basic_plane() -> None:
         ("\u200b", CONTROL),
         ("\u200d", 0),
         ("<", MARKUP),
-        ("\u0301", COMPOSED | LETTER | WORD),
+        ("\u0301", COMPOSED | LETTER | WORD_PART),
         ("!", 0),
     ],
 )

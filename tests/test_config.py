@@ -134,7 +134,7 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
     file = tmp_path / "recipe.yaml"
     file.write_bytes(content)
     with pytest.raises(
-        ConfigError, match=rf"(?s)^[^\n]*{expected}[^\n]*; see dualmoco/training/recipe.py for every key[^\n]*$"
+        ConfigError, match=rf"(?s)^[^\n]*{expected}[^\n]*; see dualmoco/training/config.py for every key[^\n]*$"
     ):
         load_config(file)
 

@@ -87,7 +87,7 @@ def test_encoding_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: py
     """Sentences of both sides are counted on standard error, if it takes long; a short evaluation is silent."""
     score(torch.eye(3), torch.eye(3))
     assert capsys.readouterr() == ("", "")
-    monkeypatch.setattr(progress, "DELAY", 0.0)
+    monkeypatch.setattr(progress, "DELAY_SECONDS", 0.0)
     monkeypatch.setattr(heldout, "COUNTED_SENTENCES", 2)
     score(torch.eye(3), torch.eye(3))
     shown = capsys.readouterr()

@@ -106,7 +106,7 @@ def test_progress_can_be_turned_off(
     model: Model, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A bar moves with the sentences that are encoded unless it is not wanted."""
-    monkeypatch.setattr("dualmoco.core.progress.DELAY", 0.0)
+    monkeypatch.setattr("dualmoco.core.progress.DELAY_SECONDS", 0.0)
     model.encode(SRC_TEXTS, lang="en", progress=False)
     assert capsys.readouterr().err == ""
     model.encode(SRC_TEXTS, lang="en")

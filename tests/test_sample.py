@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import average_precision_score
 
-from dualmoco.core import stats as bootstrap
+from dualmoco.core import stats
 from dualmoco.core.errors import DataError
 from dualmoco.core.stats import draw_counts
 from dualmoco.evaluation.score import (
@@ -100,7 +100,7 @@ def test_foreign_json_is_refused(content: dict[str, object]) -> None:
 
 def test_every_resample_draws_as_many_units_as_each_stratum_has(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when the draws are cut into small parts; on average each unit is drawn once."""
-    monkeypatch.setattr(bootstrap, "CELLS", 70)
+    monkeypatch.setattr(stats, "COUNTS_PER_BLOCK", 70)
     parts = list(draw_counts([3, 7], 1000, seed=0))
     counts = np.concatenate(parts)
     assert counts.shape == (1000, 10) and {len(part) for part in parts} == {7, 1000 % 7}

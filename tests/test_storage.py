@@ -229,6 +229,6 @@ def test_a_folder_made_anew_keeps_its_own_lock(tmp_path: Path) -> None:
         shutil.rmtree(folder)
         second.enter_context(locked(folder))
         first.close()
-        with pytest.raises(RunError, match="another process is at work in it"), locked(folder):
+        with pytest.raises(RunError, match="another process"), locked(folder):
             pass
     assert not folder.exists()

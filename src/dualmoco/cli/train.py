@@ -26,7 +26,7 @@ def add(verbs: Any) -> None:
         "  dualmoco train recipes/static-cpu.yaml --data ~/data out=runs/first optimizer.lr=1e-3\n"
         "  torchrun --nproc-per-node 4 -m dualmoco train recipes/paper.yaml --resume",
     )
-    train.add_argument("recipe", metavar="RECIPE.yaml", help="settings; dualmoco/training/recipe.py names every key")
+    train.add_argument("recipe", metavar="RECIPE.yaml", help="settings; dualmoco/training/config.py names every key")
     train.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
     train.add_argument("--resume", action="store_true", help="continue from the last checkpoint, if there is one")
     train.add_argument("--data", metavar="DIR", help="folder that data files are relative to, same as data.root=DIR")

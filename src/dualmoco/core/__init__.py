@@ -1,1 +1,1 @@
-"""What every room stands on: errors, files that are whole or absent, recipes, progress, vectors, the version."""
+"""What every other folder builds on: errors, atomic files, settings, progress, vectors, statistics, the version."""

@@ -1,9 +1,8 @@
-"""Settings from plain words, YAML files and `key=value` overrides, checked against frozen dataclasses."""
+"""Settings from plain text, YAML recipes and `key=value` overrides, checked against frozen dataclasses."""
 
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import is_dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -12,31 +11,27 @@ from typing import Any, TypeVar, cast, get_type_hints
 from dualmoco.core.errors import ConfigError, require
 
 Choice = TypeVar("Choice", bound=StrEnum)
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+Schema = TypeVar("Schema")
+SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+PACKAGED_RECIPES = Path(__file__).parents[1] / "recipes"
 
 
 class VectorPrecision(StrEnum):
-    """How a stored vector's numbers are kept."""
+    """Number format of stored vectors."""
 
     fp32 = "fp32"
     fp16 = "fp16"
     int8 = "int8"
-    """Each vector scaled to its largest number; its length, one, needs no keeping."""
+    """Each vector is scaled by its largest number; the norm is 1 and is not stored."""
 
 
 def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:
-    """One of several choices.
+    """The member of an enumeration that a text names; ConfigError lists the members if there is none.
 
     Args:
-        kind: The choices.
-        text: What was given.
-        name: Of the setting, for the error.
-
-    Returns:
-        The choice.
-
-    Raises:
-        ConfigError: Says which there are.
+        kind: The enumeration.
+        text: Value of the option.
+        name: Name of the option, for the error.
     """
     try:
         return kind(text)
@@ -46,45 +41,32 @@ def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:
 
 
 def parse_size(given: str | int, name: str) -> int:
-    """Bytes of a size such as 500M.
+    """The bytes of a size such as 500M; ConfigError if it is not a size above 0.
 
     Args:
-        given: A number, or one as text with perhaps k, M or G.
-        name: Of the setting, for the error.
-
-    Returns:
-        The number of bytes.
-
-    Raises:
-        ConfigError: Something else, or nothing.
+        given: A number, or text: a number with an optional k, M or G.
+        name: Name of the option, for the error.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)i?b?", str(given).strip().lower())
-    size = int(float(match[1]) * UNITS[match[2]]) if match else 0
+    size = int(float(match[1]) * SIZE_UNITS[match[2]]) if match else 0
     if size < 1:
         raise ConfigError(f"{name} {given}; expected a size above 0, such as 500M or 4G")
     return size
-
-
-T = TypeVar("T")
-PACKAGED = Path(__file__).parents[1] / "recipes"
 
 
 def find_recipe(name: str | Path) -> Path:
     """The file of a recipe.
 
     Args:
-        name: A file; or, where there is none, a recipe of the package: `tiny`, `tiny.yaml` or `recipes/tiny.yaml`.
-
-    Returns:
-        The file.
+        name: A file, or the name of a packaged recipe: `tiny`, `tiny.yaml` or `recipes/tiny.yaml`.
 
     Raises:
-        ConfigError: Neither a file nor a recipe of the package.
+        ConfigError: There is neither such a file nor such a packaged recipe.
     """
     path = Path(name)
     if path.is_file():
         return path
-    packaged = {file.stem: file for file in sorted(PACKAGED.glob("*.yaml"), key=lambda file: file.stem)}
+    packaged = {file.stem: file for file in sorted(PACKAGED_RECIPES.glob("*.yaml"), key=lambda file: file.stem)}
     if path.parent in (Path(), Path("recipes")) and path.suffix in ("", ".yaml") and path.stem in packaged:
         return packaged[path.stem]
     raise ConfigError(
@@ -94,21 +76,21 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def read_recipe(
-    schema: type[T], recipe: str | Path | None, overrides: list[str] | None = None, *, extra: str = "data"
-) -> T:
+    schema: type[Schema], recipe: str | Path | None, overrides: list[str] | None = None, *, extra: str = "data"
+) -> Schema:
     """Reads a YAML file into a dataclass.
 
     Args:
         schema: The dataclass, whose fields give keys, types and defaults.
-        recipe: The file or the name of a packaged recipe; None for defaults and overrides alone.
-        overrides: Settings such as `clean.max_ratio=3`, stronger than the file.
-        extra: What to install where the package that reads recipes is missing.
+        recipe: A file or the name of a packaged recipe; None for the defaults.
+        overrides: Settings such as `clean.max_ratio=3`, which take precedence over the file.
+        extra: Extra of dualmoco to install if the package that reads recipes is missing.
 
     Returns:
-        The settings, not yet checked for sense.
+        The settings; their values are not checked yet.
 
     Raises:
-        ConfigError: No such recipe, an unreadable file, an unknown key or a wrong type.
+        ConfigError: The recipe cannot be found or read, or has an unknown key or a value of the wrong type.
     """
     require("omegaconf", extra, "A recipe")
     from omegaconf import OmegaConf
@@ -123,15 +105,15 @@ def read_recipe(
         recipe_settings = OmegaConf.load(path) if path else OmegaConf.create()
         given = OmegaConf.merge(recipe_settings, OmegaConf.from_dotlist(overrides or []))
         _name_choices(given, schema)
-        return cast(T, OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), given)))
+        return cast(Schema, OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), given)))
     except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError, TypeError) as error:
         reason = " ".join(str(error).split())
-        place = sys.modules[schema.__module__].__name__.replace(".", "/")
+        place = schema.__module__.replace(".", "/")
         raise ConfigError(f"{path or 'settings'}: {reason}; see {place}.py for every key and its type") from None
 
 
 def _writable(settings: Any) -> Any:
-    """Settings that can be merged into: OmegaConf 2.3 takes those of frozen dataclasses for read-only."""
+    """Allows merging into the settings of frozen dataclasses, which OmegaConf 2.3 makes read-only."""
     from omegaconf import DictConfig, OmegaConf
 
     OmegaConf.set_readonly(settings, False)
@@ -142,7 +124,7 @@ def _writable(settings: Any) -> Any:
 
 
 def _name_choices(given: Any, schema: Any) -> None:
-    """Puts the names of choices in the place of their values, such as `dual-moco`: OmegaConf 2.3 knows names only."""
+    """Replaces values of enumerations, such as `dual-moco`, by their names: OmegaConf 2.3 accepts only names."""
     from omegaconf import DictConfig
 
     for key, kind in get_type_hints(schema).items():

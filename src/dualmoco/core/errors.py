@@ -1,6 +1,6 @@
-"""The errors a user can cause and repair: each says what was given, what was expected and what to do.
+"""Errors that users can cause and fix. Each message is one line: what was given, what was expected, what to do.
 
-The command line prints them as one line and exits with code 2.
+The command line prints the message and exits with status 2.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from typing import Any
 
 
 class DualmocoError(Exception):
-    """Base of every error that dualmoco raises on purpose."""
+    """Base class of every error that dualmoco raises on purpose."""
 
 
 class ConfigError(DualmocoError):
-    """A recipe or an override that cannot be used."""
+    """An option, a recipe or an override is invalid."""
 
 
 class DataError(DualmocoError):
-    """A data file that cannot be read as what it should be."""
+    """A data file is missing, damaged or not in the expected format."""
 
 
 class ModelError(DualmocoError):
-    """A model folder or hub name that cannot be used, or a language it does not have."""
+    """A model cannot be loaded, or does not have the requested language."""
 
 
 class RunError(DualmocoError):
-    """A training run that cannot be started, continued or saved."""
+    """A job cannot be started, resumed or saved."""
 
 
 class DivergenceError(RunError):
@@ -34,37 +34,28 @@ class DivergenceError(RunError):
 
 
 def missing_package(module: str | None, extra: str, what: str) -> ConfigError:
-    """What to say of a package that only some installations have.
-
-    Args:
-        module: Name of the module that was not found.
-        extra: Extra of dualmoco that installs its package, such as `data`.
-        what: What needs it, as the beginning of a sentence: "Parquet".
-
-    Returns:
-        The error that says how to install it.
-    """
+    """The error for a package that is not installed; see `require` for the arguments."""
     package = (module or "").partition(".")[0]
     return ConfigError(f"{what} needs the package {package}; pip install 'dualmoco[{extra}]'")
 
 
 def require(module: str, extra: str, what: str) -> Any:
-    """Imports a package that only some installations have.
+    """Imports a module of an optional package.
 
     Args:
         module: Name of the module, such as `pyarrow.parquet`.
-        extra: Extra of dualmoco that installs its package, such as `data`.
+        extra: Extra of dualmoco that installs the package, such as `data`.
         what: What needs it, as the beginning of a sentence: "Parquet".
 
     Returns:
         The module.
 
     Raises:
-        ConfigError: The package is not installed; says how to install it.
+        ConfigError: The package is not installed; the message says how to install it.
     """
     try:
         return import_module(module)
     except ImportError as error:
         if error.name and error.name.partition(".")[0] != module.partition(".")[0]:
-            raise  # the package is there, but something it needs is not
+            raise  # the package is there, but one of its own dependencies is missing
         raise missing_package(module, extra, what) from None

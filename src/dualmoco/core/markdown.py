@@ -1,4 +1,4 @@
-"""Tables in Markdown."""
+"""Markdown tables."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ from collections.abc import Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
-    """Writes a table with aligned columns.
+    """The lines of a Markdown table whose columns are also aligned in plain text.
 
     Args:
         header: Names of the columns.
-        rows: Their cells.
-        left: Align every column to the left; otherwise all but the first are aligned to the right.
-
-    Returns:
-        The lines of the table.
+        rows: Cells.
+        left: Align every column to the left; by default only the first.
     """
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
-    widths = [max(2, *(len(row[column]) for row in cells)) for column in range(len(header))]
-    rule = ["-" * width if left or not column else "-" * (width - 1) + ":" for column, width in enumerate(widths)]
+    widths = [max(2, *map(len, column)) for column in zip(*cells, strict=True)]
+    is_left = [left or not column for column in range(len(header))]
+    rule = ["-" * width if to_left else "-" * (width - 1) + ":" for width, to_left in zip(widths, is_left, strict=True)]
     cells.insert(1, rule)
     lines = []
     for row in cells:
-        padded = [
-            cell.ljust(width) if left or not column else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
+        columns = zip(row, widths, is_left, strict=True)
+        padded = [cell.ljust(width) if to_left else cell.rjust(width) for cell, width, to_left in columns]
         lines.append(f"| {' | '.join(padded)} |")
     return lines

@@ -1,4 +1,4 @@
-"""What a long job shows: progress bars on standard error for work over two seconds, and its peak memory."""
+"""Progress bars on standard error for work that takes more than two seconds, and the peak memory of a job."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from contextvars import ContextVar
 
 from tqdm import tqdm
 
-DELAY = 2.0
+DELAY_SECONDS = 2.0
 Progress = Callable[[int], object]
-"""Is called with how many more units of some work are done."""
+"""Callback: number of newly completed units."""
 _shown = ContextVar("shown", default=True)
 
 
 @contextmanager
 def showing(enabled: bool) -> Iterator[None]:
-    """Turns progress bars on or off for everything called inside the block."""
+    """Turns progress bars on or off inside the block; once off, an inner block cannot turn them on."""
     token = _shown.set(enabled and _shown.get())
     try:
         yield
@@ -26,30 +26,27 @@ def showing(enabled: bool) -> Iterator[None]:
 
 
 def are_shown() -> bool:
-    """Whether progress bars may be shown now."""
+    """Whether progress bars are turned on."""
     return _shown.get()
 
 
 @contextmanager
 def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Progress]:
-    """Shows how much of some work is done, and when it will end, if it takes longer than two seconds.
-
-    Args:
-        name: What is done.
-        total: How many units there are.
-        unit: What is counted.
-
-    Yields:
-        The callback that advances the bar.
-    """
+    """Shows a progress bar if the block takes longer than two seconds, and yields the callback that advances it."""
     with tqdm(
-        total=total, desc=name, unit=unit, unit_scale=True, delay=DELAY, file=sys.stderr, disable=not are_shown()
+        total=total,
+        desc=name,
+        unit=unit,
+        unit_scale=True,
+        delay=DELAY_SECONDS,
+        file=sys.stderr,
+        disable=not are_shown(),
     ) as bar:
         yield bar.update
 
 
 def peak_memory() -> int:
-    """Peak resident memory of this process, in bytes, on Linux, macOS and Windows."""
+    """Peak resident memory of this process in bytes."""
     if sys.platform == "win32":
         import psutil
 
@@ -57,4 +54,4 @@ def peak_memory() -> int:
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024  # Linux counts KiB
+    return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB

@@ -1,7 +1,4 @@
-"""The bootstrap: how often each unit of a sample is drawn, and the interval of what the resamples give.
-
-Takes sizes of strata and values of resamples. Shapes: R resamples, n units.
-"""
+"""The bootstrap: resampled counts and percentile intervals. Shapes: R resamples, n units."""
 
 from __future__ import annotations
 
@@ -11,30 +8,30 @@ import numpy as np
 
 from dualmoco.core.vectors import Floats, Ids
 
-LEVEL = 0.95
-CELLS = 4_000_000  # counts drawn at once
+CONFIDENCE_LEVEL = 0.95
+COUNTS_PER_BLOCK = 4_000_000
 
 
 def draw_counts(strata: Sequence[int], resamples: int, seed: int) -> Iterator[Ids]:
     """Draws units with replacement, from each stratum as many as it has.
 
     Args:
-        strata: How many units each stratum has; they sum to n.
+        strata: Number of units in each stratum; they sum to n.
         resamples: R.
-        seed: Of the draws.
+        seed: Random seed.
 
     Yields:
-        Counts (some, n), how often each unit is drawn; R rows in all.
+        Blocks of rows (n,): how often each unit is drawn. There are R rows in total.
     """
     generator = np.random.default_rng(seed)
-    at_once = max(1, CELLS // max(1, sum(strata)))
-    for start in range(0, resamples, at_once):
-        rows = min(at_once, resamples - start)
+    block = max(1, COUNTS_PER_BLOCK // max(1, sum(strata)))
+    for start in range(0, resamples, block):
+        rows = min(block, resamples - start)
         parts = [generator.multinomial(size, np.full(size, 1 / size), size=rows) for size in strata]
         yield np.concatenate(parts, axis=1)
 
 
 def percentile_interval(values: Floats) -> tuple[float, float]:
-    """The ends of the middle 95 % of the resamples' values (R,)."""
-    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    """The 95 % interval of the resampled values (R,)."""
+    low, high = np.quantile(values, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)

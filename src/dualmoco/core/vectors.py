@@ -1,4 +1,4 @@
-"""Sentence vectors as arrays: checked, mapped, brought to unit length. Shapes: n sentences, D dimension."""
+"""Arrays of sentence vectors: their types, checks and normalization. Shapes: n sentences, D dimensions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ Ids = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 class VectorRows(Protocol):
-    """Vectors (n, D) in memory or on disk, read by rows."""
+    """Vectors (n, D) in memory or on disk."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """N and D."""
+        """The numbers n and D."""
 
     def __len__(self) -> int: ...
 
@@ -28,25 +28,25 @@ class VectorRows(Protocol):
 
 
 def check_vectors(vectors: Any, count: int, name: str, dimension: int | None = None) -> Vectors:
-    """Vectors that can be compared.
+    """Checks the shape and the values of vectors.
 
     Args:
-        vectors: What an encoder or a file gave.
-        count: How many there must be.
+        vectors: Output of an encoder or content of a file.
+        count: Expected n.
         name: Where they come from, for the error.
-        dimension: D, if it is known already.
+        dimension: Expected D; None for any.
 
     Returns:
         The vectors (n, D) in single precision.
 
     Raises:
-        DataError: Another number or dimension, or a value that is not a finite number.
+        DataError: The shape is wrong, or a value is not a finite number.
     """
     array = np.asarray(vectors)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise DataError(f"{name}: an array of shape {array.shape}, {array.dtype}; expected numbers of shape (n, D)")
     if len(array) != count:
-        raise DataError(f"{name}: {len(array):,} vectors; expected {count:,}, one a sentence")
+        raise DataError(f"{name}: {len(array):,} vectors; expected {count:,}, one per sentence")
     if dimension is not None and array.shape[1] != dimension:
         raise DataError(f"{name}: vectors of dimension {array.shape[1]}; expected {dimension}, as the others have")
     bad = np.flatnonzero(~np.isfinite(array).all(axis=1))
@@ -57,23 +57,17 @@ def check_vectors(vectors: Any, count: int, name: str, dimension: int | None = N
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
-    """The vectors (n, D) at length one; a vector of zeros, which has no direction, stays as it is."""
+    """The vectors (n, D) scaled to length 1; vectors of zeros stay as they are."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
     result: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
     return result
 
 
 def map_array(path: Path) -> np.ndarray[Any, Any]:
-    """Maps the vectors of a file.
-
-    Args:
-        path: A `.npy` file.
-
-    Returns:
-        An array of shape (n, D) that stays on the disk.
+    """Memory-maps the array (n, D) of a `.npy` file.
 
     Raises:
-        DataError: No such file, a damaged one, or one that holds anything but rows of numbers.
+        DataError: The file is missing or damaged, or does not hold rows of floating-point numbers.
     """
     try:
         array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -1,4 +1,4 @@
-"""The version, which every signature carries."""
+"""The version of dualmoco; signatures of scores and runs include it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from dualmoco.text.characters import (
     LETTER,
     MARKUP,
     SPACE,
-    WORD,
+    WORD_PART,
     character_kinds,
     convert_chinese,
     is_control,
@@ -147,7 +147,7 @@ class TextStats:
     @cached_property
     def token_starts(self) -> Mask:
         """For each code point, whether a word begins there; each letter of a script without spaces is a word."""
-        word = (self.kinds & WORD) != 0
+        word = (self.kinds & WORD_PART) != 0
         begins = word.copy()
         begins[1:] &= ~word[:-1]
         inner = self.side.starts[self.side.lengths > 0]

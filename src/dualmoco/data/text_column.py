@@ -15,7 +15,7 @@ import xxhash
 
 from dualmoco.core.errors import require
 from dualmoco.core.vectors import Ids
-from dualmoco.text.characters import LAST, REWRITTEN, SPACE, Codes, character_kinds, folded_characters, normalize
+from dualmoco.text.characters import LAST_CODE, REWRITTEN, SPACE, Codes, character_kinds, folded_characters, normalize
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,8 +150,8 @@ def sentence_ids(sentences: Iterable[str]) -> Ids:
 
 
 def lookup(table: np.ndarray, codes: Codes) -> np.ndarray:
-    """The entries of a table over code points; those above LAST share its last entry."""
-    return table[np.minimum(codes, LAST + 1)]
+    """The entries of a table over code points; those above LAST_CODE share its last entry."""
+    return table[np.minimum(codes, LAST_CODE + 1)]
 
 
 def to_codes(text: str) -> Codes:

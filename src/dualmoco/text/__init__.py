@@ -1,1 +1,1 @@
-"""Characters, languages and text files: what every other folder needs to know about text."""
+"""Text files, characters and languages: what every other folder needs to know about text."""

@@ -1,4 +1,4 @@
-"""Text files, plain or compressed: which there are, their bytes and their lines."""
+"""Text files, plain or compressed: find them, open them, read their lines and tab-separated cells."""
 
 from __future__ import annotations
 
@@ -14,7 +14,62 @@ from typing import IO, Any
 
 from dualmoco.core.errors import DataError, require
 
-READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)  # what a damaged or absent file ends in
+READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)  # raised by missing and damaged files
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def find_files(patterns: Iterable[str], root: str | Path, *, folders: bool = False) -> list[Path]:
+    """Expands names and globs.
+
+    Args:
+        patterns: Names or globs, absolute or relative to `root`.
+        root: Folder that relative patterns start from.
+        folders: Whether a name may also be that of a folder.
+
+    Returns:
+        Existing files; those of one glob in alphabetical order.
+
+    Raises:
+        DataError: A pattern matches no file.
+    """
+    files: list[Path] = []
+    for pattern in patterns:
+        path = Path(root) / pattern
+        if folders and path.is_dir():
+            files.append(path)
+            continue
+        names = [pattern] if path.is_file() else sorted(glob.glob(pattern, root_dir=root, recursive=True))
+        found = [Path(root) / name for name in names if (Path(root) / name).is_file()]
+        if not found:
+            raise DataError(f"{path}: no such file; expected a file or a glob (relative paths start from {root})")
+        files += found
+    return files
+
+
+def open_binary(path: Path, progress: Callable[[int], None] | None = None) -> IO[bytes]:
+    """Opens a file for reading bytes; .gz, .xz, .lzma, .bz2 and .zst files are decompressed.
+
+    Args:
+        path: The file.
+        progress: Callback: number of newly read bytes, counted before decompression.
+    """
+    file = io.BufferedReader(_Metered(path, progress), 1 << 20)
+    opener = DECOMPRESSORS.get(path.suffix)
+    return io.BufferedReader(opener(file, "rb"), 1 << 20) if opener else file
+
+
+class _Metered(io.FileIO):
+    """A file that reports how many bytes are read."""
+
+    def __init__(self, path: Path, progress: Callable[[int], None] | None) -> None:
+        super().__init__(path)
+        self.progress = progress
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = super().readinto(buffer)
+        if self.progress and count:
+            self.progress(count)
+        return count
 
 
 def _open_zstd(file: IO[bytes], mode: str) -> Any:
@@ -29,53 +84,20 @@ DECOMPRESSORS: dict[str, Callable[..., Any]] = {
     ".bz2": bz2.open,
     ".zst": _open_zstd,
 }
-BYTE_ORDER_MARK = "\ufeff"
-
-
-def find_files(patterns: Iterable[str], root: str | Path, *, folders: bool = False) -> list[Path]:
-    """The files that names and globs stand for.
-
-    Args:
-        patterns: Names or globs, relative to `root` or absolute.
-        root: Folder that relative ones start from.
-        folders: Whether a name may also stand for a folder.
-
-    Returns:
-        Existing files; those of one glob in alphabetical order.
-
-    Raises:
-        DataError: A name or glob that stands for no file.
-    """
-    files: list[Path] = []
-    for pattern in patterns:
-        path = Path(root) / pattern
-        if folders and path.is_dir():
-            files.append(path)
-            continue
-        found = [path] if path.is_file() else [Path(root) / name for name in _matches(pattern, root)]
-        found = [file for file in found if file.is_file()]
-        if not found:
-            raise DataError(f"{path}: no such file; expected a file or a glob (relative paths start from {root})")
-        files += found
-    return files
-
-
-def _matches(pattern: str, root: str | Path) -> list[str]:
-    return sorted(glob.glob(pattern, root_dir=root, recursive=True))
 
 
 def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
-    """Yields the lines of a UTF-8 file without their line ends, a byte order mark or a carriage return.
+    """Yields the lines of a UTF-8 file, plain or compressed, without line ends and byte order mark.
 
     Args:
-        path: A text file; .gz, .xz, .bz2 and .zst are unpacked on the way.
-        errors: `replace` puts U+FFFD in the place of bytes that are not UTF-8.
+        path: The file.
+        errors: `replace` substitutes U+FFFD for bytes that are not UTF-8.
 
     Yields:
         One line.
 
     Raises:
-        DataError: An unreadable or damaged file or invalid UTF-8, with the number of the line.
+        DataError: The file cannot be read or is not UTF-8; the message has the line number.
     """
     number = 0
     try:
@@ -93,63 +115,36 @@ def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
 
 
 def read_cells(path: Path, *, errors: str = "strict") -> Iterator[tuple[int, list[str]]]:
-    """Yields the tab-separated cells of each line, and the line's number from 1; see `read_lines`."""
+    """Yields the number of each line, from 1, and its tab-separated cells; see `read_lines`."""
     for number, line in enumerate(read_lines(path, errors=errors), start=1):
         yield number, line.split("\t")
-
-
-def open_binary(path: Path, progress: Callable[[int], None] | None = None) -> IO[bytes]:
-    """Opens a file for reading bytes, unpacked according to its extension.
-
-    Args:
-        path: The file.
-        progress: Callback, takes how many more bytes of the file, packed as it is, were read.
-
-    Returns:
-        A stream.
-    """
-    file = io.BufferedReader(_Metered(path, progress), 1 << 20)
-    opener = DECOMPRESSORS.get(path.suffix)
-    return io.BufferedReader(opener(file, "rb"), 1 << 20) if opener else file
-
-
-class _Metered(io.FileIO):
-    """A file that reports how far it is read."""
-
-    def __init__(self, path: Path, progress: Callable[[int], None] | None) -> None:
-        super().__init__(path)
-        self.progress = progress
-
-    def readinto(self, buffer: Any) -> int | None:
-        count = super().readinto(buffer)
-        if self.progress and count:
-            self.progress(count)
-        return count
 
 
 def read_table(
     path: Path, columns: Sequence[int], *, header: bool = False, errors: str = "strict"
 ) -> list[tuple[int, list[str]]]:
-    """Some columns of a tab-separated file.
+    """Reads some columns of a tab-separated file.
 
     Args:
         path: The file, plain or compressed.
-        columns: Their numbers from 0.
-        header: Whether the first line names the columns.
-        errors: `replace` puts U+FFFD in the place of bytes that are not UTF-8.
+        columns: Column numbers, from 0.
+        header: Whether to skip the first line.
+        errors: See `read_lines`.
 
     Returns:
-        Each line's number and its cells, none of them empty.
+        The number of each line and its cells, none of them empty.
 
     Raises:
-        DataError: A line with fewer columns or with an empty cell, or no line at all.
+        DataError: A column is missing, a cell is empty, or there are no lines.
     """
     rows = []
     for number, cells in read_cells(path, errors=errors):
         if header and number == 1:
             continue
         if len(cells) <= max(columns):
-            raise DataError(f"{path}:{number}: {len(cells)} columns; expected at least {max(columns) + 1}, by tabs")
+            raise DataError(
+                f"{path}:{number}: {len(cells)} columns; expected at least {max(columns) + 1} tab-separated columns"
+            )
         chosen = [cells[column].strip() for column in columns]
         if not all(chosen):
             raise DataError(f"{path}:{number}: an empty cell; expected text in columns {', '.join(map(str, columns))}")

@@ -1,18 +1,16 @@
-"""Names of languages as corpora write them, and the scripts they are written in."""
+"""Language codes as corpora write them, the scripts of languages, and language identification."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
 from enum import StrEnum
-from functools import cache
 from itertools import islice
-from typing import Any
 
 from dualmoco.core.errors import DataError
 
-SAMPLE_CHUNKS, CHUNK_LINES, FEWEST_CHUNKS = 20, 10, 3
-SCRIPTS: dict[str, frozenset[str]] = {  # first words of the Unicode names of their letters
+SAMPLED_CHUNKS, CHUNK_LINES, FEWEST_CHUNKS = 20, 10, 3  # of `common_language`
+SCRIPTS: dict[str, frozenset[str]] = {  # as the first words of the Unicode names of their letters
     code: frozenset(scripts.split())
     for scripts, codes in {
         "LATIN": "af az bs ca cs cy da de en eo es et eu fi fr ga gl hr hu id is it la lt lv mg ms mt nl no pl pt ro "
@@ -46,7 +44,7 @@ SCRIPTS: dict[str, frozenset[str]] = {  # first words of the Unicode names of th
     for code in codes.split()
 }
 
-ALIASES: dict[str, str] = {  # three letters and old names
+ALIASES: dict[str, str] = {  # three-letter codes and old names
     alias: code
     for code, names in {
         "ar": "ara arb",
@@ -104,30 +102,29 @@ WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my", "bo"})
 """Languages that write no spaces between words, nor between sentences."""
 
 
+class Chinese(StrEnum):
+    """Chinese characters to write."""
+
+    keep = "keep"
+    simplified = "simplified"
+    traditional = "traditional"
+
+
+OPENCC = {Chinese.simplified: "t2s", Chinese.traditional: "s2t"}
+"""OpenCC's names of the conversions."""
+
+
 def base_language(code: str) -> str:
-    """The language that a code names, without country and script.
-
-    Args:
-        code: Such as `zh-CN`, `zh_Hans`, `cmn` or `en`.
-
-    Returns:
-        The shortest usual code, such as `zh`; what stands before the first hyphen if the language is not known here.
-    """
+    """A language code without country and script: `zh` for `zh-CN`, `zh_Hans` and `cmn`."""
     first = code.strip().replace("_", "-").split("-")[0].lower()
     return ALIASES.get(first, first)
 
 
 def scripts_of(code: str) -> frozenset[str]:
-    """The scripts of a language.
-
-    Args:
-        code: Any of its names.
-
-    Returns:
-        First words of the Unicode names of its letters.
+    """The scripts of a language, as the first words of the Unicode names of its letters.
 
     Raises:
-        DataError: A language without an entry.
+        DataError: The scripts of this language are not known.
     """
     scripts = SCRIPTS.get(base_language(code))
     if scripts is None:
@@ -137,46 +134,31 @@ def scripts_of(code: str) -> frozenset[str]:
 
 
 def share_script(src: str, tgt: str) -> bool:
-    """Whether the letters of two languages cannot tell them apart."""
+    """Whether two languages are written in the same script."""
     return bool(SCRIPTS.get(base_language(src), frozenset()) & SCRIPTS.get(base_language(tgt), frozenset()))
 
 
 def identify(text: str) -> str:
-    """The language a text is most likely in, as a two-letter code."""
-    return str(_identifier().classify(text)[0])
+    """The most likely language of a text, as a two-letter code."""
+    import py3langid
+
+    return str(py3langid.classify(text)[0])
 
 
 def common_language(lines: Iterable[str]) -> str:
-    """The language that most of a text is in.
+    """The language of most of a text, judged by its first 200 lines with letters.
+
+    The lines are identified ten at a time, because the language of a short line is a guess.
 
     Args:
-        lines: Of the text; the first 200 with letters count, identified ten at a time, for a short one is a guess.
+        lines: The text.
 
     Returns:
-        A two-letter code; empty if there are too few lines, or no language has more than half of them.
+        A two-letter code; empty if there are too few lines, or no language has the majority.
     """
-    sample = list(islice((line.strip() for line in lines if any(map(str.isalpha, line))), SAMPLE_CHUNKS * CHUNK_LINES))
+    sample = list(islice((line.strip() for line in lines if any(map(str.isalpha, line))), SAMPLED_CHUNKS * CHUNK_LINES))
     chunks = [" ".join(sample[at : at + CHUNK_LINES]) for at in range(0, len(sample) - CHUNK_LINES + 1, CHUNK_LINES)]
     if len(chunks) < FEWEST_CHUNKS:
         return ""
     lang, votes = Counter(map(identify, chunks)).most_common(1)[0]
     return lang if votes > len(chunks) / 2 else ""
-
-
-@cache
-def _identifier() -> Any:
-    import py3langid
-
-    return py3langid
-
-
-class Chinese(StrEnum):
-    """Which Chinese characters are written."""
-
-    keep = "keep"
-    simplified = "simplified"
-    traditional = "traditional"
-
-
-OPENCC = {Chinese.simplified: "t2s", Chinese.traditional: "s2t"}
-"""The conversions of OpenCC, by the characters they write."""
