@@ -53,7 +53,7 @@ from dualmoco.data.text_column import sentence_ids
 from dualmoco.text.characters import normalize
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.data.readers.base import Source
-from dualmoco.evaluation.data_files import read_table
+from dualmoco.text.files import read_table
 from dualmoco.text.files import read_lines
 
 def pairs(name):
