@@ -177,3 +177,52 @@ def test_one_pair_is_a_pair_and_no_memory_is_refused(
     assert capsys.readouterr().err == "dualmoco: memory 0; expected a size above 0, such as 500M or 4G\n"
     assert main(words) == 0
     assert capsys.readouterr().out == f"1 pair: {tmp_path / 'pairs.tsv'}\n"
+
+
+def test_results_describe_themselves(model: dualmoco.Model, tmp_path: Path) -> None:
+    """A model, mined pairs and an index have a short repr, an escaped HTML table, and data frames."""
+    assert repr(model).startswith("<Model ") and "en, zh" in repr(model)
+    assert "en, zh" in model._repr_html_()
+    unsafe = "<script>alert(1)</script> a cat"
+    pairs = dualmoco.mine([unsafe, *SRC[:20]], ["一只猫", *TGT[-20:]], model=model, threshold=-1.0)
+    assert f"{len(pairs):,} pairs" in repr(pairs) and "threshold -1.0000" in repr(pairs)
+    table = pairs._repr_html_()
+    assert "<script>" not in table and table.count("<tr>") <= 12
+    frame = pairs.to_pandas()
+    assert len(frame) == len(pairs) and list(frame["src"]) == [pair.src for pair in pairs]
+    files: dict[str, Path | list[str | Path]] = {"en": write_lines(tmp_path / "a.en", [unsafe, *SRC[:3]])}
+    dualmoco.build_index(tmp_path / "index", files, model=model)
+    index = dualmoco.open_index(tmp_path / "index")
+    assert f"{len(index)} sentences in en" in repr(index) and "exact" in repr(index)
+    assert "a.en" in index._repr_html_() and "<script>" not in index._repr_html_()
+    assert index.to_pandas()["text"].tolist()[0] == unsafe
+
+
+def test_data_frames_need_pandas(model: dualmoco.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pandas is not a dependency; without it one line says what to install."""
+    pairs = dualmoco.mine(SRC[:5], TGT[-5:], model=model, threshold=-1.0)
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ConfigError, match="pip install pandas"):
+        pairs.to_pandas()
+
+
+def test_unknown_keywords_are_refused(model: dualmoco.Model) -> None:
+    """A misspelt keyword is an error that suggests the right one."""
+    with pytest.raises(TypeError, match=r"'treshold'.*'threshold'"):
+        dualmoco.mine(SRC, TGT, model=model, treshold=0.9)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"'colour'.*margin"):
+        dualmoco.paraphrases(SRC, model=model, colour="red")  # type: ignore[call-arg]
+
+
+def test_progress_bars_follow_their_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text bar is used outside notebooks, and in notebooks without ipywidgets."""
+    from tqdm import tqdm
+
+    from dualmoco.core import progress
+
+    assert progress.progress_bar() is tqdm
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    monkeypatch.setattr(progress, "find_spec", lambda name: None)
+    assert progress.progress_bar() is tqdm
+    monkeypatch.setattr(progress, "find_spec", lambda name: name)
+    assert progress.progress_bar().__module__ == "tqdm.notebook"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import is_dataclass
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar, cast, get_type_hints
@@ -38,6 +40,20 @@ def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:
     except ValueError:
         known = ", ".join(choice.value for choice in kind)
         raise ConfigError(f"{name} {text}; expected one of {known}") from None
+
+
+def check_options(options: Mapping[str, object], known: type) -> None:
+    """Refuses unknown keyword arguments of functions that take `**options: Unpack[known]`, which Python lets through.
+
+    Raises:
+        TypeError: An unknown name; suggests the closest known one.
+    """
+    names = list(known.__annotations__)
+    for name in options:
+        if name not in names:
+            close = get_close_matches(name, names, 1)
+            hint = f"did you mean {close[0]!r}?" if close else f"expected some of {', '.join(names)}"
+            raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
 
 
 def parse_size(given: str | int, name: str) -> int:

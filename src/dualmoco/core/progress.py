@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-
-from tqdm import tqdm
+from importlib.util import find_spec
+from typing import Any
 
 DELAY_SECONDS = 2.0
 Progress = Callable[[int], object]
@@ -33,7 +33,7 @@ def are_shown() -> bool:
 @contextmanager
 def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Progress]:
     """Shows a progress bar if the block takes longer than two seconds, and yields the callback that advances it."""
-    with tqdm(
+    with progress_bar()(
         total=total,
         desc=name,
         unit=unit,
@@ -43,6 +43,17 @@ def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Progre
         disable=not are_shown(),
     ) as bar:
         yield bar.update
+
+
+def progress_bar() -> Any:
+    """Returns tqdm's notebook bar in a Jupyter notebook where ipywidgets is installed, and its text bar elsewhere."""
+    if "ipykernel" in sys.modules and find_spec("ipywidgets"):
+        from tqdm.notebook import tqdm as notebook_bar
+
+        return notebook_bar
+    from tqdm import tqdm
+
+    return tqdm
 
 
 def peak_memory() -> int:

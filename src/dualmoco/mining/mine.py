@@ -13,11 +13,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from dualmoco.core.config_loader import VectorPrecision, parse_choice, parse_size
+from dualmoco.core.config_loader import VectorPrecision, check_options, parse_choice, parse_size
+from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked, write_text
@@ -70,7 +71,7 @@ class MiningOptions(TypedDict, total=False):
     progress: bool  # show progress bars; True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MiningResult:
     """Pairs of sentences; iterating yields them by descending score (those of `score` in the order of the bitext)."""
 
@@ -101,6 +102,19 @@ class MiningResult:
             return iter(self.pairs)
         assert self.out is not None
         return read_mined(self.out)
+
+    def __repr__(self) -> str:
+        threshold = "no threshold" if self.threshold is None else f"threshold {self.threshold:.4f}"
+        place = f": {self.out}" if self.out else ""
+        return f"<MiningResult {len(self):,} pairs of {self.candidates:,} candidates, {threshold}{place}>"
+
+    def _repr_html_(self) -> str:
+        rows = ((f"{pair.score:.4f}", pair.src, pair.tgt) for pair in self)
+        return html_table(repr(self)[1:-1], ("score", "src", "tgt"), rows, len(self))
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per pair; ConfigError if pandas is not installed."""
+        return data_frame(MinedPair._fields, self)
 
 
 def mine(
@@ -259,6 +273,7 @@ def paraphrases(
 
 def parse_settings(options: MiningOptions, retrieval: str = Retrieval.max.value) -> MiningSettings:
     """Checks the options; ConfigError if one is invalid, or if FAISS is needed and not installed."""
+    check_options(options, MiningOptions)
     defaults = MiningSettings()
     settings = MiningSettings(
         parse_choice(VectorPrecision, options.get("precision", defaults.precision), "precision"),

@@ -13,6 +13,7 @@ from typing import Protocol, TypeVar
 
 import numpy as np
 
+from dualmoco.core.display import html_table
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
@@ -91,6 +92,22 @@ class Model:
         self.languages = None if languages is None else list(languages)
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}
+
+    def __repr__(self) -> str:
+        return f"<Model {self.identity.name}: {self._described_languages()}, sha256 {self.identity.sha256[:12]}>"
+
+    def _repr_html_(self) -> str:
+        identity = self.identity
+        rows = [
+            ("languages", self._described_languages()),
+            ("pooling", identity.pooling),
+            ("sha256", identity.sha256[:12]),
+            ("folder", self.folder or ""),
+        ]
+        return html_table(f"Model {identity.name}", ("", ""), rows)
+
+    def _described_languages(self) -> str:
+        return "any language" if self.languages is None else ", ".join(self.languages)
 
     def backend(self, lang: str) -> Backend:
         """What runs a language.

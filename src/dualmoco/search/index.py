@@ -9,9 +9,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.models.load import open_model
@@ -65,6 +67,26 @@ class Index:
 
     def __len__(self) -> int:
         return self.manifest.rows
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        return (
+            f"<Index {self.folder}: {len(self):,} sentences in {', '.join(manifest.languages)}, {manifest.kind}, "
+            f"{manifest.precision}, model {manifest.model}>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [(part.record.lang, part.record.name, f"{part.record.rows:,}") for part in self.parts]
+        return html_table(repr(self)[1:-1], ("language", "file", "sentences"), rows, len(self.parts))
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame of all sentences: lang, file, line, text; ConfigError if pandas is not installed."""
+        rows = (
+            (part.record.lang, part.record.name, int(line) + 1, part.text(row))
+            for part in self.parts
+            for row, line in enumerate(part.lines)
+        )
+        return data_frame(("lang", "file", "line", "text"), rows)
 
     def search(
         self,

@@ -1,0 +1,42 @@
+"""How results show themselves in notebooks: short HTML tables, and pandas data frames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+from dualmoco.core.errors import ConfigError
+
+SHOWN_ROWS = 10  # rows of an HTML table
+
+
+def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]], total: int | None = None) -> str:
+    """Returns an HTML table of the first rows; all text is escaped.
+
+    Args:
+        caption: Line above the table.
+        columns: Column names.
+        rows: Cells of each row; only the first ten rows are read.
+        total: Number of rows that exist, if there are more than `rows` yields.
+    """
+    shown = list(islice(rows, SHOWN_ROWS))
+    lines = [f"<table><caption>{escape(caption)}</caption>", _row("th", columns), *(_row("td", row) for row in shown)]
+    if total is not None and total > len(shown):
+        lines.append(f'<tr><td colspan="{len(columns)}">… {total - len(shown):,} more</td></tr>')
+    return "\n".join([*lines, "</table>"])
+
+
+def _row(tag: str, cells: Sequence[object]) -> str:
+    return "<tr>" + "".join(f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells) + "</tr>"
+
+
+def data_frame(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Any:
+    """Returns a pandas DataFrame; ConfigError if pandas, which dualmoco does not depend on, is not installed."""
+    try:
+        pandas = import_module("pandas")
+    except ModuleNotFoundError:
+        raise ConfigError("to_pandas needs the package pandas; pip install pandas") from None
+    return pandas.DataFrame(list(rows), columns=list(columns))
