@@ -21,7 +21,7 @@ import torch
 from safetensors.torch import load_file
 
 from dualmoco.core.storage import new_folder
-from dualmoco.models.folder import RECORD
+from dualmoco.models.folder import MODEL_RECORD
 from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.training.checkpoint import list_checkpoints
 from dualmoco.training.init_encoders import INITIAL
@@ -54,7 +54,7 @@ def main() -> None:
         add_turned(encoders, open_routes(parsed.other / "model"))
     with new_folder(parsed.out) as folder:
         save_encoders(encoders, folder)
-        (folder / RECORD).write_bytes((parsed.run / "model" / RECORD).read_bytes())
+        (folder / MODEL_RECORD).write_bytes((parsed.run / "model" / MODEL_RECORD).read_bytes())
     print(f"{parsed.out}: {', '.join(checkpoint.name for checkpoint in taken)}, {parsed.start:g} of the start")
 
 

@@ -1,9 +1,10 @@
 """Puts a model into the package: packed, calibrated, with its card and checksum; measures what storing it small costs.
 
-    python -m benchmarks.embed en-zh hybrid --pairs prepared/en-zh/heldout-00000.parquet --card cards/en-zh.md
     python -m benchmarks.embed en-zh-static runs/static --pairs prepared/en-zh/heldout-00000.parquet
+    python -m benchmarks.embed en-zh hybrid --pairs prepared/en-zh/heldout-00000.parquet --card cards/en-zh.md
 
-Prints the retrieval of the held-out pairs, both ways, before and after.
+A part of a hybrid that is itself an embedded model is stored once. Prints the retrieval of the held-out pairs, both
+ways, before and after.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +23,17 @@ from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.mining.threshold import calibrate_model
 from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME
-from dualmoco.models.folder import RECORD, folder_sha256, model_folder
+from dualmoco.models.folder import (
+    MODEL_CARD,
+    MODEL_RECORD,
+    TEXT_KEY,
+    folder_sha256,
+    model_folder,
+    read_conversion,
+)
+from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
-from dualmoco.models.text_normalization import TEXT_KEY, read_conversion
 from dualmoco.search.exact import nearest
 
 LANGS = ("en", "zh")
@@ -44,16 +53,18 @@ def main() -> None:
 
     rows = [(row.src, row.tgt) for row in read_pairs(Source(Path(parsed.pairs), *LANGS), report=refuse)]
     folder = HOME / parsed.name
-    card = folder / "README.md"
+    card = folder / MODEL_CARD
     kept = card.read_text(encoding="utf-8") if card.is_file() else ""
     pack_model(model_folder(parsed.model), folder)
-    for record in folder.rglob(RECORD):
-        write_json(record, {TEXT_KEY: read_conversion(record).to_json()})
+    for record in folder.rglob(MODEL_RECORD):
+        write_json(record, {TEXT_KEY: read_conversion(record.parent).to_json()})
+    checksums = json.loads((HOME / CHECKSUMS).read_text()) if (HOME / CHECKSUMS).is_file() else {}
+    if is_hybrid(folder):
+        share_parts(folder, checksums)
     if parsed.card:
         shutil.copy(parsed.card, card)
     elif kept:
         card.write_text(kept, encoding="utf-8")
-    checksums = json.loads((HOME / CHECKSUMS).read_text()) if (HOME / CHECKSUMS).is_file() else {}
     write_json(HOME / CHECKSUMS, checksums | {parsed.name: folder_sha256(folder)})
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     for title, place in (("whole", parsed.model), ("packed", str(folder))):
@@ -61,6 +72,16 @@ def main() -> None:
     print(calibrate_model(folder, rows))
     memory = peak_memory() / 2**20
     print(f"{parsed.name}: {size / 1e6:.1f} MB, {len(rows):,} held-out pairs, {memory:,.0f} MiB at most")
+
+
+def share_parts(hybrid: Path, checksums: dict[str, str]) -> None:
+    """Removes parts that are embedded models themselves, and names those instead."""
+    names, parts = {sha256: name for name, sha256 in checksums.items()}, []
+    for part in read_hybrid(hybrid):
+        if part.sha256 in names:
+            shutil.rmtree(hybrid / part.folder)
+        parts.append(replace(part, folder=names.get(part.sha256, part.folder)))
+    write_hybrid(hybrid, parts, {})
 
 
 def retrieval(name: str, rows: list[tuple[str, str]]) -> list[float]:

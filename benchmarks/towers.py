@@ -38,11 +38,10 @@ from dualmoco.embeddings.unique_lines import LineTable
 from dualmoco.evaluation.retrieval import Tatoeba
 from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.build import build_encoders
-from dualmoco.models.folder import RECORD
+from dualmoco.models.folder import read_conversion
 from dualmoco.models.hybrid import join_vectors
 from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
-from dualmoco.models.text_normalization import read_conversion
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs
 from dualmoco.training.checkpoint import list_checkpoints, module_tensors
@@ -91,7 +90,7 @@ def score_run(parsed: argparse.Namespace) -> None:
     test = Tatoeba(parsed.data / "eval" / "tatoeba", parsed.pair)
     encoders = open_routes(parsed.run / INITIAL)
     objective = build_objective(config, encoders)
-    conversion = read_conversion(parsed.run / INITIAL / RECORD)
+    conversion = read_conversion(parsed.run / INITIAL)
     texts = [conversion.apply(side, lang) for side, lang in zip(test.sides, test.langs, strict=True)]
     other: list[Vectors] = []
     if parsed.beside:

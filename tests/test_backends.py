@@ -16,8 +16,13 @@ from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends import pytorch, static, tokens
-from dualmoco.models.backends.parity_check import LOWEST_COSINE, SENTENCES, check_agreement
-from dualmoco.models.backends.pytorch import TorchBackend, token_source
+from dualmoco.models.backends.pytorch import (
+    CHECK_SENTENCES,
+    LOWEST_COSINE,
+    TorchBackend,
+    check_agreement,
+    token_source,
+)
 from dualmoco.models.backends.static import StaticBackend
 from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length
 from dualmoco.models.build import build_encoders
@@ -182,7 +187,7 @@ def test_onnx_agrees_with_torch(transformers: Path) -> None:
 def test_a_back_end_that_disagrees_is_refused() -> None:
     """The error names the cosine, the sentence and what to do."""
     generator = np.random.default_rng(0)
-    reference = unit_vectors(generator.standard_normal((len(SENTENCES), 8)).astype(np.float32))
+    reference = unit_vectors(generator.standard_normal((len(CHECK_SENTENCES), 8)).astype(np.float32))
     near = reference.copy()
     near[5] += 0.1 * np.roll(near[5], 1)
     cosine = float(unit_vectors(near)[5] @ reference[5])
@@ -203,9 +208,9 @@ def test_what_cannot_be_run_is_refused(statics: Path, transformers: Path, monkey
         open_model(str(statics), "fast")
     with pytest.raises(ConfigError, match="back-end 'words'; expected one of auto, torch, static, int8, onnx"):
         run_network(open_routes(statics)["en"], "words")
-    with pytest.raises(ModelError, match="back-end static: the model is no table"):
+    with pytest.raises(ModelError, match=r"back-end static: .*table of token vectors"):
         open_model(str(transformers), "static").backend("en")
-    with pytest.raises(ModelError, match="back-end onnx: the model is no transformer"):
+    with pytest.raises(ModelError, match=r"back-end onnx: .*transformer"):
         open_model(str(statics), "onnx").backend("en")
     with pytest.raises(ModelError, match="has no language 'de'; expected one of en, zh"):
         open_model(str(statics)).backend("de")

@@ -137,7 +137,7 @@ def _words(folder: Path, other: Path) -> list[Any]:
         (None, {"weights": [1, 0]}, ConfigError, "weight 0; expected a number above 0: leave out a part"),
         (None, {"weights": [1, -2]}, ConfigError, "weight -2; expected a number above 0"),
         (None, {"weights": [1, float("nan")]}, ConfigError, "weight nan; expected a number above 0"),
-        (None, {"weights": [1, 1, 1]}, ConfigError, "3 weights for 2 parts; expected one a part"),
+        (None, {"weights": [1, 1, 1]}, ConfigError, "3 weights for 2 parts"),
         (None, {"weights": [1, 1], "pairs": PAIRS}, ConfigError, "weights and held-out pairs; expected one of them"),
         (None, {"pairs": PAIRS[:9]}, DataError, "pairs: 9 pairs; expected at least 10 to choose weights by"),
         (None, {"pairs": "absent.tsv"}, DataError, "absent.tsv"),

@@ -21,10 +21,10 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
-from dualmoco.models.folder import folder_sha256
+from dualmoco.models.folder import folder_sha256, read_conversion, write_card
 from dualmoco.models.load import open_model
 from dualmoco.models.network import Encoder, add_nfkc_normalizer, carries_nfkc, open_network, save_encoders
-from dualmoco.models.text_normalization import TextConversion, read_conversion, write_card
+from dualmoco.models.text_normalization import TextConversion
 from dualmoco.text.languages import Chinese
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))
@@ -113,7 +113,7 @@ def test_exports_keep_the_conversion(tmp_path: Path, kind: EncoderConfig) -> Non
     record = json.loads((tmp_path / "zh" / "dualmoco.json").read_text(encoding="utf-8"))
     assert record["text"] == BOTH and record["sha256"] == open_model(source).identity.sha256
     export_model(str(source), "en", "sentence-transformers", tmp_path / "en")
-    assert read_conversion(tmp_path / "en" / "dualmoco.json") == TextConversion(nfkc=True)
+    assert read_conversion(tmp_path / "en") == TextConversion(nfkc=True)
     assert not (tmp_path / "en" / "README.md").exists()
 
 
@@ -175,10 +175,10 @@ def test_a_conversion_that_is_not_known_is_refused(tmp_path: Path, record: str, 
 
 def test_records_of_others_are_no_conversion(tmp_path: Path) -> None:
     """No record, none of ours, or one without the key."""
-    assert read_conversion(tmp_path / "dualmoco.json") == TextConversion()
+    assert read_conversion(tmp_path) == TextConversion()
     for content in ("{}", "[1]", '{"text": {}}'):
         (tmp_path / "dualmoco.json").write_text(content, encoding="utf-8")
-        assert read_conversion(tmp_path / "dualmoco.json") == TextConversion()
+        assert read_conversion(tmp_path) == TextConversion()
 
 
 def test_the_card_says_what_a_library_takes_out_of_the_tokenizer(tmp_path: Path) -> None:

@@ -24,10 +24,13 @@ from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import Encoding, PortableEncoding
 from dualmoco.mining.io import read_mined
+from dualmoco.models import embedded
 from dualmoco.models.build import build_encoder, build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
+from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 from dualmoco.models.export import export_model, is_export
 from dualmoco.models.hybrid import join_vectors
+from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
 from dualmoco.models.network import open_network, save_encoders
 from dualmoco.training.combine import combine
@@ -217,7 +220,7 @@ def test_settings_that_hybrids_do_not_take(hybrid: Path, tmp_path: Path, parts: 
     """One line each: pooling, the back-end static for a BERT, ONNX for tables alone, a language that is not there."""
     with pytest.raises(ConfigError, match="takes neither pooling nor prompt nor compute"):
         open_model(hybrid, pooling="cls")
-    with pytest.raises(ModelError, match="back-end static: the model is no table"):
+    with pytest.raises(ModelError, match=r"back-end static: .*table of token vectors"):
         open_model(hybrid, "static").backend("en")
     with pytest.raises(ModelError, match="has no language 'de'; expected one of en, zh"):
         open_model(hybrid).backend("de")
@@ -266,7 +269,11 @@ def _pickle(folder: Path) -> None:
         (_pickle, "pytorch_model.bin: pickled weights are never loaded"),
         (_edit_record, "part-1: checksum .*the part changed since"),
         (partial(_edit, '"weight": 0.7', '"weight": 0'), r"hybrid.json: cannot be read as a hybrid \(weight 0;"),
-        (partial(_edit, '"part-2"', '"../part-2"'), "cannot be read as a hybrid"),
+        (partial(_edit, '"part-2"', '"../part-2"'), "'../part-2'; expected a folder inside, or one of en-zh"),
+        (partial(_edit, '"part-2"', '".."'), "'..'; expected a folder inside"),
+        (partial(_edit, '"part-2"', '""'), "''; expected a folder inside"),
+        (partial(_edit, '"part-2"', '"/part-2"'), "'/part-2'; expected a folder inside"),
+        (partial(_edit, '"part-2"', '"other-model"'), "its part other-model is missing"),
         (partial(_edit, "dualmoco-hybrid-1", "dualmoco-hybrid-9"), "not of format dualmoco-hybrid-1"),
         (partial(_edit, "parts", "pieces"), "cannot be read as a hybrid .*'parts'"),
     ],
@@ -279,6 +286,39 @@ def test_a_hybrid_that_is_not_whole_is_refused(
     change(folder)
     with pytest.raises(ModelError, match=message):
         open_model(folder)
+
+
+def test_a_part_can_be_an_embedded_model(
+    parts: list[Path], hybrid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named and not copied: same checksum and vectors, also after packing and export, and refused if changed."""
+    home = tmp_path / "installed"
+    monkeypatch.setattr(embedded, "HOME", home)
+    shutil.copytree(parts[0], home / FAST_MODEL)
+    shutil.copytree(hybrid, home / DEFAULT_MODEL, ignore=shutil.ignore_patterns("part-1"))
+    _edit('"part-1"', f'"{FAST_MODEL}"', home / DEFAULT_MODEL)
+    expected, found = open_model(hybrid), open_model(home / DEFAULT_MODEL)
+    assert found.identity.sha256 == expected.identity.sha256
+    for lang, texts in TEXTS.items():
+        assert np.array_equal(found.encode(texts, lang=lang), expected.encode(texts, lang=lang))
+
+    for source, name in ((hybrid, "whole"), (home / DEFAULT_MODEL, "shared")):
+        pack_model(source, tmp_path / name)
+        export_model(str(source), "en", "sentence-transformers", tmp_path / f"{name}-en")
+    assert open_model(tmp_path / "shared").identity.sha256 == open_model(tmp_path / "whole").identity.sha256
+    exports = [tmp_path / f"{name}-en" for name in ("whole", "shared")]
+    assert all([part.name for part in sorted(export.glob("part-*"))] == ["part-1", "part-2"] for export in exports)
+    assert len({open_model(export).identity.sha256 for export in exports}) == 1
+
+    combine([home / FAST_MODEL, parts[1]], tmp_path / "again", weights=WEIGHTS)
+    assert open_model(tmp_path / "again").identity.sha256 == expected.identity.sha256
+
+    (home / FAST_MODEL / "dualmoco.json").unlink()
+    with pytest.raises(ModelError, match=f"{FAST_MODEL}: checksum .*the part changed"):
+        open_model(home / DEFAULT_MODEL)
+    shutil.rmtree(home / FAST_MODEL)
+    with pytest.raises(ModelError, match=f"{FAST_MODEL}: its weights are not in this installation"):
+        open_model(home / DEFAULT_MODEL)
 
 
 def test_training_does_not_start_from_a_hybrid(hybrid: Path) -> None:

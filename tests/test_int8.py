@@ -15,7 +15,7 @@ import torch
 
 from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.models.backends.int8 import Rows
+from dualmoco.models.backends.int8 import Int8Matrix
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind, PoolingMode
 from dualmoco.models.int8_format import pack_model
@@ -65,11 +65,11 @@ def test_vectors_are_those_of_the_unpacked_network(packed: Path, lang: str) -> N
 def test_only_rounding_tells_it_from_the_network(packed: Path, lang: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With products in fp32 vectors are the network's to the last digits: attention, pooling, cutting, all of it."""
 
-    def exact(rows: Rows, inputs: torch.Tensor) -> torch.Tensor:
+    def exact(rows: Int8Matrix, inputs: torch.Tensor) -> torch.Tensor:
         outputs = inputs @ (rows.weight.float() * rows.scales[:, None]).T
         return outputs if rows.bias is None else outputs + rows.bias
 
-    monkeypatch.setattr(Rows, "multiply", exact)
+    monkeypatch.setattr(Int8Matrix, "multiply", exact)
     reference = open_model(packed, "torch").encode(TEXTS[lang], lang=lang)
     np.testing.assert_allclose(open_model(packed).encode(TEXTS[lang], lang=lang), reference, atol=2e-5)
 
@@ -78,7 +78,7 @@ def test_rows_multiply_to_the_precision_of_int8() -> None:
     """Each row of the inputs has a scale of its own, so a large one beside it costs a small one nothing."""
     torch.manual_seed(0)
     weight, bias = torch.randint(-127, 128, (7, 32), dtype=torch.int8), torch.randn(7)
-    rows = Rows({"a.weight": weight, "a.weight.scale": torch.rand(7), "a.bias": bias}, "a")
+    rows = Int8Matrix({"a.weight": weight, "a.weight.scale": torch.rand(7), "a.bias": bias}, "a")
     inputs = torch.randn(5, 32) * torch.tensor([1.0, 1e-3, 1e4, 0.0, 1.0])[:, None]
     exact = inputs.double() @ (weight.double() * rows.scales.double()[:, None]).T + bias.double()
     bound = inputs.abs().amax(1, keepdim=True) / 127 / 2 * (weight.float().abs() * rows.scales[:, None]).sum(1) + 1e-3

@@ -13,7 +13,8 @@ from sentence_transformers import SentenceTransformer
 
 from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.models.int8_format import PACKED, WHOLE, is_packed, pack_model, pack_tensors, unpack_tensors, unpacked
+from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE
+from dualmoco.models.int8_format import is_packed, pack_model, pack_tensors, unpack_tensors, unpacked
 from dualmoco.models.load import open_model
 from dualmoco.training.run import train
 
@@ -48,7 +49,7 @@ def test_a_packed_network_gives_nearly_the_same_vectors(run: Path, tmp_path: Pat
     """In a smaller folder, which leaves no trace elsewhere."""
     pack_model(run, tmp_path / "packed")
     assert is_packed(tmp_path / "packed") and not is_packed(run)
-    assert not list((tmp_path / "packed").rglob(WHOLE))
+    assert not list((tmp_path / "packed").rglob(WEIGHTS_FILE))
     folders = (run, tmp_path / "packed")
     sizes = [sum(file.stat().st_size for file in folder.rglob("*.safetensors")) for folder in folders]
     assert sizes[1] < 0.4 * sizes[0]
@@ -83,7 +84,7 @@ def test_packing_twice_gives_the_same_bytes(tiny_model: Path, tmp_path: Path) ->
 def test_damaged_weights_are_named(tiny_model: Path, tmp_path: Path) -> None:
     """In one line."""
     pack_model(tiny_model, tmp_path / "packed")
-    weights = next((tmp_path / "packed").rglob(PACKED))
+    weights = next((tmp_path / "packed").rglob(INT8_FILE))
     weights.write_bytes(weights.read_bytes()[:100])
     with pytest.raises(ModelError, match=r"^[^\n]*model.int8.safetensors: cannot be read \([^\n]*\); install or make"):
         open_model(tmp_path / "packed").encode(SENTENCES, lang="en")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualmoco.models.backends.onnx_export import LARGEST_BALANCE, ONE_SIDED, SMOOTHING, WEIGHT_STEPS, quantize_graph
+from dualmoco.models.backends.onnx_export import FLOOR_SHARE, LARGEST_BALANCE, SMOOTHING, WEIGHT_STEPS, quantize_graph
 
 
 @pytest.mark.parametrize("one_sided", [False, True])
@@ -36,7 +36,7 @@ def test_int8_products_are_those_of_a_loop(one_sided: bool) -> None:
     sizes = np.abs(rows).max(axis=0)
     balance = sizes**SMOOTHING / np.abs(matrix).max(axis=1) ** (1 - SMOOTHING)
     balance /= np.exp(np.mean(np.log(balance)))
-    assert balance.max() < LARGEST_BALANCE and (rows.min() > -ONE_SIDED * sizes.max()) == one_sided
+    assert balance.max() < LARGEST_BALANCE and (rows.min() > -FLOOR_SHARE * sizes.max()) == one_sided
     lift = float(-rows.min()) if one_sided else 0.0
     weights = matrix * balance[:, None]
     for row, line in zip(rows, found, strict=True):

@@ -21,14 +21,14 @@ from torch import nn
 
 from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.models.backends.parity_check import SENTENCES
+from dualmoco.models.backends.pytorch import CHECK_SENTENCES
 from dualmoco.models.backends.static import read_static_folder
 from dualmoco.models.load import open_model
 from dualmoco.models.tokenizer import train_tokenizer
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=8), strict=True))
 TOKENIZER = train_tokenizer([*EN, *ZH, "Der Zug nach München 3 + 4"], 600, 8, special_tokens=False)
-TEXTS = [*SENTENCES, "", " ", *EN[:20], *ZH[:20]]
+TEXTS = [*CHECK_SENTENCES, "", " ", *EN[:20], *ZH[:20]]
 Layers = list[nn.Module]
 RUN = "from dualmoco.cli.main import main"
 

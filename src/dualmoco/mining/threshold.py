@@ -28,7 +28,7 @@ from dualmoco.mining.io import Bitext, Problems, read_bitext
 from dualmoco.mining.knn import MiningSettings, find_neighbors
 from dualmoco.mining.margins import ScoredPairs, best_candidates, select_pairs
 from dualmoco.models.embedded import EMBEDDED
-from dualmoco.models.folder import CALIBRATION
+from dualmoco.models.folder import CALIBRATION_FILE
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 
@@ -189,7 +189,9 @@ def calibrate_model(
         if len(texts) < FEWEST:
             raise DataError(f"{len(texts)} different pairs; expected at least {FEWEST} to calibrate on")
         found = _calibrate(model, texts, (src_lang, tgt_lang), MiningSettings())
-        write_json(model.folder / CALIBRATION, {"model_sha256": model.identity.sha256, "calibration": asdict(found)})
+        write_json(
+            model.folder / CALIBRATION_FILE, {"model_sha256": model.identity.sha256, "calibration": asdict(found)}
+        )
         return found
 
 
@@ -204,7 +206,7 @@ def read_calibration(model: Model, langs: tuple[str, str], settings: MiningSetti
     Returns:
         The calibration; None if there is none for these languages and this margin, or if the model changed since.
     """
-    path = model.folder / CALIBRATION if model.folder else None
+    path = model.folder / CALIBRATION_FILE if model.folder else None
     if path is None or not path.is_file():
         return None
     try:

@@ -1,6 +1,7 @@
-"""The models that come with dualmoco: names that stand for a folder of the package, so nothing is downloaded.
+"""The models that come with dualmoco: each name stands for a folder of the package, so nothing is downloaded.
 
-Their weights are int8 rows (`packing.py`); what each was trained on and how good it is stands in the card beside them.
+Their weights are stored as int8 (`int8_format.py`); the card in each folder says what the model was trained on and how
+good it is. The option parser of the command line imports this module, so it must not import numpy or PyTorch.
 """
 
 from __future__ import annotations
@@ -14,41 +15,22 @@ DEFAULT_MODEL = "en-zh"
 FAST_MODEL = "en-zh-static"
 EMBEDDED = (DEFAULT_MODEL, FAST_MODEL)
 HOME = Path(__file__).parents[1] / "embedded"
-CHECKSUMS = "checksums.json"
-"""For each model the checksum of its folder."""
+CHECKSUMS = "checksums.json"  # the `folder_sha256` of each model
 
 
 def embedded_folder(name: str) -> Path:
-    """The folder of an embedded model.
-
-    Args:
-        name: One of EMBEDDED.
-
-    Returns:
-        A folder that holds weights.
-
-    Raises:
-        ModelError: Not installed.
-    """
+    """The folder of an embedded model; ModelError if its weights are not installed."""
     folder = HOME / name
     if not any(folder.rglob("*.safetensors")):
         raise ModelError(
-            f"{name}: its weights are not in this installation of dualmoco ({folder}); expected them there: install "
-            "dualmoco from a whole copy of its repository, or name another model, --model FOLDER"
+            f"{name}: its weights are not in this installation of dualmoco ({folder}); install dualmoco from a "
+            "complete copy of its repository, or give another model with --model FOLDER"
         )
     return folder
 
 
 def check_embedded(name: str, sha256: str) -> None:
-    """Refuses an embedded model that is not what was shipped.
-
-    Args:
-        name: One of EMBEDDED.
-        sha256: Of its folder as it is.
-
-    Raises:
-        ModelError: Damaged, or no checksum to compare with.
-    """
+    """Refuses an embedded model whose `folder_sha256` is not the one that was shipped, with ModelError."""
     try:
         expected = str(json.loads((HOME / CHECKSUMS).read_text(encoding="utf-8"))[name])
     except (OSError, ValueError, KeyError) as error:

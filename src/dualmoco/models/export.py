@@ -1,7 +1,7 @@
-"""One language of a model as a folder for others: sentence-transformers, or ONNX in single precision or int8.
+"""Export one language of a model for other programs: a folder for sentence-transformers, or ONNX in fp32 or int8.
 
-What is written is opened again and compared with the model before it takes its place. Of a hybrid every part is
-written, side by side as they were: those that are tables of token vectors as sentence-transformers folders always.
+The folder is opened again and compared with the model before it is put in place. A hybrid is exported part by part;
+its static parts are always written for sentence-transformers.
 """
 
 from __future__ import annotations
@@ -23,14 +23,13 @@ from dualmoco.models.backends.onnx_runtime import (
     open_onnx_folder,
     write_onnx_folder,
 )
-from dualmoco.models.backends.parity_check import SENTENCES, check_agreement
-from dualmoco.models.backends.pytorch import token_source
-from dualmoco.models.folder import RECORD, check_place, folder_sha256
-from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
-from dualmoco.models.load import find_folder, open_model, reference_vectors, run_network
+from dualmoco.models.backends.pytorch import CHECK_SENTENCES, check_agreement, reference_vectors, token_source
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_place, folder_sha256, read_conversion, write_card
+from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
+from dualmoco.models.load import find_folder, open_model, run_network
 from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity, Model
 from dualmoco.models.network import Encoder, add_nfkc_normalizer, carries_nfkc, is_static, open_network, save_encoder
-from dualmoco.models.text_normalization import NO_CONVERSION, TEXT_KEY, TextConversion, read_conversion, write_card
+from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
 TARGETS = (SENTENCE_TRANSFORMERS, ONNX, ONNX_INT8)
@@ -39,22 +38,22 @@ EXPORT_FORMAT = "dualmoco-export-1"
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written."""
+    """An exported folder."""
 
     out: str
     to: str
     lang: str
     model: str
     sha256: str
-    """Of the model."""
+    """Checksum of the model."""
     lowest_cosine: float
-    """Of the export's vectors with the model's, on the sentences that back-ends are checked with."""
+    """Lowest cosine of the export's vectors with the model's, on the check sentences."""
     bytes: int
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The network of one language, and what it comes from."""
+    """The network of one language, and the model that it comes from."""
 
     network: Encoder
     identity: Identity
@@ -67,10 +66,6 @@ class _Part:
         """Sentences as the network takes them."""
         return self.conversion.apply(texts, self.lang)
 
-    def reference(self) -> Vectors:
-        """What every way to run it is held to: the network's vectors of SENTENCES."""
-        return reference_vectors(self.network, self.prompt, self.convert(SENTENCES))
-
 
 def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool = False) -> Exported:
     """Writes one language of a model.
@@ -80,14 +75,14 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
         lang: The language.
         to: One of TARGETS.
         out: The folder to write; an earlier export there is replaced.
-        overwrite: Replace whatever folder is there.
+        overwrite: Whether to replace any folder there.
 
     Returns:
-        What was written.
+        A summary of the export.
 
     Raises:
         ConfigError: An unknown target, or a folder that holds something else.
-        ModelError: A model that cannot be exported so, or whose export does not give its vectors.
+        ModelError: A model that has no such export, or whose export does not return its vectors.
         RunError: The folder cannot be written.
     """
     if to not in TARGETS:
@@ -95,11 +90,12 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
     check_place(out, [Path(model)], "export", replace=overwrite or is_export(out))
     folder = find_folder(model)
     if folder is None:
-        raise ModelError(f"{model}: no network; expected a model folder, a hub name or package:NAME of one")
-    hybrid = open_model(model, TORCH) if is_hybrid(folder) else None  # of a packed one the weights, not int8 products
-    inside = [part.folder for part in read_hybrid(folder)] if hybrid else []
-    places = {f"{model}/{name}": folder / name for name in inside} or {model: folder}
-    parts = [_open_part(name, place, lang) for name, place in places.items()]
+        raise ModelError(f"{model}: not a network; expected a model folder, a hub name or package:NAME of one")
+    hybrid = open_model(model, TORCH) if is_hybrid(folder) else None  # the weights of a packed model in fp32, not int8
+    inside = (
+        {f"{model}/{part.folder}": find_part_folder(folder, part) for part in read_hybrid(folder)} if hybrid else {}
+    )
+    parts = [_open_part(name, place, lang) for name, place in (inside or {model: folder}).items()]
     if to != SENTENCE_TRANSFORMERS and all(is_static(part.network) for part in parts):
         raise ModelError(
             f"{model}: a static model, which ONNX would not make faster; expected a transformer, "
@@ -114,11 +110,10 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
 
 def is_export(folder: Path) -> bool:
     """Whether a folder was written by `export_model`."""
+    if is_onnx_folder(folder):
+        return True
     try:
-        return (
-            is_onnx_folder(folder)
-            or json.loads((folder / RECORD).read_text(encoding="utf-8"))["format"] == EXPORT_FORMAT
-        )
+        return bool(json.loads((folder / MODEL_RECORD).read_text(encoding="utf-8"))["format"] == EXPORT_FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
@@ -130,43 +125,45 @@ def _open_part(name: str, folder: Path, lang: str) -> _Part:
     if network is None:
         raise ModelError(f"{name}: has no language {lang!r}; expected one of {', '.join(opened.encoders)}")
     identity = Identity(name, folder_sha256(folder), opened.pooling)
-    conversion = read_conversion(folder / RECORD)
+    conversion = read_conversion(folder)
     return _Part(
         network, identity, lang, any_language, opened.prompt, conversion if any_language else conversion.of(lang)
     )
 
 
 def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Part], to: str) -> float:
-    """Every part in its own sub-folder, a table always for sentence-transformers."""
+    """Writes every part into its own sub-folder."""
     written, lang = [], parts[0].lang
-    for old, part in zip(read_hybrid(source), parts, strict=True):
-        place, target = folder / old.folder, SENTENCE_TRANSFORMERS if is_static(part.network) else to
+    for number, (old, part) in enumerate(zip(read_hybrid(source), parts, strict=True), start=1):
+        target = SENTENCE_TRANSFORMERS if is_static(part.network) else to
+        place = folder / f"part-{number}"
         _write_part(place, part, target)
         sha256 = folder_sha256(place) if target == SENTENCE_TRANSFORMERS else part.identity.sha256
-        written.append(replace(old, sha256=sha256))
+        written.append(replace(old, folder=place.name, sha256=sha256))
     write_hybrid(folder, written, {})
-    opened, reference = open_model(folder), hybrid.encode(SENTENCES, lang=lang, progress=False)
+    opened, reference = open_model(folder), hybrid.encode(CHECK_SENTENCES, lang=lang, progress=False)
     cosine = check_agreement(to, lambda texts: opened.encode(texts, lang=lang, progress=False), reference)
     _write_record(folder, hybrid.identity, lang, cosine, NO_CONVERSION)
     return cosine
 
 
 def _write_part(folder: Path, part: _Part, to: str) -> float:
-    reference = part.reference()
+    reference = reference_vectors(part.network, part.prompt, part.convert(CHECK_SENTENCES))
     if part.conversion.nfkc:
         add_nfkc_normalizer(part.network)
-    write = _write_sentence_transformers if to == SENTENCE_TRANSFORMERS else _write_onnx
-    return write(folder, part, to, reference)
+    if to == SENTENCE_TRANSFORMERS:
+        return _write_sentence_transformers(folder, part, reference)
+    return _write_onnx(folder, part, to, reference)
 
 
-def _write_sentence_transformers(folder: Path, part: _Part, to: str, reference: Vectors) -> float:
+def _write_sentence_transformers(folder: Path, part: _Part, reference: Vectors) -> float:
     save_encoder(part.network, folder, part.prompt)
     opened = open_network(folder)
     if ANY_LANGUAGE not in opened.encoders or opened.prompt != part.prompt:
-        raise ModelError(f"{part.identity.name}: not written as it is; expected one route and prompt {part.prompt!r}")
+        raise ModelError(f"{part.identity.name}: not saved correctly; expected one route and prompt {part.prompt!r}")
     network = opened.encoders[ANY_LANGUAGE]
     backend = run_network(network, TORCH, prompt=opened.prompt)
-    cosine = check_agreement(to, lambda texts: backend.encode(part.convert(texts)), reference)
+    cosine = check_agreement(SENTENCE_TRANSFORMERS, lambda texts: backend.encode(part.convert(texts)), reference)
     _write_record(folder, part.identity, part.lang, cosine, part.conversion)
     write_card(folder, replace(part.conversion, nfkc=part.conversion.nfkc and not carries_nfkc(network)))
     return cosine
@@ -181,40 +178,36 @@ def _write_record(folder: Path, identity: Identity, lang: str, cosine: float, co
         TEXT_KEY: conversion.to_json(),
         **asdict(identity),
     }
-    write_json(folder / RECORD, record)
+    write_json(folder / MODEL_RECORD, record)
 
 
 def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float:
     source = token_source(part.network, part.prompt)
     if source is None:
         raise ModelError(
-            f"{part.identity.name}: no transformer of plain text; expected one, or --to {SENTENCE_TRANSFORMERS}"
+            f"{part.identity.name}: not a transformer of plain text; expected one, or --to {SENTENCE_TRANSFORMERS}"
         )
     graph = make_graph(to, part.network, source)
     made = OnnxBackend(to, graph, source)
     cosine = check_agreement(to, lambda texts: made.encode(part.convert(texts)), reference)
     truncation = source.tokenizer.truncation
     pooling = next((str(layer.pooling_mode) for layer in part.network.layers if hasattr(layer, "pooling_mode")), "own")
-    write_onnx_folder(
-        folder,
-        graph,
-        source,
-        OnnxConfig(
-            backend=to,
-            lang=part.lang,
-            any_language=part.any_language,
-            model=part.identity.name,
-            sha256=part.identity.sha256,
-            pooling=pooling,
-            width=made.dimension,
-            max_tokens=truncation["max_length"] if truncation else None,
-            inputs=source.inputs,
-            padding=source.padding,
-            prompt=part.prompt,
-            lowest_cosine=cosine,
-            text=part.conversion.to_json(),
-        ),
+    config = OnnxConfig(
+        backend=to,
+        lang=part.lang,
+        any_language=part.any_language,
+        model=part.identity.name,
+        sha256=part.identity.sha256,
+        pooling=pooling,
+        width=made.dimension,
+        max_tokens=truncation["max_length"] if truncation else None,
+        inputs=source.inputs,
+        padding=source.padding,
+        prompt=part.prompt,
+        lowest_cosine=cosine,
+        text=part.conversion.to_json(),
     )
+    write_onnx_folder(folder, graph, source, config)
     opened = open_onnx_folder(folder, part.identity.name)
     check_agreement(to, lambda texts: opened.encode(texts, lang=part.lang, progress=False), reference)
     return cosine

@@ -1,4 +1,7 @@
-"""A model folder as files: where a name leads, whether it is safe to open, the checksum of what decides its vectors."""
+"""A model folder as files: the names of its files, how to find, check, copy and checksum it.
+
+`folder_sha256` is the identity of a model: it covers everything that decides the vectors and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +12,28 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, ModelError
-from dualmoco.core.storage import file_sha256
+from dualmoco.core.storage import file_sha256, write_text
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
-from dualmoco.models.text_normalization import CARD, read_conversion
+from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion, parse_conversion
 
-PICKLED = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
-DECISIVE = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
-"""Endings of the files that a model is opened from: weights, settings, vocabularies."""
-RECORD, CALIBRATION = "dualmoco.json", "calibration.json"
-HEAD = "nli"
-"""Two files and a folder that may lie in a model folder without changing its vectors."""
-LEGAL = ("LICENSE", "NOTICE")
-"""What the names of other files begin with that a copy of a model must keep, besides its card."""
-UNWANTED = ("onnx/*", "openvino/*")
-PATIENCE = 5.0
-"""Seconds to wait for the hub before only the cache is looked at."""
+WEIGHTS_FILE, INT8_FILE = "model.safetensors", "model.int8.safetensors"
+MODULES_FILE, ROUTER_FILE, TOKENIZER_FILE = "modules.json", "router_config.json", "tokenizer.json"
+HYBRID_FILE = "hybrid.json"
+MODEL_RECORD = "dualmoco.json"  # provenance, and under TEXT_KEY the text conversion
+TEXT_KEY = "text"
+CALIBRATION_FILE = "calibration.json"  # the default threshold of `dualmoco mine`
+NLI_FOLDER = "nli"  # the classifier of a model trained on NLI
+MODEL_CARD = "README.md"
+LEGAL_NAMES = ("LICENSE", "NOTICE")  # beginnings of the names of files that a copy must keep
+PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
+MODEL_ENDINGS = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
+"""Endings of the files that a model is loaded from: weights, settings, vocabularies."""
+HUB_EXCLUDED = ("onnx/*", "openvino/*")
+HUB_TIMEOUT = 5.0  # seconds to wait for the hub before falling back to the cache
 
 
 def model_folder(name: str) -> Path:
-    """The folder that a name stands for: one of the package, itself, the model of a run, or what the hub gives.
+    """Finds the folder of a model, downloading it from the hub if necessary.
 
     Args:
         name: An embedded model, a model folder, a run folder or a hub name.
@@ -36,13 +42,13 @@ def model_folder(name: str) -> Path:
         A folder on this machine.
 
     Raises:
-        ModelError: A file, a folder that is not there, a run without a model yet, or a name that cannot be had.
+        ModelError: A file, a missing folder, a run without a model, or a model that cannot be downloaded.
     """
     if name in EMBEDDED:
         return embedded_folder(name)
     path = Path(name)
     if path.is_dir():
-        is_run = (path / "config.yaml").is_file() and not (path / "modules.json").is_file()
+        is_run = (path / "config.yaml").is_file() and not (path / MODULES_FILE).is_file()
         if is_run and not (path / "model").is_dir():
             raise ModelError(f"{name}: a run without a model yet; expected one that has been evaluated once")
         return path / "model" if is_run else path
@@ -54,29 +60,19 @@ def model_folder(name: str) -> Path:
 
 
 def portable_name(name: str) -> str:
-    """The name of a model that stands for it in whatever folder a program runs: of a folder its whole path."""
+    """A name that means the same model in any working directory: the absolute path if it is a folder."""
     return str(Path(name).resolve()) if Path(name).exists() and name not in EMBEDDED else name
 
 
 def fetch_model(name: str) -> Path:
-    """The folder of a model on the hub, downloaded without code and pickles if the cache does not have it.
-
-    Args:
-        name: Such as sentence-transformers/LaBSE.
-
-    Returns:
-        A folder that holds its weights, settings and vocabularies.
-
-    Raises:
-        ModelError: No such model, or the hub cannot be reached and the cache does not have it.
-    """
+    """The folder of a hub model, downloaded without code and pickles unless it is cached; ModelError if impossible."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    wanted = [f"*{ending}" for ending in DECISIVE]
+    wanted = [f"*{ending}" for ending in MODEL_ENDINGS]
     reason = ""
     try:
-        HfApi().model_info(name, timeout=PATIENCE)  # snapshot_download itself would wait without limit
+        HfApi().model_info(name, timeout=HUB_TIMEOUT)  # snapshot_download itself would wait without limit
     except (HfHubHTTPError, HFValidationError) as error:
         reason = str(error).strip().splitlines()[0]
     except Exception:  # offline mode, or whatever the HTTP library raises without a network
@@ -84,12 +80,12 @@ def fetch_model(name: str) -> Path:
     try:
         return Path(
             snapshot_download(
-                name, allow_patterns=wanted, ignore_patterns=list(UNWANTED), local_files_only=bool(reason)
+                name, allow_patterns=wanted, ignore_patterns=list(HUB_EXCLUDED), local_files_only=bool(reason)
             )
         )
     except (HfHubHTTPError, HFValidationError, OSError) as error:
-        said = "neither a model folder nor a hub name that can be loaded from here"
-        raise ModelError(f"{name}: {said}: {reason or str(error).strip().splitlines()[0]}") from None
+        reason = reason or str(error).strip().splitlines()[0]
+        raise ModelError(f"{name}: neither a model folder nor a hub model that can be loaded: {reason}") from None
 
 
 def check_folder(folder: Path) -> None:
@@ -107,103 +103,16 @@ def check_folder(folder: Path) -> None:
     for code in folder.rglob("*.py"):
         raise ModelError(f"{code}: code in a model folder is never run; expected weights and JSON only")
     for config in folder.rglob("*.json"):
-        for name in _foreign_code(config):
+        for name in _foreign_classes(config):
             raise ModelError(f"{config}: names the class {name}; expected only classes of sentence-transformers")
     for weights in folder.rglob("*"):
-        if weights.suffix in PICKLED and not list(weights.parent.glob("*.safetensors")):
-            raise ModelError(f"{weights}: pickled weights are never loaded; expected them as model.safetensors")
+        if weights.suffix in PICKLE_ENDINGS and not list(weights.parent.glob("*.safetensors")):
+            raise ModelError(f"{weights}: pickled weights are never loaded; expected them as {WEIGHTS_FILE}")
 
 
-def folder_sha256(folder: Path) -> str:
-    """The checksum of a model folder, wherever it lies.
-
-    Args:
-        folder: A local model folder.
-
-    Returns:
-        A checksum over names and contents of weights, settings and vocabularies, and over the text conversion of
-        dualmoco's record; the rest of it, model cards, hidden files and an NLI head do not enter.
-
-    Raises:
-        ModelError: A record that cannot be read.
-    """
-    names = sorted(
-        file.relative_to(folder).as_posix() for file in folder.rglob("*") if _decides(file.relative_to(folder))
-    )
-    checksum = files_sha256((name, folder / name) for name in names if (folder / name).is_file())
-    conversion = read_conversion(folder / RECORD).to_json()
-    return hashlib.sha256(f"{checksum} {json.dumps(conversion)}".encode()).hexdigest() if conversion else checksum
-
-
-def copy_model(folder: Path, out: Path) -> None:
-    """Copies what a model is opened from, its record, its card and its licence; no pickles, no NLI head.
-
-    Args:
-        folder: A local model folder.
-        out: The copy, which is not there yet.
-    """
-
-    def unwanted(place: str, names: list[str]) -> list[str]:
-        inside = Path(place).relative_to(folder)
-        return [name for name in names if not _is_copied(inside / name, is_folder=(folder / inside / name).is_dir())]
-
-    shutil.copytree(folder, out, ignore=unwanted)
-
-
-def _is_copied(name: Path, *, is_folder: bool) -> bool:
-    """Whether a file or folder, by its name within a model folder, belongs into a copy."""
-    if is_folder:
-        return not name.name.startswith(".") and name.as_posix() != HEAD
-    return _decides(name) or name.as_posix() in (RECORD, CARD) or name.name.startswith(LEGAL)
-
-
-def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:
-    """Refuses to write a folder where something else is.
-
-    Args:
-        out: The folder to write.
-        sources: Model folders it is made from, and names that are none.
-        kind: What is written, for the error.
-        replace: Whether what is there, unless it holds a model it is made from, may be replaced.
-
-    Raises:
-        ConfigError: There is something else.
-    """
-    if out.is_file():
-        raise ConfigError(f"{out}: a file; expected a folder to write")
-    if any(source.is_dir() and source.resolve().is_relative_to(out.resolve()) for source in sources):
-        raise ConfigError(f"{out}: holds the model itself; expected another folder")
-    if out.is_dir() and any(out.iterdir()) and not replace:
-        raise ConfigError(f"{out}: a folder that is no {kind}; expected a new one, or --overwrite to replace it")
-
-
-def files_sha256(files: Iterable[tuple[str, Path]]) -> str:
-    """One checksum of several files.
-
-    Args:
-        files: Each file with the name it shall count under, in a fixed order.
-
-    Returns:
-        A checksum over names and contents.
-    """
-    digest = hashlib.sha256()
-    for name, path in files:
-        digest.update(f"{file_sha256(path)}  {name}\n".encode())
-    return digest.hexdigest()
-
-
-def _decides(name: Path) -> bool:
-    """Whether a file, by its name within a model folder, can change the vectors."""
-    if any(part.startswith(".") for part in name.parts) or name.parts[0] == HEAD:
-        return False
-    if name.as_posix() in (RECORD, CALIBRATION):
-        return False
-    return name.suffix in DECISIVE
-
-
-def _foreign_code(config: Path) -> list[str]:
-    """Classes a JSON file of a model folder would have imported from outside the libraries."""
-    if config.name not in ("modules.json", "router_config.json", "config.json", "tokenizer_config.json"):
+def _foreign_classes(config: Path) -> list[str]:
+    """Classes from outside sentence-transformers that a JSON file of a model folder would import."""
+    if config.name not in (MODULES_FILE, ROUTER_FILE, "config.json", "tokenizer_config.json"):
         return []
     try:
         content = json.loads(config.read_text(encoding="utf-8"))
@@ -215,3 +124,99 @@ def _foreign_code(config: Path) -> list[str]:
     except (ValueError, AttributeError) as error:
         raise ModelError(f"{config}: not a model's JSON file ({error}); save or download the model again") from None
     return [name for name in types if not name.startswith("sentence_transformers.")]
+
+
+def read_conversion(folder: Path) -> TextConversion:
+    """The text conversion that a model folder records, if any; ModelError if its record cannot be read."""
+    record = folder / MODEL_RECORD
+    if not record.is_file():
+        return NO_CONVERSION
+    try:
+        content = json.loads(record.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{record}: not a record of a model ({error}); save the model again") from None
+    return parse_conversion(content.get(TEXT_KEY) or {}, record) if isinstance(content, dict) else NO_CONVERSION
+
+
+def write_card(folder: Path, left: TextConversion) -> None:
+    """Writes a card into a model folder if users of sentence-transformers must convert sentences themselves."""
+    if card := left.card():
+        write_text(folder / MODEL_CARD, card)
+
+
+def folder_sha256(folder: Path) -> str:
+    """The checksum of a model folder, which does not depend on its path.
+
+    Args:
+        folder: A local model folder.
+
+    Returns:
+        A checksum over the names and contents of weights, settings and vocabularies, and over the text conversion; not
+        over the rest of dualmoco's record, model cards, hidden files, the calibration and the NLI classifier.
+
+    Raises:
+        ModelError: A record that cannot be read.
+    """
+    names = sorted(
+        file.relative_to(folder).as_posix() for file in folder.rglob("*") if _decides(file.relative_to(folder))
+    )
+    checksum = files_sha256((name, folder / name) for name in names if (folder / name).is_file())
+    conversion = read_conversion(folder).to_json()
+    return hashlib.sha256(f"{checksum} {json.dumps(conversion)}".encode()).hexdigest() if conversion else checksum
+
+
+def files_sha256(files: Iterable[tuple[str, Path]]) -> str:
+    """One checksum over the names and contents of several files, each given with the name it counts under."""
+    digest = hashlib.sha256()
+    for name, path in files:
+        digest.update(f"{file_sha256(path)}  {name}\n".encode())
+    return digest.hexdigest()
+
+
+def _decides(name: Path) -> bool:
+    """Whether a file, by its path within a model folder, can change the vectors."""
+    if any(part.startswith(".") for part in name.parts) or name.parts[0] == NLI_FOLDER:
+        return False
+    return name.as_posix() not in (MODEL_RECORD, CALIBRATION_FILE) and name.suffix in MODEL_ENDINGS
+
+
+def copy_model(folder: Path, out: Path) -> None:
+    """Copies a model: weights, settings, vocabularies, record, card and licence; no pickles, no NLI classifier.
+
+    Args:
+        folder: A local model folder.
+        out: The copy, which must not exist yet.
+    """
+
+    def unwanted(place: str, names: list[str]) -> list[str]:
+        inside = Path(place).relative_to(folder)
+        return [name for name in names if not _is_copied(inside / name, is_folder=(folder / inside / name).is_dir())]
+
+    shutil.copytree(folder, out, ignore=unwanted)
+
+
+def _is_copied(name: Path, *, is_folder: bool) -> bool:
+    """Whether a file or folder, by its path within a model folder, belongs in a copy."""
+    if is_folder:
+        return not name.name.startswith(".") and name.as_posix() != NLI_FOLDER
+    return _decides(name) or name.as_posix() in (MODEL_RECORD, MODEL_CARD) or name.name.startswith(LEGAL_NAMES)
+
+
+def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:
+    """Refuses to write a folder over something else.
+
+    Args:
+        out: The folder to write.
+        sources: Model folders that it is made from; names that are not folders are ignored.
+        kind: What is written, for the error.
+        replace: Whether to replace an existing folder, unless it holds one of the sources.
+
+    Raises:
+        ConfigError: A file, a folder that holds a source, or a folder that may not be replaced.
+    """
+    if out.is_file():
+        raise ConfigError(f"{out}: a file; expected a folder to write")
+    if any(source.is_dir() and source.resolve().is_relative_to(out.resolve()) for source in sources):
+        raise ConfigError(f"{out}: holds the model itself; expected another folder")
+    if out.is_dir() and any(out.iterdir()) and not replace:
+        raise ConfigError(f"{out}: a folder that is no {kind}; expected a new one, or --overwrite to replace it")

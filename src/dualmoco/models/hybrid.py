@@ -1,8 +1,9 @@
-"""A hybrid: several models side by side, so that word-exact and contextual vectors support each other.
+"""A hybrid: several models combined, so that lexical and contextual vectors complement each other.
 
-Unit vectors u_i of the parts, each scaled by the square root of its share w_i / sum(w), stand one after the other. That
-makes a unit vector again, and the cosine of two of them is the weighted mean of the parts' cosines. On disk a hybrid is
-`hybrid.json` and one sub-folder a part, each an ordinary model folder. Shapes: n sentences, D dimension.
+The vector of a hybrid is the concatenation of the unit vectors u_i of its parts, each scaled by the square root of its
+share w_i / sum(w). This is again a unit vector, and the cosine of two of them is the weighted mean of the parts'
+cosines. On disk a hybrid is a folder with `hybrid.json` and one model folder per part; a part may also be one of the
+embedded models, which is then named and not copied. Shapes: n sentences, D dimension.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import write_json
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.core.version import VERSION
+from dualmoco.models.embedded import EMBEDDED, embedded_folder
+from dualmoco.models.folder import HYBRID_FILE
 from dualmoco.models.model import STATIC, Identity, Model
 
-HYBRID = "hybrid.json"
 HYBRID_FORMAT = "dualmoco-hybrid-1"
 FEWEST_PARTS = 2
 
@@ -33,23 +35,17 @@ class HybridPart:
     """One model of a hybrid."""
 
     folder: str
-    """Its sub-folder."""
+    """A folder inside the hybrid's, or the name of an embedded model."""
     weight: float
-    """Above 0; only the ratio to the others' matters."""
+    """Above 0; only the ratio to the other weights matters."""
     sha256: str
-    """Of the model."""
+    """Checksum of the model."""
     model: str
-    """What it was made from."""
+    """Name of the model that was copied."""
 
 
 class HybridBackend:
-    """Runs one language of all parts.
-
-    Args:
-        models: The parts.
-        weights: One a part.
-        lang: The language.
-    """
+    """Runs one language of all parts."""
 
     is_unit = True
 
@@ -57,25 +53,25 @@ class HybridBackend:
         self.models, self.weights, self.lang = models, weights, lang
         backends = [model.backend(lang) for model in models]
         networks = dict.fromkeys(backend.name for backend in backends if backend.name != STATIC)
-        self.name = "+".join(networks) or STATIC  # what runs the networks: a table stays a table beside any of them
+        self.name = "+".join(networks) or STATIC  # the back-ends of the networks; static parts are always static
         self.dimension = sum(backend.dimension for backend in backends)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors (n, D) of sentences in their order, of unit length; zeros where all parts give zeros."""
+        """Unit vectors (n, D) of sentences in their order; zeros where all parts return zeros."""
         return join_vectors(
             [model.encode(texts, lang=self.lang, progress=False) for model in self.models], self.weights
         )
 
 
 def join_vectors(parts: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """The vectors of a hybrid.
+    """Joins the unit vectors (n, D_i) of the parts to those of the hybrid.
 
     Args:
-        parts: Unit vectors (n, D_i) of each part.
-        weights: One a part.
+        parts: Unit vectors of each part; where they are zero, the other parts alone decide.
+        weights: One per part.
 
     Returns:
-        Unit vectors (n, D), D being the sum of all D_i; where a part has no direction the others alone decide.
+        Unit vectors (n, D), where D is the sum of all D_i.
     """
     scales = [math.sqrt(weight / sum(weights)) for weight in weights]
     joined: Vectors = np.concatenate([np.float32(scale) * part for scale, part in zip(scales, parts, strict=True)], 1)
@@ -83,19 +79,7 @@ def join_vectors(parts: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
 
 
 def assemble_hybrid(name: str, models: Sequence[Model], weights: Sequence[float]) -> Model:
-    """Makes one model of several.
-
-    Args:
-        name: What to call it in results.
-        models: The parts.
-        weights: One a part.
-
-    Returns:
-        The hybrid, of the languages of its parts.
-
-    Raises:
-        ModelError: Parts of different languages.
-    """
+    """Makes one model of several, one weight per model; ModelError if their languages differ."""
     made_of = [[model.identity.sha256, weight] for model, weight in zip(models, weights, strict=True)]
     sha256 = hashlib.sha256(json.dumps([HYBRID_FORMAT, made_of]).encode()).hexdigest()
     poolings = [model.identity.pooling for model in models]
@@ -105,17 +89,7 @@ def assemble_hybrid(name: str, models: Sequence[Model], weights: Sequence[float]
 
 
 def shared_languages(models: Sequence[Model]) -> list[str] | None:
-    """The languages that all parts have.
-
-    Args:
-        models: The parts.
-
-    Returns:
-        The languages; None if every part takes text of any language.
-
-    Raises:
-        ModelError: Parts of different languages.
-    """
+    """The languages of the parts; None if every part takes text of any language, ModelError if they differ."""
     asked = [model for model in models if model.languages is not None]
     for model in asked[1:]:
         if set(model.languages or ()) != set(asked[0].languages or ()):
@@ -128,75 +102,77 @@ def shared_languages(models: Sequence[Model]) -> list[str] | None:
 
 
 def check_weights(weights: Sequence[float], count: int) -> None:
-    """Refuses weights that make no hybrid.
-
-    Args:
-        weights: As they were given.
-        count: How many parts there are.
-
-    Raises:
-        ConfigError: One part only, another number of weights than of parts, or a weight of 0 or below.
-    """
+    """Refuses weights that do not fit `count` parts, with ConfigError."""
     if count < FEWEST_PARTS:
         raise ConfigError(f"{count} part(s) of a hybrid; expected at least {FEWEST_PARTS} models")
     if len(weights) != count:
-        raise ConfigError(f"{len(weights)} weights for {count} parts; expected one a part")
+        raise ConfigError(f"{len(weights)} weights for {count} parts; expected one per part")
     for weight in weights:
         if not 0 < weight < math.inf:
-            raise ConfigError(f"weight {weight:g}; expected a number above 0: leave out a part that shall not count")
+            raise ConfigError(f"weight {weight:g}; expected a number above 0: leave out a part that should not count")
 
 
 def is_hybrid(folder: Path) -> bool:
-    """Whether a folder holds a hybrid, as far as its files' names say."""
-    return (folder / HYBRID).is_file()
+    """Whether a folder holds a hybrid, judged by the names of its files."""
+    return (folder / HYBRID_FILE).is_file()
+
+
+def find_part_folder(hybrid: Path, part: HybridPart) -> Path:
+    """The folder of a part: inside the hybrid, or that of an embedded model."""
+    inside = hybrid / part.folder
+    return embedded_folder(part.folder) if part.folder in EMBEDDED and not inside.is_dir() else inside
 
 
 def write_hybrid(folder: Path, parts: Sequence[HybridPart], about: Mapping[str, Any]) -> None:
-    """Makes a hybrid of a folder that holds its parts already.
+    """Makes a hybrid of a folder that already holds its parts.
 
     Args:
         folder: The folder.
-        parts: What is in it.
-        about: How the weights came about, for people.
+        parts: Its parts.
+        about: How the weights were chosen, for people to read.
 
     Raises:
         RunError: The disk is full or not writable.
     """
     content = {"format": HYBRID_FORMAT, "version": VERSION, "parts": [asdict(part) for part in parts], **about}
-    write_json(folder / HYBRID, content)
+    write_json(folder / HYBRID_FILE, content)
 
 
 def read_hybrid(folder: Path) -> list[HybridPart]:
-    """The parts of a hybrid.
+    """Reads the parts of a hybrid.
 
     Args:
-        folder: Of `write_hybrid`.
+        folder: A folder of `write_hybrid`.
 
     Returns:
-        Its parts, each in a sub-folder that is there.
+        The parts, each of whose folders exists.
 
     Raises:
         ModelError: Not such a folder, a part that is missing or itself a hybrid, or weights that make no hybrid.
     """
     again = "combine the models again"
     try:
-        content = json.loads((folder / HYBRID).read_text(encoding="utf-8"))
+        content = json.loads((folder / HYBRID_FILE).read_text(encoding="utf-8"))
         parts = [HybridPart(**part) for part in content["parts"]]
-        if content["format"] != HYBRID_FORMAT or any(Path(part.folder).name != part.folder for part in parts):
+        if content["format"] != HYBRID_FORMAT:
             raise ValueError(f"not of format {HYBRID_FORMAT}")
+        for part in parts:
+            if part.folder in ("", "..") or Path(part.folder).name != part.folder:
+                raise ValueError(f"part {part.folder!r}; expected a folder inside, or one of {', '.join(EMBEDDED)}")
         check_weights([part.weight for part in parts], len(parts))
     except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
-        raise ModelError(f"{folder / HYBRID}: cannot be read as a hybrid ({error}); {again}") from None
+        raise ModelError(f"{folder / HYBRID_FILE}: cannot be read as a hybrid ({error}); {again}") from None
     for part in parts:
-        if not (folder / part.folder).is_dir():
+        place = find_part_folder(folder, part)
+        if not place.is_dir():
             raise ModelError(f"{folder}: its part {part.folder} is missing; {again}")
-        if is_hybrid(folder / part.folder):
-            raise ModelError(f"{folder / part.folder}: a hybrid inside a hybrid; expected single models as parts")
+        if is_hybrid(place):
+            raise ModelError(f"{place}: a hybrid inside a hybrid; expected single models as parts")
     return parts
 
 
 def check_part(part: HybridPart, found: Identity) -> None:
-    """Refuses a part that is not what it was; ModelError names it."""
+    """Refuses a part that has changed since the hybrid was made, with ModelError."""
     if found.sha256 != part.sha256:
         raise ModelError(
             f"{found.name}: checksum {found.sha256[:12]}; expected {part.sha256[:12]}, the part changed since the "

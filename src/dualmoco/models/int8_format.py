@@ -1,7 +1,7 @@
-"""Models stored small: matrices as rows of int8 with a scale each, a quarter of the size, opened as if they were whole.
+"""Models stored in a quarter of the space: each row of a matrix as int8 with one scale.
 
-A packed folder is a model folder in which `model.int8.safetensors` stands in place of every `model.safetensors`. It is
-for shipping: PyTorch and sentence-transformers never see it, they get its weights in single precision.
+A packed folder is a model folder that has `model.int8.safetensors` in place of every `model.safetensors`. It is a
+storage format: PyTorch and sentence-transformers get the weights in single precision. Shapes: O rows, I columns.
 """
 
 from __future__ import annotations
@@ -19,102 +19,87 @@ from safetensors.numpy import save_file
 
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import new_folder
-from dualmoco.models.folder import copy_model, folder_sha256
-from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
+from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE, copy_model, folder_sha256
+from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
 
-WHOLE, PACKED = "model.safetensors", "model.int8.safetensors"
-SCALE = ".scale"
-"""What follows the name of a matrix in the name of its scales."""
-LARGEST = 127
+SCALE_SUFFIX = ".scale"
+"""The scales of a matrix are stored under its name with this suffix."""
+INT8_MAX = 127
 
 
 def pack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Tensors as they are stored small.
-
-    Args:
-        tensors: By name, in floating point.
-
-    Returns:
-        Of each matrix the rows as int8 and a scale (rows,) each, by which they are multiplied; others in fp32.
-    """
+    """Packs tensors: matrices (O, I) become int8 with scales (O,) to multiply their rows by, others become fp32."""
     packed: dict[str, np.ndarray] = {}
     for name, tensor in tensors.items():
         packed[name] = tensor.astype(np.float32)
         if tensor.ndim == 2:
-            scales = np.abs(packed[name]).max(axis=1) / np.float32(LARGEST)
+            scales = np.abs(packed[name]).max(axis=1) / np.float32(INT8_MAX)
             scales[scales == 0] = 1
             packed[name] = np.rint(packed[name] / scales[:, None]).astype(np.int8)
-            packed[name + SCALE] = scales
+            packed[name + SCALE_SUFFIX] = scales
     return packed
 
 
 def unpack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What `pack_tensors` was given, to the precision of int8, in fp32."""
-    scales = {name: tensor for name, tensor in tensors.items() if name.removesuffix(SCALE) != name}
+    """The tensors that `pack_tensors` was given, to the precision of int8, in fp32."""
+    scales = {name: tensor for name, tensor in tensors.items() if name.endswith(SCALE_SUFFIX)}
     return {
-        name: tensor * scales[name + SCALE][:, None] if name + SCALE in scales else tensor
+        name: tensor * scales[name + SCALE_SUFFIX][:, None] if name + SCALE_SUFFIX in scales else tensor
         for name, tensor in tensors.items()
         if name not in scales
     }
 
 
 def pack_model(folder: Path, out: Path) -> None:
-    """Writes a model small; of a hybrid every part.
+    """Packs a model, or every part of a hybrid.
 
     Args:
-        folder: Of the model or hybrid, whose weights are in floating point.
-        out: The folder to write, in place of one that is there.
+        folder: A model or hybrid whose weights are in floating point; parts that are packed already stay as they are.
+        out: The folder to write or replace.
 
     Raises:
         ModelError: Weights that cannot be read.
         RunError: The disk is full or not writable.
     """
+    parts = read_hybrid(folder) if is_hybrid(folder) else []
     with new_folder(out) as new:
         new.rmdir()
         copy_model(folder, new)
-        for weights in new.rglob(WHOLE):
-            save_file(pack_tensors(_read(weights)), weights.with_name(PACKED))
+        for part in parts:
+            if not (new / part.folder).is_dir():
+                copy_model(find_part_folder(folder, part), new / part.folder)
+        for weights in new.rglob(WEIGHTS_FILE):
+            save_file(pack_tensors(_read_tensors(weights)), weights.with_name(INT8_FILE))
             weights.unlink()
-        if is_hybrid(new):
-            parts = read_hybrid(new)
+        if parts:
             write_hybrid(new, [replace(part, sha256=folder_sha256(new / part.folder)) for part in parts], {})
 
 
 @contextmanager
 def unpacked(folder: Path) -> Iterator[Path]:
-    """The folder of a model as other libraries know it.
-
-    Args:
-        folder: Of a model, packed or not.
-
-    Yields:
-        The folder itself; of a packed model one that is gone when the block ends.
-
-    Raises:
-        ModelError: Packed weights that cannot be read.
-    """
+    """A model folder that other libraries can read: itself, or a temporary unpacked copy if it is packed."""
     if not is_packed(folder):
         yield folder
         return
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as place:
         whole = Path(place) / folder.name
-        shutil.copytree(folder, whole, ignore=shutil.ignore_patterns(PACKED))
-        for weights in folder.rglob(PACKED):
-            save_file(read_packed(weights), whole / weights.relative_to(folder).with_name(WHOLE))
+        shutil.copytree(folder, whole, ignore=shutil.ignore_patterns(INT8_FILE))
+        for weights in folder.rglob(INT8_FILE):
+            save_file(read_packed(weights), whole / weights.relative_to(folder).with_name(WEIGHTS_FILE))
         yield whole
 
 
 def is_packed(folder: Path) -> bool:
     """Whether any weights of a model folder are packed."""
-    return next(folder.rglob(PACKED), None) is not None
+    return next(folder.rglob(INT8_FILE), None) is not None
 
 
 def read_packed(path: Path) -> dict[str, np.ndarray]:
     """The tensors of a packed file in fp32; ModelError if it cannot be read."""
-    return unpack_tensors(_read(path))
+    return unpack_tensors(_read_tensors(path))
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
+def _read_tensors(path: Path) -> dict[str, np.ndarray]:
     try:
         with safe_open(path, framework="np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}

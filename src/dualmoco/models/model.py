@@ -1,6 +1,6 @@
 """A model in use: sentences of a language in, vectors out, whoever made the model and whatever runs it.
 
-Gives everything after it (embeddings, search, mining, evaluation, the command line) one thing to ask. Shapes: n
+Embeddings, search, mining, alignment, evaluation and the command line encode sentences with `Model` alone. Shapes: n
 sentences, D dimension.
 """
 
@@ -23,12 +23,12 @@ AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8 = "auto", "torch", "static", "int8", 
 BACKENDS = (AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8)
 FP32, FP16, BF16 = "fp32", "fp16", "bf16"
 PRECISIONS = (FP32, FP16, BF16)
-"""What a network can compute in; a CPU does so in fp32 alone."""
+"""Precisions that a network can compute in; CPUs use fp32 only."""
 ANY_LANGUAGE = ""
-"""In place of a language, for the one encoder of a model that takes text of any."""
-Part = TypeVar("Part")
+"""Key, in place of a language, of an encoder that takes text of any language."""
+Runnable = TypeVar("Runnable")
 BAR_SENTENCES = 4096
-"""Sentences between two moves of the progress bar; back-ends sort as many by length."""
+"""Sentences between two updates of the progress bar; back-ends sort as many by length."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Identity:
 
     name: str
     sha256: str
-    """Of everything that decides its vectors: weights, vocabulary, settings."""
+    """Checksum of everything that decides its vectors: weights, vocabulary, settings."""
     pooling: str = "own"
-    """How token vectors become a sentence vector; `own` if the model says so itself."""
+    """How token vectors become a sentence vector; `own` if the model defines it."""
     postprocessing: str = "none"
-    """What was done to the vectors afterwards."""
+    """What is done to the vectors afterwards."""
 
     def pooled(self, pooling: str, prompt: str) -> Identity:
         """The same model with its pooling, and the prompt if there is one."""
@@ -53,7 +53,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """How: torch, static, int8, onnx or onnx-int8; words, embeddings or package for encoders of other kinds."""
+        """One of BACKENDS, or words, embeddings or package for encoders of other kinds."""
 
     @property
     def dimension(self) -> int:
@@ -61,7 +61,7 @@ class Backend(Protocol):
 
     @property
     def is_unit(self) -> bool:
-        """Whether its vectors are of unit length already, or zero."""
+        """Whether its vectors already have unit length, or are zero."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (n, D) of sentences in their order."""
@@ -71,11 +71,11 @@ class Model:
     """Encoders of several languages that share a space, or one encoder for any language.
 
     Args:
-        identity: What it is.
-        languages: Those that have an encoder of their own; None if one encoder takes text of any language.
-        open_backend: Makes what runs a language, asked for once a language.
-        conversion: What sentences go through before a back-end sees them.
-        reopen: Opens the same model again, in another process too; None if that cannot be.
+        identity: Name, checksum and pooling.
+        languages: The languages that have an encoder; None if one encoder takes text of any language.
+        open_backend: Returns the back-end of a language; called once per language.
+        conversion: Text conversion before a back-end sees a sentence.
+        reopen: Opens the same model again, also in another process; None if that is impossible.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Model:
         reopen: Callable[..., Model] | None = None,
     ) -> None:
         self.identity, self.conversion, self.reopen = identity, conversion, reopen
-        self.folder: Path | None = None  # that it was opened from
+        self.folder: Path | None = None  # where it was opened from
         self.languages = None if languages is None else list(languages)
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}
@@ -110,17 +110,7 @@ class Model:
         return "any language" if self.languages is None else ", ".join(self.languages)
 
     def backend(self, lang: str) -> Backend:
-        """What runs a language.
-
-        Args:
-            lang: The language of some sentences.
-
-        Returns:
-            Its back-end, opened at the first call.
-
-        Raises:
-            ModelError: The model must be asked by language and does not have this one, or cannot be run as asked.
-        """
+        """The back-end of a language, opened at the first call; ModelError if the model does not have the language."""
         if self.languages is not None and lang not in self.languages:
             known = ", ".join(self.languages)
             raise ModelError(f"{self.identity.name}: has no language {lang!r}; expected one of {known}")
@@ -136,16 +126,16 @@ class Model:
         Args:
             sentences: One sentence or several.
             lang: Their language, one of `languages`.
-            normalize: Whether to bring the vectors to unit length; if not, they are as the model makes them, which
-                in ONNX is unit length always.
+            normalize: Whether to scale the vectors to unit length; if not, they are as the model makes them. ONNX
+                back-ends always return unit vectors.
             progress: Whether to show a progress bar if it takes longer than two seconds.
 
         Returns:
-            Vectors of shape (n, D), one row a sentence.
+            Vectors of shape (n, D), one row per sentence.
 
         Raises:
             ModelError: The model does not have the language.
-            DataError: Something else than sentences, or vectors that are not finite numbers.
+            DataError: A sentence that is not a string, or vectors that are not finite numbers.
         """
         backend = self.backend(lang)
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
@@ -170,17 +160,17 @@ class Model:
 
 def assemble_model(
     identity: Identity,
-    parts: Mapping[str, Part],
-    run: Callable[[Part], Backend],
+    parts: Mapping[str, Runnable],
+    run: Callable[[Runnable], Backend],
     conversion: TextConversion = NO_CONVERSION,
 ) -> Model:
-    """Makes a model of what each language has.
+    """Makes a model from the network or table of each language.
 
     Args:
-        identity: What it is.
-        parts: Networks or tables by language, or one alone under ANY_LANGUAGE.
-        run: Makes what runs a part, when it is first needed; once for a part that serves several languages.
-        conversion: What sentences go through first.
+        identity: Name, checksum and pooling.
+        parts: Networks or tables by language, or a single one under ANY_LANGUAGE.
+        run: Makes the back-end of a part when it is first needed; once if the part serves several languages.
+        conversion: Text conversion before a back-end sees a sentence.
 
     Returns:
         The model.

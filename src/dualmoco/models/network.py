@@ -1,4 +1,7 @@
-"""The encoder of one language: token features in, vectors (N, D) out, made of sentence-transformers' modules."""
+"""The encoder of one language, made of sentence-transformers' modules, and how model folders are opened and saved.
+
+Only the files of `models/` import sentence-transformers. Shapes: N sentences, L tokens, V vocabulary, D dimension.
+"""
 
 from __future__ import annotations
 
@@ -19,26 +22,27 @@ from transformers import PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import ModelError
+from dualmoco.models.backends.static import StaticTable
 from dualmoco.models.config import FIRST_LAST
-from dualmoco.models.folder import check_folder
+from dualmoco.models.folder import MODULES_FILE, check_folder
 from dualmoco.models.hybrid import is_hybrid
 from dualmoco.models.int8_format import unpacked
 from dualmoco.models.model import ANY_LANGUAGE
 
 Features = dict[str, Tensor]
-WIDE = "Ａ１，ｂ①！ﬁ？"
-"""Characters that NFKC replaces."""
+NFKC_SAMPLE = "Ａ１，ｂ①！ﬁ？"  # characters that NFKC replaces
+LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
 
 
 class Encoder(nn.Module):
-    """One language: tokens in, vectors out, of unit length unless the model was made otherwise."""
+    """One language: tokens in, vectors out; of unit length if the last layer normalizes them."""
 
     def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.Sequential(*layers)
 
     def forward(self, features: Features) -> Tensor:
-        """Encodes features of `tokenize` to vectors (N, D)."""
+        """Encodes the features of `tokenize` as vectors (N, D)."""
         embedding: Tensor = self.layers(dict(features))["sentence_embedding"]
         return embedding
 
@@ -56,23 +60,23 @@ class Encoder(nn.Module):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether none of its weights learns, so that its vectors stay the same."""
+        """Whether none of its weights are trained, so that its vectors stay the same."""
         return not any(weight.requires_grad for weight in self.parameters())
 
     def set_dropout(self, share: float) -> None:
-        """Sets the share of every dropout layer, wherever the architecture keeps them."""
+        """Sets the probability of every dropout layer, wherever the architecture keeps them."""
         for layer in self.modules():
             if isinstance(layer, nn.Dropout):
                 layer.p = share
 
     def checkpoint_gradients(self) -> None:
-        """Saves memory in training by computing activations twice; static encoders have none to save."""
+        """Saves memory in training by computing activations twice; does nothing for static encoders."""
         if isinstance(self.layers[0], Transformer):
             self.layers[0].model.gradient_checkpointing_enable()
 
 
 def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
-    """The tokenizer of a transformer that takes nothing but tokens of plain text; None for other encoders."""
+    """The tokenizer of a transformer whose only input is the tokens of plain text; None for other encoders."""
     first: Any = encoder.layers[0]
     plain = isinstance(first, Transformer) and not first.processing_kwargs and "message" not in first.modality_config
     tokenizer = first.tokenizer if plain and not first.can_flatten_inputs else None
@@ -80,7 +84,7 @@ def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
 
 
 def add_nfkc_normalizer(encoder: Encoder) -> None:
-    """Puts Unicode NFKC before all that an encoder's tokenizer does, if it has one of the `tokenizers` library."""
+    """Prepends Unicode NFKC to an encoder's tokenizer, if it is one of the `tokenizers` library."""
     first: Any = encoder.layers[0]
     fast = None if is_static(encoder) else text_tokenizer(encoder)
     tokenizer = first.tokenizer if is_static(encoder) else fast and fast.backend_tokenizer
@@ -90,8 +94,9 @@ def add_nfkc_normalizer(encoder: Encoder) -> None:
 
 
 def carries_nfkc(encoder: Encoder) -> bool:
-    """Whether an encoder's tokenizer cannot tell a text from its NFKC form, by trial."""
-    tried, expected = (encoder.tokenize([text]) for text in (WIDE, unicodedata.normalize("NFKC", WIDE)))
+    """Whether an encoder tokenizes a sample text as it does the NFKC form of it."""
+    texts = (NFKC_SAMPLE, unicodedata.normalize("NFKC", NFKC_SAMPLE))
+    tried, expected = (encoder.tokenize([text]) for text in texts)
     return all(torch.equal(tried[name], expected[name]) for name in expected)
 
 
@@ -101,16 +106,8 @@ def is_static(encoder: Encoder) -> bool:
 
 
 @torch.inference_mode()
-def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor, bool] | None:
-    """A static encoder as one table, its projections multiplied in.
-
-    Args:
-        encoder: Any encoder.
-
-    Returns:
-        The tokenizer, vectors (V + 1, D) whose means are the encoder's, the last row being for a sentence without
-        tokens, and whether means are brought to unit length. None if the encoder does more than that.
-    """
+def static_table(encoder: Encoder) -> StaticTable | None:
+    """A static encoder as one table, with its projections multiplied in; None if the encoder does more than that."""
     first, *rest = encoder.layers
     if not isinstance(first, StaticEmbedding):
         return None
@@ -124,43 +121,40 @@ def static_table(encoder: Encoder) -> tuple[Tokenizer, Tensor, bool] | None:
         if not is_projection(layer):
             return None
         table = layer.cpu()({"sentence_embedding": table})["sentence_embedding"]
-    return first.tokenizer, table, normalizes
+    return StaticTable(first.tokenizer, table.numpy(), normalizes)
 
 
 def is_projection(layer: nn.Module) -> TypeGuard[Dense]:
-    """Whether a layer multiplies sentence vectors by a matrix, with or without a bias, and does no more."""
+    """Whether a layer only multiplies sentence vectors by a matrix, with or without a bias."""
     if not isinstance(layer, Dense) or layer.use_residual or not isinstance(layer.activation_function, nn.Identity):
         return False
     return bool(layer.module_input_name == layer.module_output_name == "sentence_embedding")
 
 
-LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
-
-
 @dataclass(frozen=True)
 class OpenedNetwork:
-    """The networks of a model folder, without anything added."""
+    """The networks of a model folder."""
 
     encoders: dict[str, Encoder]
-    """One for each language, the same for languages that share it; or one alone under ANY_LANGUAGE."""
+    """One for each language, the same one for languages that share it; or a single one under ANY_LANGUAGE."""
     pooling: str
-    """`own` if the model says itself how it pools, else mean, max, cls or first-last."""
+    """`own` if the model defines its pooling, else mean, max, cls or first-last."""
     prompt: str = ""
-    """What the model wants before every sentence."""
+    """The text that the model expects before every sentence."""
 
 
 def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:
     """Opens a model of dualmoco, of sentence-transformers or of transformers.
 
     Args:
-        folder: Of the model.
-        pooling: mean, max, cls or first-last, not the model's own; a model without any pools by mean.
+        folder: The model folder.
+        pooling: mean, max, cls or first-last to override the model's own; without either it is mean.
 
     Returns:
-        Its encoders, whose vectors are of unit length only if the model makes them so, on the CPU.
+        Its encoders, on the CPU.
 
     Raises:
-        ModelError: A model that cannot be loaded safely, or a pooling for a model without one transformer.
+        ModelError: A model that cannot be loaded safely, or a pooling for a model that is not a single transformer.
     """
     opened = open_modules(folder)
     if isinstance(opened, Transformer):
@@ -179,110 +173,6 @@ def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:
     return OpenedNetwork({ANY_LANGUAGE: Encoder(layers)}, "own", prompt)
 
 
-def open_routes(folder: Path) -> dict[str, Encoder]:
-    """Opens a folder that `save_encoders` wrote.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        An encoder for each language, in the order they were saved.
-
-    Raises:
-        ModelError: Not such a folder.
-    """
-    encoders = open_network(folder).encoders
-    if ANY_LANGUAGE in encoders:
-        raise ModelError(f"{folder}: a model of one route; expected one route a language, as dualmoco train saves it")
-    return encoders
-
-
-def open_modules(folder: Path) -> SentenceTransformer | Transformer:
-    """A model of sentence-transformers whole, of transformers as the one module it is, in single precision.
-
-    Args:
-        folder: Of the model.
-
-    Returns:
-        The model, on the CPU.
-
-    Raises:
-        ModelError: A model that cannot be loaded safely.
-    """
-    if is_hybrid(folder):
-        raise ModelError(f"{folder}: a hybrid of several models; expected a single one, such as one of its parts")
-    check_folder(folder)
-    disable_progress_bar()
-    weights = {"use_safetensors": True, "dtype": "float32"}
-    opened: SentenceTransformer | Transformer
-    try:
-        with unpacked(folder) as whole:
-            if (whole / "modules.json").is_file():
-                opened = SentenceTransformer(str(whole), device="cpu", trust_remote_code=False, model_kwargs=weights)
-            else:
-                opened = Transformer(str(whole), model_kwargs=weights)
-    except LOADING_ERRORS as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ModelError(f"{folder}: cannot be opened as a model: {reason}") from None
-    opened.float()  # modules other than the transformer come as they are stored
-    return opened
-
-
-def route_of(router: Router, lang: str, name: str) -> nn.Module:
-    """The modules of one language; ModelError if the model does not have it."""
-    if lang not in router.sub_modules:
-        raise ModelError(f"{name}: has no language {lang!r}; expected one of {', '.join(router.sub_modules)}")
-    return router.sub_modules[lang]
-
-
-def save_encoders(encoders: Mapping[str, Encoder], path: Path) -> None:
-    """Writes a sentence-transformers folder with one route a language and no default route."""
-    disable_progress_bar()
-    routes: dict[str, list[Any]] = {lang: list(encoder.layers.children()) for lang, encoder in encoders.items()}
-    router = Router(routes, allow_empty_key=False)
-    device = str(next(router.parameters()).device)  # SentenceTransformer moves its modules: leave them where they are
-    SentenceTransformer(modules=[router], device=device, similarity_fn_name="dot").save(
-        str(path), create_model_card=False, safe_serialization=True
-    )
-
-
-def save_encoder(encoder: Encoder, path: Path, prompt: str = "") -> None:
-    """Writes the encoder of one language as a sentence-transformers folder that needs no task.
-
-    Args:
-        encoder: The encoder.
-        path: The folder.
-        prompt: What the model wants before every sentence.
-    """
-    disable_progress_bar()
-    model = SentenceTransformer(modules=list(encoder.layers.children()), device="cpu")
-    if prompt:
-        model.prompts, model.default_prompt_name = {"sentence": prompt}, "sentence"
-    model.save(str(path), create_model_card=False, safe_serialization=True)
-
-
-class FirstLastPooling(nn.Module):
-    """Mean over a sentence's tokens of the average of the first and the last transformer layer.
-
-    A pooling that sentence-transformers does not have; BERT-whitening and SimCSE's BERT rows are computed with it.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        super().__init__()
-        self.dimension = dimension
-
-    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
-        """Adds `sentence_embedding` (N, D) to what a transformer gives with all its layers."""
-        layers: tuple[Tensor, ...] = features["all_layer_embeddings"]  # word embeddings, then one a layer: (N, L, D)
-        tokens = (layers[1] + layers[-1]) / 2
-        mask = features["attention_mask"].unsqueeze(-1).to(tokens.dtype)  # (N, L, 1)
-        return {**features, "sentence_embedding": (tokens * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)}
-
-    def get_embedding_dimension(self) -> int:
-        """D."""
-        return self.dimension
-
-
 def _routes(router: Router) -> dict[str, Encoder]:
     """The encoder of each language; languages whose routes are the same modules have the same encoder."""
     distinct: dict[tuple[int, ...], Encoder] = {}
@@ -298,3 +188,81 @@ def _pooled(first: Transformer, pooling: str) -> Encoder:
         first.model.config.output_hidden_states = True
         return Encoder([first, FirstLastPooling(first.get_embedding_dimension())])
     return Encoder([first, Pooling(first.get_embedding_dimension(), pooling_mode=pooling)])
+
+
+def open_routes(folder: Path) -> dict[str, Encoder]:
+    """Opens a folder that `save_encoders` wrote: an encoder for each language, in the order they were saved."""
+    encoders = open_network(folder).encoders
+    if ANY_LANGUAGE in encoders:
+        raise ModelError(f"{folder}: a model of one route; expected one route per language, as dualmoco train saves it")
+    return encoders
+
+
+def open_modules(folder: Path) -> SentenceTransformer | Transformer:
+    """Loads a model in fp32 on the CPU: one of sentence-transformers as a whole, one of transformers as one module."""
+    if is_hybrid(folder):
+        raise ModelError(f"{folder}: a hybrid of several models; expected a single one, such as one of its parts")
+    check_folder(folder)
+    disable_progress_bar()
+    weights = {"use_safetensors": True, "dtype": "float32"}
+    opened: SentenceTransformer | Transformer
+    try:
+        with unpacked(folder) as whole:
+            if (whole / MODULES_FILE).is_file():
+                opened = SentenceTransformer(str(whole), device="cpu", trust_remote_code=False, model_kwargs=weights)
+            else:
+                opened = Transformer(str(whole), model_kwargs=weights)
+    except LOADING_ERRORS as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise ModelError(f"{folder}: cannot be opened as a model: {reason}") from None
+    opened.float()  # modules other than the transformer are in the precision they are stored in
+    return opened
+
+
+def route_of(router: Router, lang: str, name: str) -> nn.Module:
+    """The modules of one language; ModelError if the model does not have it."""
+    if lang not in router.sub_modules:
+        raise ModelError(f"{name}: has no language {lang!r}; expected one of {', '.join(router.sub_modules)}")
+    return router.sub_modules[lang]
+
+
+def save_encoders(encoders: Mapping[str, Encoder], path: Path) -> None:
+    """Writes a sentence-transformers folder with one route per language and no default route."""
+    disable_progress_bar()
+    routes: dict[str, list[Any]] = {lang: list(encoder.layers.children()) for lang, encoder in encoders.items()}
+    router = Router(routes, allow_empty_key=False)
+    device = str(next(router.parameters()).device)  # SentenceTransformer moves its modules: leave them where they are
+    SentenceTransformer(modules=[router], device=device, similarity_fn_name="dot").save(
+        str(path), create_model_card=False, safe_serialization=True
+    )
+
+
+def save_encoder(encoder: Encoder, path: Path, prompt: str = "") -> None:
+    """Writes the encoder of one language as a sentence-transformers folder that needs no task, with its prompt."""
+    disable_progress_bar()
+    model = SentenceTransformer(modules=list(encoder.layers.children()), device="cpu")
+    if prompt:
+        model.prompts, model.default_prompt_name = {"sentence": prompt}, "sentence"
+    model.save(str(path), create_model_card=False, safe_serialization=True)
+
+
+class FirstLastPooling(nn.Module):
+    """The mean over a sentence's tokens of the average of the first and the last transformer layer.
+
+    sentence-transformers lacks this pooling; the BERT baselines of BERT-whitening and SimCSE use it.
+    """
+
+    def __init__(self, dimension: int) -> None:
+        super().__init__()
+        self.dimension = dimension
+
+    def forward(self, features: dict[str, Any]) -> dict[str, Any]:
+        """Adds `sentence_embedding` (N, D) to the output of a transformer with all its layers."""
+        layers: tuple[Tensor, ...] = features["all_layer_embeddings"]  # word embeddings, then each layer: (N, L, D)
+        tokens = (layers[1] + layers[-1]) / 2
+        mask = features["attention_mask"].unsqueeze(-1).to(tokens.dtype)  # (N, L, 1)
+        return {**features, "sentence_embedding": (tokens * mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)}
+
+    def get_embedding_dimension(self) -> int:
+        """D."""
+        return self.dimension

@@ -21,10 +21,10 @@ from dualmoco.data.pairs import Split
 from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
-from dualmoco.models.folder import RECORD
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion
 from dualmoco.models.load import find_folder
 from dualmoco.models.network import Encoder, open_routes, save_encoders
-from dualmoco.models.text_normalization import NO_CONVERSION, TEXT_KEY, TextConversion, read_conversion
+from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 from dualmoco.text.languages import Chinese, base_language
 from dualmoco.training.config import TrainConfig
 
@@ -62,7 +62,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             _start_projections(config, split, built)
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
-                write_json(folder / RECORD, {TEXT_KEY: text})
+                write_json(folder / MODEL_RECORD, {TEXT_KEY: text})
             if "chinese" in text:
                 logger.warning(
                     "Chinese was converted to %s characters; the model converts what it encodes likewise, but in plain "
@@ -160,4 +160,4 @@ def converted_text(config: TrainConfig) -> dict[str, object]:
 def _base_conversion(side: EncoderConfig) -> TextConversion:
     """What the model that a side starts from does to its sentences."""
     folder = find_folder(side.name) if side.kind == EncoderKind.pretrained else None
-    return read_conversion(folder / RECORD).of(side.lang) if folder else NO_CONVERSION
+    return read_conversion(folder).of(side.lang) if folder else NO_CONVERSION

@@ -19,13 +19,11 @@ from torch.nn.functional import cross_entropy
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import write_json
 from dualmoco.data.nli import LABELS
+from dualmoco.models.folder import NLI_FOLDER, WEIGHTS_FILE
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import NliBatch, PairBatch
 from dualmoco.training.config import NliConfig, NliFeatures
 from dualmoco.training.objectives import Metrics, Objective
-
-HEAD_FOLDER = "nli"
-WEIGHTS = "model.safetensors"
 
 
 class NliClassifier(nn.Sequential):
@@ -65,9 +63,11 @@ def save_classifier(classifier: NliClassifier, lang: str, model: Path) -> None:
         lang: The language of the encoder it was trained with.
         model: A model folder that is being written.
     """
-    folder = model / HEAD_FOLDER
+    folder = model / NLI_FOLDER
     folder.mkdir()
-    save_file({name: value.cpu().contiguous() for name, value in classifier.state_dict().items()}, folder / WEIGHTS)
+    save_file(
+        {name: value.cpu().contiguous() for name, value in classifier.state_dict().items()}, folder / WEIGHTS_FILE
+    )
     hidden = classifier[0].out_features
     settings = {"lang": lang, "width": classifier.dimension, "features": classifier.features.value, "hidden": hidden}
     write_json(folder / "config.json", settings)
@@ -85,14 +85,14 @@ def load_classifier(model: Path) -> tuple[NliClassifier, str]:
     Raises:
         ModelError: The model has none, or a damaged one.
     """
-    folder = model / HEAD_FOLDER
+    folder = model / NLI_FOLDER
     if not folder.is_dir():
         raise ModelError(f"{model}: has no NLI head; expected a model trained with nli.train, see paper-nli.yaml")
     try:
         settings = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         features = NliFeatures(settings["features"])
         classifier = NliClassifier(settings["width"], features, settings["hidden"], dropout=0.0)
-        classifier.load_state_dict(load_file(folder / WEIGHTS))
+        classifier.load_state_dict(load_file(folder / WEIGHTS_FILE))
         return classifier.eval(), str(settings["lang"])
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise ModelError(f"{folder}: cannot be opened as an NLI head: {error}; save the model again") from None

@@ -17,9 +17,8 @@ from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import are_shown
 from dualmoco.core.storage import LOCK, append_line, new_folder, write_json, write_text
 from dualmoco.data.pairs import Split
-from dualmoco.models.folder import RECORD
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion, write_card
 from dualmoco.models.network import Encoder, save_encoders
-from dualmoco.models.text_normalization import TEXT_KEY, read_conversion, write_card
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.heldout import HeldoutScore
 from dualmoco.training.nli import MultiTask, save_classifier
@@ -180,8 +179,8 @@ def save_model(
             TEXT_KEY: text,
             "settings": config.to_dict(),
         }
-        write_json(folder / RECORD, record)
-        write_card(folder, read_conversion(folder / RECORD))
+        write_json(folder / MODEL_RECORD, record)
+        write_card(folder, read_conversion(folder))
 
 
 def _yaml(config: TrainConfig) -> str:

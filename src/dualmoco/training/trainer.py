@@ -22,9 +22,8 @@ from accelerate import Accelerator
 from dualmoco.core.errors import DivergenceError
 from dualmoco.data.nli import NliExample
 from dualmoco.data.pairs import Split
-from dualmoco.models.folder import RECORD
+from dualmoco.models.folder import read_conversion
 from dualmoco.models.network import Encoder
-from dualmoco.models.text_normalization import read_conversion
 from dualmoco.training.batches import (
     BatchOrder,
     Curriculum,
@@ -87,7 +86,7 @@ class Trainer:
     ) -> None:
         self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
         self.objective = objective.to(accelerator.device)
-        self.text = read_conversion(self.out / INITIAL / RECORD).to_json()
+        self.text = read_conversion(self.out / INITIAL).to_json()
         src, tgt = (encoders[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
         self.order = data.order
         share = ShardSpec(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)

@@ -1,9 +1,9 @@
-"""An ONNX graph with int8 matrix products: weights once and for all, activations row by row as they come.
+"""Make an ONNX graph of a network, in fp32 or with int8 matrix products.
 
-Each token's row has a scale of its own, so that a sentence's vector does not depend on the other sentences of a batch;
-one scale for a whole batch, as onnxruntime's own quantizer makes it, also costs more precision than all else. Before,
-channels are balanced between activations and weights as in SmoothQuant (Xiao et al. 2023). Shapes: K channels in,
-M out.
+The weights of an int8 graph are quantized once, activations per row as they come. Each token has its own scale, so the
+vector of a sentence does not depend on the other sentences of a batch; one scale for a whole batch, as in onnxruntime's
+own quantizer, also loses more precision than everything else. Channels are first balanced between activations and
+weights as in SmoothQuant (Xiao et al. 2023). Shapes: K channels in, M out.
 """
 
 from __future__ import annotations
@@ -21,48 +21,116 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from dualmoco.core.errors import ModelError
-from dualmoco.models.backends.onnx_runtime import BUDGET, OUTPUT, check_onnx
-from dualmoco.models.backends.parity_check import SENTENCES
+from dualmoco.models.backends.onnx_runtime import GRAPH_FILE, ONNX_BATCH_TOKENS, ONNX_OUTPUT, check_onnx
+from dualmoco.models.backends.pytorch import CHECK_SENTENCES
 from dualmoco.models.backends.tokens import TOKEN_MASK, Arrays, TokenSource
 from dualmoco.models.model import ONNX_INT8
 from dualmoco.models.network import Encoder
 
+OPSET = 17
+MOST_GRAPH_BYTES = (1 << 31) - (1 << 20)
+"""A graph is one protobuf message, which cannot hold two GiB."""
 SMOOTHING = 0.5
-"""The share of a channel's range that moves from activations to weights, as a power."""
+"""The exponent of SmoothQuant: the share of a channel's range that moves from activations to weights."""
 WEIGHT_STEPS = 110
 """Of 127: without VNNI two int8 products are added in 16 bits, where larger weights would often saturate."""
-ONE_SIDED = 0.2
-"""An activation that goes no further below zero than this share of its peak, as GELU's, is counted from its floor."""
+FLOOR_SHARE = 0.2
+"""An activation whose minimum is above minus this share of its peak, as GELU's, is quantized from its minimum."""
 LARGEST_BALANCE = 1e3
-TINY = 1e-9
+LEAST_SCALE = 1e-9
 CONTRIB = "com.microsoft"
+
+
+class _UnitVectors(nn.Module):
+    """An encoder that takes its inputs by position, as the exporter passes them."""
+
+    def __init__(self, encoder: Encoder, inputs: tuple[str, ...]) -> None:
+        super().__init__()
+        self.encoder, self.inputs = encoder, inputs
+
+    def forward(self, *tensors: Tensor) -> Tensor:
+        return normalize(self.encoder(dict(zip(self.inputs, tensors, strict=True))), dim=-1)
+
+
+def make_graph(name: str, encoder: Encoder, source: TokenSource) -> bytes:
+    """Makes the graph of a network, the same bytes for the same network.
+
+    Args:
+        name: ONNX or ONNX_INT8.
+        encoder: The network.
+        source: Its tokens.
+
+    Returns:
+        The graph.
+
+    Raises:
+        ModelError: The extra is not installed, or a network that is too large or that the exporter cannot follow.
+    """
+    check_onnx("onnx", "onnxruntime")
+    graph = export_graph(encoder.cpu(), source)
+    return quantize_graph(graph, source.batches(CHECK_SENTENCES, ONNX_BATCH_TOKENS)) if name == ONNX_INT8 else graph
+
+
+def export_graph(encoder: Encoder, source: TokenSource) -> bytes:
+    """The graph of a network on the CPU, in fp32."""
+    size = sum(weight.numel() * weight.element_size() for weight in encoder.parameters())
+    if size > MOST_GRAPH_BYTES:
+        raise ModelError(f"a network of {size / 2**30:.1f} GiB; expected less than 2 GiB for ONNX: use --backend torch")
+    example = _example(source)
+    axes = {name: {0: "sentences", 1: "tokens"} for name in source.inputs}
+    try:
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.inference_mode():
+            path = Path(folder) / GRAPH_FILE
+            warnings.simplefilter("ignore")  # the exporter warns about every constant that it takes from the example
+            torch.onnx.export(
+                _UnitVectors(encoder, source.inputs).eval(),
+                tuple(map(torch.from_numpy, example.values())),
+                path,
+                dynamo=False,
+                opset_version=OPSET,
+                input_names=list(source.inputs),
+                output_names=[ONNX_OUTPUT],
+                dynamic_axes={**axes, ONNX_OUTPUT: {0: "sentences"}},
+            )
+            return path.read_bytes()
+    except (RuntimeError, TypeError, ValueError, torch.onnx.OnnxExporterError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"cannot export the network to ONNX: {reason}; use --backend torch") from None
+
+
+def _example(source: TokenSource) -> Arrays:
+    """Two sentences of five and three tokens; the tokens do not matter."""
+    example = {name: np.zeros((2, 5), dtype=np.int64) for name in source.inputs}
+    if TOKEN_MASK in example:
+        example[TOKEN_MASK][:] = [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
+    return example
 
 
 @dataclass(frozen=True)
 class _Range:
-    """What an activation was seen to hold."""
+    """The observed range of an activation."""
 
-    peaks: np.ndarray  # (K,) largest sizes
-    floor: float  # lowest value of all
+    peaks: np.ndarray  # (K,) largest absolute values
+    floor: float  # lowest value
 
     @property
     def lift(self) -> float:
-        """What to add so that no value is negative; 0 for an activation of both signs."""
-        return -self.floor if -self.floor < ONE_SIDED * float(self.peaks.max()) else 0.0
+        """The number to add so that no value is negative; 0 for an activation of both signs."""
+        return -self.floor if -self.floor < FLOOR_SHARE * float(self.peaks.max()) else 0.0
 
     def merge(self, other: _Range) -> _Range:
         return _Range(np.maximum(self.peaks, other.peaks), min(self.floor, other.floor))
 
 
 def quantize_graph(graph: bytes, batches: Iterable[Arrays]) -> bytes:
-    """Rewrites the products of activations with constant matrices.
+    """Quantizes the products of activations with constant matrices.
 
     Args:
-        graph: In single precision.
+        graph: A graph in fp32.
         batches: Typical inputs, by which channels are balanced.
 
     Returns:
-        The graph, for onnxruntime: it uses one of its own operators.
+        A graph for onnxruntime, which uses one of its own operators.
     """
     import onnx
 
@@ -93,10 +161,10 @@ class _Rewriter:
         self.node = onnx.helper.make_node
         self.tensors: dict[str, Any] = {tensor.name: tensor for tensor in model.graph.initializer}
         self.one = self._tensor("row_one", np.array(1, dtype=np.float32))
-        self.tiny = self._tensor("row_tiny", np.array(TINY, dtype=np.float32))
+        self.tiny = self._tensor("row_tiny", np.array(LEAST_SCALE, dtype=np.float32))
 
     def quantize_rows(self, name: str, balance: np.ndarray, lift: float) -> list[Any]:
-        """Nodes from an activation to NAME_int8, with a zero at NAME_zero, and NAME_scale, one number a row."""
+        """Nodes from an activation to NAME_int8, with a zero at NAME_zero, and NAME_scale, one number per row."""
         inverse = self._tensor(f"{name}_balance", 1 / balance)  # (K,)
         zero = self._tensor(f"{name}_zero", np.array(0 if lift else 128, dtype=np.uint8))
         steps = self._tensor(f"{name}_steps", np.array(255 if lift else 127, dtype=np.float32))
@@ -117,7 +185,9 @@ class _Rewriter:
     def product(self, name: str, output: str, matrix: np.ndarray, balance: np.ndarray, lift: float) -> list[Any]:
         """Nodes from NAME_int8 to the output of a product with a matrix (K, M)."""
         balanced = matrix * balance[:, None]
-        scale = np.maximum(np.abs(balanced).max(axis=0), TINY).astype(np.float32) / np.float32(WEIGHT_STEPS)  # (M,)
+        scale = np.maximum(np.abs(balanced).max(axis=0), LEAST_SCALE).astype(np.float32) / np.float32(
+            WEIGHT_STEPS
+        )  # (M,)
         weight = self._tensor(f"{output}_weight", np.rint(balanced / scale).astype(np.int8))
         scales = self._tensor(f"{output}_weight_scale", scale)
         lowered = self._tensor(f"{output}_lowered", -np.float32(lift) * matrix.sum(axis=0, dtype=np.float32))  # (M,)
@@ -131,7 +201,7 @@ class _Rewriter:
         ]
 
     def finish(self, replaced: dict[str, list[Any]]) -> bytes:
-        """The graph with other nodes in place of some, without tensors that nothing uses."""
+        """The graph with some nodes replaced, without unused tensors."""
         graph = self.model.graph
         nodes = [new for node in graph.node for new in replaced.get(node.output[0], [node])]
         used = {name for node in nodes for name in node.input}
@@ -148,7 +218,7 @@ class _Rewriter:
 
 
 def _products(model: Any) -> dict[str, list[Any]]:
-    """Products with a constant matrix, by the activation that they share."""
+    """Products with a constant matrix, grouped by activation."""
     matrices = {tensor.name for tensor in model.graph.initializer if len(tensor.dims) == 2}
     found: dict[str, list[Any]] = {}
     for node in model.graph.node:
@@ -158,7 +228,7 @@ def _products(model: Any) -> dict[str, list[Any]]:
 
 
 def _ranges(model: Any, names: list[str], batches: Iterable[Arrays]) -> dict[str, _Range]:
-    """What some activations hold while a graph runs."""
+    """The ranges of some activations on typical inputs."""
     import onnx
     import onnxruntime
 
@@ -176,89 +246,8 @@ def _ranges(model: Any, names: list[str], batches: Iterable[Arrays]) -> dict[str
 
 
 def _balance(peaks: np.ndarray, matrices: list[np.ndarray]) -> np.ndarray:
-    """What to divide each channel of an activation by, and multiply the matrices' rows with, shape (K,)."""
+    """The factors (K,) that move range from the channels of an activation to the rows of the matrices."""
     weights = np.max([np.abs(matrix).max(axis=1) for matrix in matrices], axis=0)
-    balance = np.maximum(peaks, TINY) ** SMOOTHING / np.maximum(weights, TINY) ** (1 - SMOOTHING)
+    balance = np.maximum(peaks, LEAST_SCALE) ** SMOOTHING / np.maximum(weights, LEAST_SCALE) ** (1 - SMOOTHING)
     limited: np.ndarray = np.clip(balance / np.exp(np.log(balance).mean()), 1 / LARGEST_BALANCE, LARGEST_BALANCE)
     return limited.astype(np.float32)
-
-
-OPSET = 17
-LARGEST = (1 << 31) - (1 << 20)
-"""Bytes; a graph is one protobuf message, which cannot hold two GiB."""
-
-
-class _UnitVectors(nn.Module):
-    """An encoder that takes its inputs by position, as an exporter gives them."""
-
-    def __init__(self, encoder: Encoder, inputs: tuple[str, ...]) -> None:
-        super().__init__()
-        self.encoder, self.inputs = encoder, inputs
-
-    def forward(self, *tensors: Tensor) -> Tensor:
-        return normalize(self.encoder(dict(zip(self.inputs, tensors, strict=True))), dim=-1)
-
-
-def make_graph(name: str, encoder: Encoder, source: TokenSource) -> bytes:
-    """The graph of a network.
-
-    Args:
-        name: ONNX or ONNX_INT8.
-        encoder: The network.
-        source: Its tokens.
-
-    Returns:
-        The graph; the same bytes for the same network.
-
-    Raises:
-        ModelError: The extra is not installed, or a network that cannot become a graph.
-    """
-    check_onnx("onnx", "onnxruntime")
-    graph = export_graph(encoder.cpu(), source)
-    return quantize_graph(graph, source.batches(SENTENCES, BUDGET)) if name == ONNX_INT8 else graph
-
-
-def export_graph(encoder: Encoder, source: TokenSource) -> bytes:
-    """Writes a network down as a graph in single precision.
-
-    Args:
-        encoder: The network, on the CPU.
-        source: Its tokens.
-
-    Returns:
-        The graph.
-
-    Raises:
-        ModelError: A network that is too large, or that the exporter cannot follow.
-    """
-    size = sum(weight.numel() * weight.element_size() for weight in encoder.parameters())
-    if size > LARGEST:
-        raise ModelError(f"a network of {size / 2**30:.1f} GiB; expected less than 2 GiB for ONNX: use --backend torch")
-    example = _example(source)
-    axes = {name: {0: "sentences", 1: "tokens"} for name in source.inputs}
-    try:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.inference_mode():
-            path = Path(folder) / "model.onnx"
-            warnings.simplefilter("ignore")  # the exporter warns of every constant it takes from the example
-            torch.onnx.export(
-                _UnitVectors(encoder, source.inputs).eval(),
-                tuple(map(torch.from_numpy, example.values())),
-                path,
-                dynamo=False,
-                opset_version=OPSET,
-                input_names=list(source.inputs),
-                output_names=[OUTPUT],
-                dynamic_axes={**axes, OUTPUT: {0: "sentences"}},
-            )
-            return path.read_bytes()
-    except (RuntimeError, TypeError, ValueError, torch.onnx.OnnxExporterError) as error:
-        reason = str(error).strip().partition("\n")[0]
-        raise ModelError(f"a network that cannot become ONNX: {reason}; use --backend torch") from None
-
-
-def _example(source: TokenSource) -> Arrays:
-    """Two sentences of five and three tokens; which tokens does not matter."""
-    example = {name: np.zeros((2, 5), dtype=np.int64) for name in source.inputs}
-    if TOKEN_MASK in example:
-        example[TOKEN_MASK][:] = [[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]
-    return example

@@ -1,55 +1,91 @@
-"""How PyTorch's work on a CPU is shared: every core takes a batch of its own, for one that fits its cache is small."""
+"""The PyTorch back-end, which is the reference that all other back-ends are checked against.
+
+A back-end other than PyTorch is used only if its vectors of `CHECK_SENTENCES` agree with those of PyTorch. Shapes: n
+sentences, D dimension.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
 
-from dualmoco.core.vectors import Vectors
-from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES, Arrays, Padding, TokenSource
-from dualmoco.models.model import TORCH
+from dualmoco.core.errors import ModelError
+from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.models.backends.tokens import (
+    CPU_BATCH_TOKENS,
+    TOKEN_IDS,
+    TOKEN_MASK,
+    TOKEN_TYPES,
+    Arrays,
+    Padding,
+    TokenSource,
+    one_thread_workers,
+)
+from dualmoco.models.model import ONNX, ONNX_INT8, STATIC, TORCH
 from dualmoco.models.network import Encoder, text_tokenizer
 
-CPU_BUDGET = 1024
-"""Tokens in a batch: more fall out of a core's cache, fewer leave the matrix products too small."""
+GPU_BATCH_TOKENS = 16_384
+LIBRARY_BATCH = 32
+"""Sentences per batch if the network's own library tokenizes them."""
+CHECK_BATCH = 8
+UNLIMITED_TOKENS = 1_000_000
+"""Libraries write a far larger number as the maximum length of a model that names none."""
 
-
-def one_thread_workers() -> ThreadPoolExecutor | None:
-    """As many workers of one thread each as PyTorch has threads; None if that is one."""
-    threads = torch.get_num_threads()
-    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if threads > 1 else None
-
-
-def set_threads(threads: int | None) -> None:
-    """Sets the CPU threads of PyTorch in this process, if a number is given."""
-    if threads:
-        torch.set_num_threads(threads)
-
-
-GPU_BUDGET = 16_384
-OWN_BATCH = 32
-"""Sentences in a batch that the network tokenizes itself."""
-UNLIMITED = 1_000_000
-"""A length that libraries write where a model names none is far above this."""
+LOWEST_COSINE = {"sentence-transformers": 0.99999, STATIC: 0.999, ONNX: 0.999, ONNX_INT8: 0.99}
+CHECK_SENTENCES = (
+    "a",
+    "?",
+    "。",
+    "7",
+    "我",
+    "Yes.",
+    "好的",
+    "Thank you.",
+    "It's raining again, isn't it?",
+    "今天天气很好。",
+    "The committee will publish its report on water quality next Thursday.",
+    "她把那本旧书放回了图书馆三楼靠窗的书架上。",
+    "I don't know what you're talking about!",
+    "你为什么不早点告诉我？",
+    "HELLO WORLD",
+    "e = mc^2; f(x) = x ** 2 + 3 * x - 1",
+    "sudo apt install python3-venv && python3 -m venv .venv",
+    "https://example.org/a/b?c=1&d=2#e",
+    "Der Zug nach München hat heute leider zwanzig Minuten Verspätung.",
+    "¿Dónde está la biblioteca más cercana?",
+    "Она читает книгу в саду, пока дети играют.",
+    "東京の桜は三月の終わりに咲きます。",
+    "나는 내일 아침 일찍 떠날 거예요.",
+    "قرأت الكتاب الذي أعطيتني إياه.",
+    "मुझे चाय पसंद है, कॉफ़ी नहीं।",
+    "Η θάλασσα ήταν ήρεμη.",
+    "Two 猫 and one dog 在花园里 play together.",
+    "😀 great news 🎉🎉",
+    "1,234.56 kg (approx. 2,721 lb) @ 35 °C",
+    "Although the first results looked promising, the team repeated the whole experiment three times before they "
+    "allowed themselves to write about it, because one of the instruments had been replaced in between.",
+    "虽然最初的结果看起来很有希望，但由于期间更换过一台仪器，研究小组还是把整个实验重复了三遍，才允许自己把它写下来。",
+    "The river was long, and so was the story that the old sailor told about it. " * 40,
+)
+"""Several lengths and scripts, from one character to more tokens than a network takes."""
 
 
 class TorchBackend:
-    """A network as PyTorch runs it: the same operations, less padding.
+    """Runs a network with PyTorch: the same operations as its own library, less padding.
 
     Args:
-        encoder: The network of one language; it is left in evaluation mode, on the device it is on.
-        prompt: Put before every sentence.
+        encoder: The network of one language; it is put into evaluation mode and stays on its device.
+        prompt: Text before every sentence.
     """
 
     name, is_unit = TORCH, False
 
     def __init__(self, encoder: Encoder, prompt: str = "") -> None:
         self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.dimension
-        self.source = token_source(encoder, prompt)  # None if the network takes its input in a way of its own
+        self.source = token_source(encoder, prompt)  # None if only the network's own library can tokenize
         self.device = next(encoder.parameters()).device
         self.workers = one_thread_workers() if self.device.type == "cpu" else None
 
@@ -58,8 +94,8 @@ class TorchBackend:
         self.encoder.eval()
         if self.source is None:
             return encode_by_itself(self.encoder, [self.prompt + text for text in texts])
-        budget = CPU_BUDGET if self.device.type == "cpu" else GPU_BUDGET
-        return self.source.encode(texts, budget, self.dimension, self._run, self.workers)
+        batch_tokens = CPU_BATCH_TOKENS if self.device.type == "cpu" else GPU_BATCH_TOKENS
+        return self.source.encode(texts, batch_tokens, self.dimension, self._run, self.workers)
 
     @torch.inference_mode()
     def _run(self, arrays: Arrays) -> Vectors:
@@ -68,8 +104,23 @@ class TorchBackend:
         return vectors
 
 
+def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
+    """The tokens of a transformer; None for an encoder that takes more than ids, mask and types of plain text."""
+    tokenizer = text_tokenizer(encoder)
+    inputs = tuple(encoder.tokenize(["a"])) if tokenizer else ()
+    if tokenizer is None or not set(inputs) <= {TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES}:
+        return None
+    own: Tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())  # a copy: the original keeps its settings
+    own.no_padding()
+    own.no_truncation()
+    if tokenizer.model_max_length < UNLIMITED_TOKENS:
+        own.enable_truncation(tokenizer.model_max_length, direction=tokenizer.truncation_side)
+    padding = Padding(tokenizer.pad_token_id, tokenizer.pad_token_type_id, tokenizer.padding_side == "left")
+    return TokenSource(own, inputs, padding, prompt)
+
+
 @torch.inference_mode()
-def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = OWN_BATCH) -> Vectors:
+def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = LIBRARY_BATCH) -> Vectors:
     """Vectors (n, D) of sentences, tokenized and padded by the network's own library: slow, and the reference."""
     encoder.eval()
     device = next(encoder.parameters()).device
@@ -82,26 +133,32 @@ def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = O
     return vectors
 
 
-def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
-    """The tokens of a transformer.
+def reference_vectors(encoder: Encoder, prompt: str = "", sentences: Sequence[str] = CHECK_SENTENCES) -> Vectors:
+    """The vectors of the check sentences, as the network itself makes them."""
+    return encode_by_itself(encoder, [prompt + text for text in sentences], CHECK_BATCH)
+
+
+def check_agreement(name: str, encode: Callable[[Sequence[str]], Vectors], reference: Vectors) -> float:
+    """Compares a back-end with the network that it stands for.
 
     Args:
-        encoder: Any encoder.
-        prompt: Put before every sentence.
+        name: The name of the back-end, a key of LOWEST_COSINE.
+        encode: Encodes with the back-end.
+        reference: The network's own vectors of CHECK_SENTENCES.
 
     Returns:
-        Its tokens; None if it takes more than ids, mask and types of plain text.
+        The lowest cosine; a sentence whose vector is zero in both counts as agreement.
+
+    Raises:
+        ModelError: The lowest cosine is below LOWEST_COSINE.
     """
-    tokenizer = text_tokenizer(encoder)
-    inputs = tuple(encoder.tokenize(["a"])) if tokenizer else ()
-    if tokenizer is None or not set(inputs) <= {TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES}:
-        return None
-    own: Tokenizer = Tokenizer.from_str(
-        tokenizer.backend_tokenizer.to_str()
-    )  # settings of the original stay as they are
-    own.no_padding()
-    own.no_truncation()
-    if tokenizer.model_max_length < UNLIMITED:
-        own.enable_truncation(tokenizer.model_max_length, direction=tokenizer.truncation_side)
-    padding = Padding(tokenizer.pad_token_id, tokenizer.pad_token_type_id, tokenizer.padding_side == "left")
-    return TokenSource(own, inputs, padding, prompt)
+    expected, found = unit_vectors(reference), unit_vectors(encode(CHECK_SENTENCES))
+    cosines = np.einsum("nd,nd->n", expected, found, dtype=np.float64)  # (n,)
+    cosines[~expected.any(axis=1) & ~found.any(axis=1)] = 1.0
+    worst = int(cosines.argmin())
+    if not cosines[worst] >= LOWEST_COSINE[name]:
+        raise ModelError(
+            f"{name}: cosine {cosines[worst]:.4f} with the model itself for {CHECK_SENTENCES[worst][:40]!r}; expected "
+            f"at least {LOWEST_COSINE[name]}: use back-end torch"
+        )
+    return float(cosines[worst])

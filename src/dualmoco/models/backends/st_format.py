@@ -1,7 +1,7 @@
-"""The layout of a sentence-transformers folder, read without that library: layers by language, their settings, tensors.
+"""The layout of a sentence-transformers folder, read without that library: layers by language, settings, tensors.
 
-For back-ends that know a kind of model to the last detail; what they do not know is an `UnknownLayoutError`, and left
-to sentence-transformers itself.
+For back-ends that support some kinds of models in every detail. For everything else they raise `UnknownLayoutError`,
+and sentence-transformers itself opens the model. Shapes: E inputs, D outputs.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
 
-from dualmoco.models.int8_format import PACKED, WHOLE, read_packed
+from dualmoco.models.folder import INT8_FILE, MODULES_FILE, ROUTER_FILE, WEIGHTS_FILE
+from dualmoco.models.int8_format import read_packed
 from dualmoco.models.model import ANY_LANGUAGE
 
-DENSE, DROPOUT, UNIT, ROUTER = "Dense", "Dropout", "Normalize", "Router"
+TRANSFORMER, TABLE, POOLING = "Transformer", "StaticEmbedding", "Pooling"
+DENSE, DROPOUT, NORMALIZE, ROUTER = "Dense", "Dropout", "Normalize", "Router"
 IDENTITY = "torch.nn.modules.linear.Identity"
-EMBEDDING = "sentence_embedding"
-READABLE = {"F16", "F32", "F64"}  # types of numbers that numpy has
+SENTENCE_VECTORS = "sentence_embedding"
+NUMPY_FLOATS = {"F16", "F32", "F64"}  # types of safetensors that numpy has
 BFLOAT16 = "BF16"
 
 
@@ -28,40 +30,48 @@ class UnknownLayoutError(Exception):
 
 
 LAYOUT_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, UnknownLayoutError)
-"""What reading a folder of unknown layout may end in."""
+"""The errors that reading a folder of unknown layout can raise."""
 
 
 class Layer(NamedTuple):
-    """One module of an encoder: its class, whichever of the library's import paths names it, and its folder."""
+    """One module of an encoder: its class name without the import path, which varies, and its folder."""
 
     kind: str
     folder: Path
 
 
 def read_layout(folder: Path) -> dict[str, tuple[Layer, ...]]:
-    """The layers of each encoder, dropout left out.
+    """The layers of each encoder without dropout.
 
     Args:
         folder: A sentence-transformers folder.
 
     Returns:
-        By language, equal for languages that share an encoder; or of one encoder alone under ANY_LANGUAGE.
+        Layers by language, equal for languages that share an encoder; those of a single encoder under ANY_LANGUAGE.
 
     Raises:
         UnknownLayoutError: A router that does more than choose by language.
     """
-    modules = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
-    layers = tuple(Layer(_kind(module["type"]), folder / module["path"]) for module in modules)
+    modules = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
+    layers = [_layer(module["type"], folder / module["path"]) for module in modules]
     if [layer.kind for layer in layers] != [ROUTER]:
         return {ANY_LANGUAGE: _without_dropout(layers)}
     place = layers[0].folder
-    config = json.loads((place / "router_config.json").read_text(encoding="utf-8"))
+    config = json.loads((place / ROUTER_FILE).read_text(encoding="utf-8"))
     if config["parameters"].get("default_route") or config["parameters"].get("route_mappings"):
         raise UnknownLayoutError
     return {
-        lang: _without_dropout(tuple(Layer(_kind(config["types"][name]), place / name) for name in names))
+        lang: _without_dropout([_layer(config["types"][name], place / name) for name in names])
         for lang, names in config["structure"].items()
     }
+
+
+def _layer(module: str, folder: Path) -> Layer:
+    return Layer(module.rpartition(".")[2], folder)
+
+
+def _without_dropout(layers: list[Layer]) -> tuple[Layer, ...]:
+    return tuple(layer for layer in layers if layer.kind != DROPOUT)
 
 
 def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
@@ -72,40 +82,49 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
 
 
 def read_prompt(folder: Path) -> str:
-    """What a model wants before every sentence."""
+    """The text that a model expects before every sentence."""
     config = read_settings(folder, "config_sentence_transformers.json")
     return str((config.get("prompts") or {}).get(config.get("default_prompt_name") or "") or "")
 
 
+def pop_normalize(layers: list[Layer]) -> bool:
+    """Removes normalization to unit length from the end of an encoder; False if it does not end so."""
+    if not layers or layers[-1].kind != NORMALIZE:
+        return False
+    if not _keeps_names(read_settings(layers.pop().folder)):
+        raise UnknownLayoutError
+    return True
+
+
+def check_projection(folder: Path) -> None:
+    """Raises UnknownLayoutError for a dense layer that does more than multiply sentence vectors by a matrix."""
+    config = read_settings(folder)
+    if config["activation_function"] != IDENTITY or config.get("use_residual") or not _keeps_names(config):
+        raise UnknownLayoutError
+
+
 def read_projection(folder: Path) -> tuple[np.ndarray, np.ndarray | None]:
-    """The matrix (D, E) and bias (D,), or None, of a dense layer that does no more than multiply."""
+    """The matrix (D, E) of a dense layer and its bias (D,) or None."""
     check_projection(folder)
     tensors = read_tensors(folder)
     return tensors["linear.weight"], tensors.get("linear.bias")
 
 
-def check_projection(folder: Path) -> None:
-    """Refuses a dense layer that does more than multiply: UnknownLayoutError."""
-    config = read_settings(folder)
-    if config["activation_function"] != IDENTITY or config.get("use_residual") or not keeps_names(config):
-        raise UnknownLayoutError
-
-
-def keeps_names(config: dict[str, Any]) -> bool:
-    """Whether a layer takes sentence vectors and puts its own in their place."""
-    return all(config.get(key) in (None, EMBEDDING) for key in ("module_input_name", "module_output_name"))
+def _keeps_names(config: dict[str, Any]) -> bool:
+    """Whether a layer takes sentence vectors and replaces them."""
+    return all(config.get(key) in (None, SENTENCE_VECTORS) for key in ("module_input_name", "module_output_name"))
 
 
 def read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a folder in fp32, whatever they are stored in."""
-    if (folder / PACKED).is_file():
-        return read_packed(folder / PACKED)
-    path = folder / WHOLE
+    """All tensors of a layer in fp32, however they are stored."""
+    if (folder / INT8_FILE).is_file():
+        return read_packed(folder / INT8_FILE)
+    path = folder / WEIGHTS_FILE
     with safe_open(path, framework="np") as file:
         kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
         if set(kinds.values()) == {BFLOAT16}:
             return _read_bfloat16(path)
-        if not set(kinds.values()) <= READABLE:
+        if not set(kinds.values()) <= NUMPY_FLOATS:
             raise UnknownLayoutError
         return {name: file.get_tensor(name).astype(np.float32) for name in kinds}
 
@@ -119,11 +138,3 @@ def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:
         .reshape(tensor["shape"])
         for name, tensor in read(path.read_bytes())
     }
-
-
-def _kind(module: str) -> str:
-    return module.rpartition(".")[2]
-
-
-def _without_dropout(layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    return tuple(layer for layer in layers if layer.kind != DROPOUT)

@@ -1,7 +1,8 @@
-"""Tokens of sentences by way of their words: a word that was seen before is looked up, not cut again.
+"""The static back-end: the average of token vectors from a table, without PyTorch.
 
-Holds for tokenizers that treat what stands between two spaces by itself. For others, and for text without spaces, the
-tokenizer is asked as usual; the tokens are the same either way.
+Most of the time goes into tokenizing, so `WordCache` keeps the tokens of words. It works for tokenizers that treat the
+text between two spaces independently; other tokenizers, and text without spaces, are tokenized as usual, with the same
+result. Shapes: n sentences, V tokens in the table, D dimension.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.models.backends.st_format import (
     DENSE,
     LAYOUT_ERRORS,
-    UNIT,
+    TABLE,
     Layer,
     UnknownLayoutError,
-    keeps_names,
+    pop_normalize,
     read_layout,
     read_projection,
     read_prompt,
-    read_settings,
     read_tensors,
 )
 from dualmoco.models.backends.tokens import WINDOW
+from dualmoco.models.folder import TOKENIZER_FILE
 from dualmoco.models.model import STATIC
 
 LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "BertNormalizer", "Lowercase", "StripAccents"}
@@ -39,81 +40,7 @@ SPACE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 LOCAL_SPLITTERS = SPACE_SPLITTERS | {"Digits", "Punctuation"}
 MOST_WORDS = 500_000
 NEW_SHARE = 0.25
-"""Of a block's words: with more that were never seen, looking up is no gain."""
-
-
-class WordCache:
-    """The tokens of words.
-
-    Args:
-        tokenizer: Without padding.
-    """
-
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self.tokenizer = tokenizer
-        self.by_words = splits_at_spaces(tokenizer)
-        self.longest = tokenizer.truncation["max_length"] if tokenizer.truncation else None
-        self.known: dict[str, list[int]] = {}
-
-    def tokens(self, texts: list[str]) -> list[list[int]]:
-        """The token ids of sentences, without special tokens around them.
-
-        Args:
-            texts: A block of sentences, some hundreds at least for the sake of speed.
-
-        Returns:
-            The ids of each, as the tokenizer gives them.
-        """
-        words = [text.split(" ") for text in texts] if self.by_words else []
-        if not self._learn(words):
-            return self._cut(texts)
-        known = self.known
-        found = [list(chain.from_iterable([known[word] for word in sentence])) for sentence in words]
-        if self.longest is not None:
-            long = [place for place, ids in enumerate(found) if len(ids) >= self.longest]
-            for place, ids in zip(long, self._cut([texts[place] for place in long]), strict=True):
-                found[place] = ids
-        return found
-
-    def _learn(self, words: list[list[str]]) -> bool:
-        """Takes up the words of some sentences, unless too many are new."""
-        if len(self.known) > MOST_WORDS:
-            self.known.clear()
-        new = list(set(chain.from_iterable(words)) - self.known.keys())
-        if len(new) > NEW_SHARE * sum(map(len, words)) or not words:
-            return False
-        self.known.update(zip(new, self._cut(new), strict=True))
-        return True
-
-    def _cut(self, texts: Sequence[str]) -> list[list[int]]:
-        return [one.ids for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-def splits_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Whether a text's tokens are those of its words, one after the other.
-
-    Args:
-        tokenizer: Any tokenizer.
-
-    Returns:
-        False unless every part of it is known to look at no more than what stands between two spaces.
-    """
-    parts: dict[str, Any] = json.loads(tokenizer.to_str())
-    normalizers = _kinds(parts["normalizer"], "normalizers")
-    splitters = _kinds(parts["pre_tokenizer"], "pretokenizers")
-    return (
-        set(normalizers) <= LOCAL_NORMALIZERS
-        and bool(SPACE_SPLITTERS.intersection(splitters[:1]))
-        and set(splitters) <= LOCAL_SPLITTERS
-        and not parts["model"].get("dropout")
-        and not any(" " in token["content"] or token["lstrip"] or token["rstrip"] for token in parts["added_tokens"])
-    )
-
-
-def _kinds(part: dict[str, Any] | None, inner: str) -> list[str]:
-    if part is None:
-        return []
-    return [str(one["type"]) for one in (part[inner] if part["type"] == "Sequence" else [part])]
+"""If a larger share of the words in a block is new, the cache saves no time."""
 
 
 @dataclass(frozen=True)
@@ -123,17 +50,17 @@ class StaticTable:
     tokenizer: Tokenizer
     """Without padding."""
     vectors: Vectors
-    """Of the tokens, shape (V + 1, D); the last row is for a sentence without tokens."""
+    """Token vectors of shape (V + 1, D); the last row is for a sentence without tokens."""
     normalize: bool
-    """Whether the encoder brings its vectors to unit length."""
+    """Whether the encoder scales its vectors to unit length."""
 
 
 class StaticBackend:
-    """A table of token vectors.
+    """Averages the token vectors of a table.
 
     Args:
         table: The table.
-        prompt: Put before every sentence.
+        prompt: Text before every sentence.
     """
 
     name = STATIC
@@ -145,20 +72,20 @@ class StaticBackend:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (n, D) of sentences in their order; zeros where the model gives zeros."""
-        windows = [self._window(texts[start : start + WINDOW]) for start in range(0, len(texts), WINDOW)]
+        windows = [self._encode_window(texts[start : start + WINDOW]) for start in range(0, len(texts), WINDOW)]
         if len(windows) == 1:
             return windows[0]
         return np.concatenate([np.empty((0, self.dimension), dtype=np.float32), *windows])
 
-    def _window(self, texts: Sequence[str]) -> Vectors:
-        """Vectors of some sentences, equal ones averaged only once."""
+    def _encode_window(self, texts: Sequence[str]) -> Vectors:
+        """Vectors of some sentences; equal sentences are averaged only once."""
         prompted = [self.prompt + text for text in texts] if self.prompt else list(texts)
         place = {text: row for row, text in enumerate(dict.fromkeys(prompted))}
-        found = self._averages(list(place))
+        found = self._average(list(place))
         return found if len(place) == len(prompted) else found[[place[text] for text in prompted]]
 
-    def _averages(self, texts: list[str]) -> Vectors:
-        """Means of token vectors; for unit vectors their sums, which point the same way, do as well."""
+    def _average(self, texts: list[str]) -> Vectors:
+        """Means of token vectors; if they are scaled to unit length, sums give the same result."""
         nothing = [len(self.table) - 1]
         rows = [ids or nothing for ids in self.words.tokens(texts)]
         ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
@@ -171,27 +98,77 @@ class StaticBackend:
         return means
 
 
-TABLE = "StaticEmbedding"
+class WordCache:
+    """Tokenizes sentences; a word that was seen before is looked up.
+
+    Args:
+        tokenizer: A tokenizer without padding.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self.tokenizer = tokenizer
+        self.by_words = splits_at_spaces(tokenizer)
+        self.longest = tokenizer.truncation["max_length"] if tokenizer.truncation else None
+        self.known: dict[str, list[int]] = {}
+
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        """The token ids of a block of sentences, without special tokens; blocks of several hundred are fastest."""
+        words = [text.split(" ") for text in texts] if self.by_words else []
+        if not self._learn(words):
+            return self._tokenize(texts)
+        known = self.known
+        found = [list(chain.from_iterable([known[word] for word in sentence])) for sentence in words]
+        if self.longest is not None:
+            long = [place for place, ids in enumerate(found) if len(ids) >= self.longest]
+            for place, ids in zip(long, self._tokenize([texts[place] for place in long]), strict=True):
+                found[place] = ids
+        return found
+
+    def _learn(self, words: list[list[str]]) -> bool:
+        """Adds the words of some sentences to the cache, unless too many are new."""
+        if len(self.known) > MOST_WORDS:
+            self.known.clear()
+        new = list(set(chain.from_iterable(words)) - self.known.keys())
+        if len(new) > NEW_SHARE * sum(map(len, words)) or not words:
+            return False
+        self.known.update(zip(new, self._tokenize(new), strict=True))
+        return True
+
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        return [one.ids for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+
+def splits_at_spaces(tokenizer: Tokenizer) -> bool:
+    """Whether the tokens of a text are those of its words; True only if every component is known to work so."""
+    parts: dict[str, Any] = json.loads(tokenizer.to_str())
+    normalizers = _component_types(parts["normalizer"], "normalizers")
+    splitters = _component_types(parts["pre_tokenizer"], "pretokenizers")
+    return (
+        set(normalizers) <= LOCAL_NORMALIZERS
+        and bool(SPACE_SPLITTERS.intersection(splitters[:1]))
+        and set(splitters) <= LOCAL_SPLITTERS
+        and not parts["model"].get("dropout")
+        and not any(" " in token["content"] or token["lstrip"] or token["rstrip"] for token in parts["added_tokens"])
+    )
+
+
+def _component_types(part: dict[str, Any] | None, inner: str) -> list[str]:
+    if part is None:
+        return []
+    return [str(one["type"]) for one in (part[inner] if part["type"] == "Sequence" else [part])]
 
 
 @dataclass(frozen=True)
 class StaticFolder:
-    """The tables of a model, and what it wants before every sentence."""
+    """The tables of a model and its prompt."""
 
     tables: dict[str, StaticTable]
-    """One for each language, the same for languages that share it; or one alone under ANY_LANGUAGE."""
+    """One for each language, the same one for languages that share it; or a single one under ANY_LANGUAGE."""
     prompt: str
 
 
 def read_static_folder(folder: Path) -> StaticFolder | None:
-    """Reads a model all of whose encoders are static.
-
-    Args:
-        folder: A sentence-transformers folder.
-
-    Returns:
-        Its tables; None if the folder holds anything else, or anything that is not known here.
-    """
+    """Reads a sentence-transformers folder all of whose encoders are static; None if it holds anything else."""
     try:
         layout = read_layout(folder)
         tables = {layers: _read_table(layers) for layers in dict.fromkeys(layout.values())}
@@ -201,27 +178,21 @@ def read_static_folder(folder: Path) -> StaticFolder | None:
 
 
 def _read_table(layers: Sequence[Layer]) -> StaticTable:
-    """The table of one encoder, with the projections behind it multiplied in."""
+    """The table of one encoder, with the projections after it multiplied in."""
     (first, folder), *rest = layers
     if first != TABLE:
         raise UnknownLayoutError
-    normalize = bool(rest) and rest[-1].kind == UNIT
-    if normalize and not keeps_names(read_settings(rest.pop().folder)):
+    normalize = pop_normalize(rest)
+    tensors = read_tensors(folder)
+    if set(tensors) != {"embedding.weight"}:
         raise UnknownLayoutError
-    weight = _read_embedding(folder)
+    weight = tensors["embedding.weight"]
     vectors = np.concatenate([weight, np.zeros((1, weight.shape[1]), dtype=np.float32)])
     for kind, place in rest:
         if kind != DENSE:
             raise UnknownLayoutError
         matrix, bias = read_projection(place)
         vectors = vectors @ matrix.T if bias is None else vectors @ matrix.T + bias
-    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     tokenizer.no_padding()
     return StaticTable(tokenizer, np.ascontiguousarray(vectors), normalize)
-
-
-def _read_embedding(folder: Path) -> Vectors:
-    tensors = read_tensors(folder)
-    if set(tensors) != {"embedding.weight"}:
-        raise UnknownLayoutError
-    return tensors["embedding.weight"]

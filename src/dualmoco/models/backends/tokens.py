@@ -1,13 +1,13 @@
-"""Sentences as padded token ids in batches of like length: what transformer back-ends run on.
+"""Sentences as padded token ids, in batches of similar length: the input of transformer back-ends.
 
-Takes the `tokenizers` tokenizer of a model, gives arrays of ids and gathers the vectors made of them. Shapes: n
-sentences, N in a batch, L tokens, D dimension.
+On a CPU every core runs its own batch, because a batch that fits the cache of a core is small.
+Shapes: n sentences, N of them in a batch, L tokens, D dimension.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,14 +16,16 @@ from tokenizers import Tokenizer
 from dualmoco.core.vectors import Ids, Vectors
 
 WINDOW = 4096
-"""Sentences tokenized and sorted by length at once."""
+"""Sentences that are tokenized and sorted by length together."""
+CPU_BATCH_TOKENS = 1024
+"""For PyTorch: more tokens do not fit the cache of a core, fewer make the matrix products too small."""
 TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES = "input_ids", "attention_mask", "token_type_ids"
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Padding:
-    """How a batch is filled up to its longest sentence."""
+    """How the shorter sentences of a batch are filled up."""
 
     token_id: int
     type_id: int = 0
@@ -32,32 +34,32 @@ class Padding:
 
 @dataclass(frozen=True)
 class TokenSource:
-    """A tokenizer and what the network behind it wants to see."""
+    """A tokenizer and the inputs of its network."""
 
     tokenizer: Tokenizer
-    """Without padding; cuts sentences to the network's length."""
+    """Without padding; truncates sentences to the network's length."""
     inputs: tuple[str, ...]
     """Some of TOKEN_IDS, TOKEN_MASK and TOKEN_TYPES."""
     padding: Padding
     prompt: str = ""
-    """Put before every sentence."""
+    """Text before every sentence."""
 
     def encode(
         self,
         texts: Sequence[str],
-        budget: int,
+        batch_tokens: int,
         dimension: int,
         network: Callable[[Arrays], Vectors],
         workers: Executor | None = None,
     ) -> Vectors:
-        """Runs a network over sentences, like lengths together; equal sentences of a window only once.
+        """Runs a network over sentences, sorted by length; equal sentences of a window only once.
 
         Args:
             texts: n sentences.
-            budget: Tokens in a batch, padding counted; a longer sentence is a batch by itself.
+            batch_tokens: Tokens per batch, including padding; a longer sentence is a batch of its own.
             dimension: D.
             network: From arrays (N, L), named as in `inputs`, to vectors (N, D).
-            workers: Threads that each run the network on a batch of their own; this one alone if None.
+            workers: Threads that each run the network on their own batch; only the current thread if None.
 
         Returns:
             Vectors (n, D) in the order of the sentences.
@@ -67,22 +69,22 @@ class TokenSource:
             window = [self.prompt + text for text in texts[start : start + WINDOW]]
             place = {text: row for row, text in enumerate(dict.fromkeys(window))}
             found: Vectors = np.empty((len(place), dimension), dtype=np.float32)
-            batches = list(self._padded(list(place), budget))
+            batches = list(self._padded(list(place), batch_tokens))
             made = (workers.map if workers else map)(network, [arrays for _, arrays in batches])
             for (rows, _), some in zip(batches, made, strict=True):
                 found[rows] = some
             vectors[start : start + WINDOW] = found[[place[text] for text in window]]
         return vectors
 
-    def batches(self, texts: Sequence[str], budget: int) -> Iterator[Arrays]:
+    def batches(self, texts: Sequence[str], batch_tokens: int) -> Iterator[Arrays]:
         """Yields sentences as arrays (N, L), in batches of at most so many tokens."""
-        for _, arrays in self._padded([self.prompt + text for text in texts], budget):
+        for _, arrays in self._padded([self.prompt + text for text in texts], batch_tokens):
             yield arrays
 
-    def _padded(self, texts: list[str], budget: int) -> Iterator[tuple[Ids, Arrays]]:
+    def _padded(self, texts: list[str], batch_tokens: int) -> Iterator[tuple[Ids, Arrays]]:
         encodings = self.tokenizer.encode_batch_fast(texts)
         lengths = np.fromiter(map(len, encodings), dtype=np.int64, count=len(encodings))
-        for rows in batch_by_length(lengths, budget):
+        for rows in batch_by_length(lengths, batch_tokens):
             chosen = [encodings[row] for row in rows]
             columns = {
                 TOKEN_IDS: ([one.ids for one in chosen], self.padding.token_id),
@@ -99,20 +101,20 @@ class TokenSource:
         return padded
 
 
-def batch_by_length(lengths: Ids, budget: int) -> list[Ids]:
-    """Splits sentences into batches of like length.
-
-    Args:
-        lengths: Tokens of each sentence, shape (n,).
-        budget: Tokens in a batch, padding counted.
-
-    Returns:
-        Row numbers of each batch, the shortest sentences first.
-    """
+def batch_by_length(lengths: Ids, batch_tokens: int) -> list[Ids]:
+    """Splits sentences of the given lengths (n,) into batches of similar length: row numbers, shortest first."""
     order = np.argsort(lengths, kind="stable")
     batches, start = [], 0
     for end in range(1, len(order) + 1):
-        if end == len(order) or (end - start + 1) * lengths[order[end]] > budget:
+        if end == len(order) or (end - start + 1) * lengths[order[end]] > batch_tokens:
             batches.append(order[start:end])
             start = end
     return batches
+
+
+def one_thread_workers() -> ThreadPoolExecutor | None:
+    """As many workers of one thread each as PyTorch has threads; None if that is one."""
+    import torch
+
+    threads = torch.get_num_threads()
+    return ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) if threads > 1 else None
