@@ -34,7 +34,7 @@ from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.pairs import Pairs, load_pairs
 from dualmoco.embeddings.store import SHARD_ROWS, StoreKey, open_or_start, open_store
-from dualmoco.embeddings.unique_lines import LineTable
+from dualmoco.embeddings.unique_lines import UniqueLines
 from dualmoco.evaluation.retrieval import Tatoeba
 from dualmoco.models.backends.pytorch import TorchBackend
 from dualmoco.models.build import build_encoders
@@ -197,7 +197,7 @@ def draw_keys(parsed: argparse.Namespace) -> None:
     random = np.random.default_rng(0)
     block = random.standard_normal((SHARD_ROWS, DIMENSION), dtype=np.float32).astype(np.float16)
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        lines = LineTable(np.arange(parsed.rows), np.arange(parsed.rows), "")
+        lines = UniqueLines(np.arange(parsed.rows), np.arange(parsed.rows), "")
         key = StoreKey("", "", "en", "", VectorPrecision.fp16.value)
         store = open_or_start(Path(folder) / "keys", key, DIMENSION, lines)
         for number in tqdm(store.missing(), desc="writing keys"):

@@ -23,9 +23,9 @@ from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.progress import Progress
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.embeddings.encode import Encoding, PortableEncoding, StoreForm, encode_file
+from dualmoco.embeddings.encode import Encoding, StoreForm, encode_file
 from dualmoco.embeddings.engine import Engine, LocalEngine, Work
-from dualmoco.embeddings.ray_engine import ATTEMPTS, FAILURES, IN_HAND, Pool, RayEngine, Worker
+from dualmoco.embeddings.ray_engine import FAIL_FAST, MAX_FAILURES, PIECES_PER_WORKER, Pool, RayEngine, Worker
 from dualmoco.embeddings.store import ShardedVectors, Store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.mining.knn import Block, Scanning
@@ -169,7 +169,7 @@ def test_encoding_survives_a_killed_worker(
         Disturbed(engine, Encoding, kill_worker), files["en"], tmp_path / "ray", models[EncoderKind.static]
     )
     assert LOST in caplog.text
-    assert sorted(made) == list(range(-(-store.count // SHARD_ROWS))) and len(made) > 3 * IN_HAND + 2
+    assert sorted(made) == list(range(-(-store.count // SHARD_ROWS))) and len(made) > 3 * PIECES_PER_WORKER + 2
     assert store.shards == local.shards  # with checksums
 
 
@@ -243,7 +243,7 @@ def test_shards_are_taken_as_fast_as_they_are_done(engine: RayEngine, models: di
         most = max(most, taken - done)
         done += 1
     assert (taken, done, counted) == (60, 60, 120)
-    assert most <= 3 * IN_HAND + 1
+    assert most <= 3 * PIECES_PER_WORKER + 1
 
 
 def test_users_errors_come_through_as_they_are(
@@ -279,7 +279,9 @@ def test_a_piece_that_always_fails_ends_the_run(engine: RayEngine, tmp_path: Pat
     """The last reason is said in one line, and the piece is not tried forever."""
     np.save(tmp_path / "0.npy", np.eye(3, dtype=np.float32))
     vectors, nothing = ShardedVectors([tmp_path / "0.npy"], 3), cast(slice, None)
-    with pytest.raises(RunError, match=rf"^piece 4 failed {FAILURES} times: \w+Error: .*; what is done is kept$"):
+    with pytest.raises(
+        RunError, match=rf"^piece 4 failed {MAX_FAILURES} times: \w+Error: .*; finished pieces are kept$"
+    ):
         list(engine.run(Scanning(vectors, vectors, 1), [(4, Block(4, slice(0, 3), nothing))], print))
 
 
@@ -302,7 +304,7 @@ def test_interrupted_encoding_is_resumed(
 def test_workers_that_never_start_end_the_run(engine: RayEngine) -> None:
     """What keeps them from starting is said."""
     nothing: Any = None
-    with pytest.raises(RunError, match=r"^no worker starts: AttributeError: .*; expected dualmoco"):
+    with pytest.raises(RunError, match=r"^no worker starts: TypeError: .*; expected dualmoco"):
         list(Pool(ray, nothing).run([(0, "a piece")], engine.spare))
     engine.close()
 
@@ -310,7 +312,7 @@ def test_workers_that_never_start_end_the_run(engine: RayEngine) -> None:
 def test_workers_have_the_drivers_version() -> None:
     """Another one might give other vectors."""
     with pytest.raises(ConfigError, match=r"dualmoco .* on node .*; expected 99 on every node"):
-        Worker().open(PortableEncoding(open_model, "en", VectorPrecision.fp32, "0"), "99")
+        Worker().open(lambda: print, "99")
 
 
 def test_addresses_without_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +322,7 @@ def test_addresses_without_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch
     attempts = []
 
     def refuse(address: str, **settings: object) -> None:
-        attempts.append(os.environ[ATTEMPTS])
+        attempts.append({name: os.environ[name] for name in FAIL_FAST})
         raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
 
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -329,7 +331,7 @@ def test_addresses_without_a_cluster_are_refused(monkeypatch: pytest.MonkeyPatch
         address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(ConfigError, match=f"--address {address}.*not a Ray head node"):
             RayEngine(address)
-    assert attempts == ["1"] and ATTEMPTS not in os.environ
+    assert attempts == [FAIL_FAST] and not FAIL_FAST.keys() & os.environ.keys()
     with pytest.raises(ConfigError, match=f"--address {address}.*refused.*ray start"):
         RayEngine(address)
 

@@ -22,7 +22,7 @@ from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DualmocoError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.embeddings.encode import Encoding, PortableEncoding
+from dualmoco.embeddings.encode import Encoding
 from dualmoco.mining.io import read_mined
 from dualmoco.models import embedded
 from dualmoco.models.build import build_encoder, build_encoders
@@ -151,8 +151,8 @@ def test_it_opens_again_elsewhere(hybrid: Path) -> None:
     model = open_model(hybrid)
     work = Encoding(model, "en", VectorPrecision.fp32)
     assert work.wants_gpu
-    sent: PortableEncoding = pickle.loads(pickle.dumps(work.portable()))
-    np.testing.assert_allclose(sent.open()(EN[:5], lambda done: None), model.encode(EN[:5], lang="en"), atol=1e-6)
+    opener = pickle.loads(pickle.dumps(work.opener()))
+    np.testing.assert_allclose(opener()(EN[:5], lambda done: None), model.encode(EN[:5], lang="en"), atol=1e-6)
 
 
 def test_tables_alone_need_no_torch(parts: list[Path], tmp_path: Path) -> None:

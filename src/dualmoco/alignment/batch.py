@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from dualmoco.alignment.documents import read_text
@@ -20,7 +21,7 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import file_sha256, locked, write_json
 from dualmoco.core.version import VERSION
-from dualmoco.embeddings.encode import open_on_node, reopener
+from dualmoco.embeddings.encode import model_opener
 from dualmoco.embeddings.engine import Engine
 from dualmoco.models.model import TORCH, Model
 
@@ -103,9 +104,9 @@ class Aligning:
         """Every pair counts one."""
         return 1
 
-    def portable(self) -> PortableAligning:
-        """The model by its name; ConfigError if it was not opened by one."""
-        return PortableAligning(reopener(self.model), self.settings, self.model.identity.sha256)
+    def opener(self) -> Callable[[], Callable[[DocumentPair, Progress], Outcome]]:
+        """Opens the model by name in another process."""
+        return partial(_open_aligning, model_opener(self.model), self.settings)
 
     def key(self, pair: DocumentPair) -> str:
         """What decides the output of a pair."""
@@ -146,23 +147,7 @@ class Aligning:
         return Outcome(*pair.names, counts.links, counts.linked, counts.mean_score)
 
 
-@dataclass(frozen=True)
-class PortableAligning:
-    """A model's name and checksum, sent to other machines; opened there it is an `Aligning`."""
-
-    reopen: Callable[..., Model]
-    settings: BatchSettings
-    sha256: str
-    wants_gpu = False
-
-    def open(self) -> Callable[[DocumentPair, Progress], Outcome]:
-        """What aligns one pair; see `open_on_node`."""
-        return Aligning(open_on_node(self.reopen, self.sha256), self.settings).open()
-
-    def size(self, piece: DocumentPair) -> int:
-        """Every pair counts one."""
-        return 1
-
-    def portable(self) -> PortableAligning:
-        """Itself."""
-        return self
+def _open_aligning(
+    open_model: Callable[[], Model], settings: BatchSettings
+) -> Callable[[DocumentPair, Progress], Outcome]:
+    return Aligning(open_model(), settings).open()

@@ -27,7 +27,7 @@ from dualmoco.analysis.study import DONE, FAILED, RUNS, Run, Study, read_study
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import LOCK, locked, write_json
-from dualmoco.embeddings.engine import Engine, Work
+from dualmoco.embeddings.engine import Engine
 from dualmoco.embeddings.ray_engine import open_engine
 from dualmoco.evaluation.tasks import read_tasks
 
@@ -204,9 +204,9 @@ class RunWork:
         """Every run counts one."""
         return 1
 
-    def portable(self) -> Work:
-        """The same work elsewhere, without the processes begun here."""
-        return RunWork()
+    def opener(self) -> Callable[[], Callable[[Any, Progress], str]]:
+        """The same work in another process, without the processes started here."""
+        return RunWork().open
 
 
 def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:

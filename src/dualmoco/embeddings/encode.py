@@ -1,4 +1,4 @@
-"""A text file of any size to a store of vectors: `dualmoco encode`."""
+"""Encodes a text file of any size into a store of vectors: `dualmoco encode`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,18 +16,17 @@ from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.progress import Progress, counting
 from dualmoco.embeddings.engine import Engine, LocalEngine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
-from dualmoco.embeddings.unique_lines import TextFile, survey
+from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines
 from dualmoco.models.model import BAR_SENTENCES, TORCH, Model
 from dualmoco.text.files import read_lines
 from dualmoco.text.languages import base_language, common_language
 
 logger = logging.getLogger(__name__)
-REMOTE_THREADS = 1  # of a worker of a cluster, which takes one CPU
 
 
 @dataclass(frozen=True)
 class StoreForm:
-    """How vectors are stored."""
+    """Precision and shard size of stored vectors."""
 
     precision: VectorPrecision = VectorPrecision.fp32
     shard_rows: int = SHARD_ROWS
@@ -40,25 +40,25 @@ def encode_file(
     engine: Engine | None = None,
     done: Callable[[int], object] | None = None,
 ) -> Store:
-    """Encodes the distinct sentences of a file, resuming where an interrupted run stopped.
+    """Encodes the distinct sentences of a file; resumes an interrupted run.
 
     Args:
-        text: One sentence a line, plain or compressed.
-        folder: Of the store.
-        model: What encodes.
-        form: Of the store.
-        engine: Where it runs; this process if None.
-        done: Is called with the number of each shard that was written.
+        text: Text with one sentence per line, plain or compressed.
+        folder: Folder of the store.
+        model: Model that encodes the text.
+        form: Precision and shard size of the store.
+        engine: Engine that runs the work; this process if None.
+        done: Callback: number of a shard that was written.
 
     Returns:
-        The store, whole.
+        The complete store.
 
     Raises:
-        DataError: A text without sentences or with invalid UTF-8, or a store of something else.
-        ModelError: A model without the language.
+        DataError: The text has no sentences or invalid UTF-8, or the folder holds a store of something else.
+        ModelError: The model lacks the language.
     """
     form, backend = form or StoreForm(), model.backend(text.lang)
-    lines = survey(text.path)
+    lines = find_unique_lines(text.path)
     key = StoreKey(
         model.identity.sha256,
         backend.name,
@@ -82,20 +82,15 @@ def encode_file(
 
 
 def warn_of_language(text: TextFile) -> None:
-    """Warns of a text that is in another language than it is said to be.
-
-    Args:
-        text: One sentence a line.
-    """
+    """Warns if a text seems to be in another language than the one it is encoded as."""
     try:
         found = common_language(read_lines(text.path))
     except OSError as error:  # py3langid unpacks itself into a temporary file
-        logger.info("%s: its language is not looked at: %s", text.path, error)
+        logger.info("%s: cannot detect the language: %s", text.path, error)
         return
     if found and found != base_language(text.lang):
         logger.warning(
-            "%s: looks like language %s, is encoded as %s; if that is wrong, name the files or languages the other way "
-            "round",
+            "%s: looks like language %s, but is encoded as %s; if this is wrong, swap the files or the languages",
             text.path,
             found,
             text.lang,
@@ -104,7 +99,7 @@ def warn_of_language(text: TextFile) -> None:
 
 @dataclass(frozen=True)
 class Encoding:
-    """The work of an engine: sentences of one language to vectors as they are stored."""
+    """Work for an engine: encode shards of sentences in one language and pack their vectors."""
 
     model: Model
     lang: str
@@ -112,21 +107,21 @@ class Encoding:
 
     @property
     def wants_gpu(self) -> bool:
-        """PyTorch alone runs on GPUs."""
+        """Only PyTorch runs on GPUs."""
         return self.model.backend(self.lang).name == TORCH
 
     def open(self) -> Callable[[Sequence[str], Progress], np.ndarray]:
-        """What makes sentences packed vectors."""
+        """The function that encodes a shard; ModelError if the model lacks the language."""
         self.model.backend(self.lang)
         return self._encode
 
-    def size(self, piece: Sequence[str]) -> int:
-        """Sentences."""
-        return len(piece)
+    def opener(self) -> Callable[[], Callable[[Sequence[str], Progress], np.ndarray]]:
+        """Opens the model by name in another process."""
+        return partial(_open_encoding, model_opener(self.model), self.lang, self.precision)
 
-    def portable(self) -> PortableEncoding:
-        """The model by its name; ConfigError if it was not opened by one."""
-        return PortableEncoding(reopener(self.model), self.lang, self.precision, self.model.identity.sha256)
+    def size(self, piece: Sequence[str]) -> int:
+        """Number of sentences."""
+        return len(piece)
 
     def _encode(self, texts: Sequence[str], progress: Progress) -> np.ndarray:
         packed = []
@@ -137,46 +132,29 @@ class Encoding:
         return np.concatenate(packed)
 
 
-@dataclass(frozen=True)
-class PortableEncoding:
-    """A model's name and checksum, sent to other machines; opened there it is an `Encoding`."""
-
-    reopen: Callable[..., Model]
-    lang: str
-    precision: VectorPrecision
-    sha256: str
-    wants_gpu = False
-
-    def open(self) -> Callable[[Sequence[str], Progress], np.ndarray]:
-        """What makes sentences packed vectors; see `open_on_node`."""
-        model = open_on_node(self.reopen, self.sha256)
-        return Encoding(model, self.lang, self.precision).open()
-
-    def size(self, piece: Sequence[str]) -> int:
-        """Sentences."""
-        return len(piece)
-
-    def portable(self) -> PortableEncoding:
-        """Itself."""
-        return self
+def _open_encoding(
+    open_model: Callable[[], Model], lang: str, precision: VectorPrecision
+) -> Callable[[Sequence[str], Progress], np.ndarray]:
+    return Encoding(open_model(), lang, precision).open()
 
 
-def open_on_node(reopen: Callable[..., Model], sha256: str) -> Model:
-    """Opens a model in a worker of a cluster.
+def model_opener(model: Model) -> Callable[[], Model]:
+    """A function that opens a model by name in a worker of a cluster, on one thread.
 
-    Args:
-        reopen: Opens it by its name.
-        sha256: Its checksum where the work was given out.
-
-    Returns:
-        The model, on one thread.
+    The function raises ModelError if the worker's node does not have the model or has a different one.
 
     Raises:
-        ModelError: It is not on this machine, or another is.
+        ConfigError: The model was not opened by name.
     """
+    if model.reopen is None:
+        raise ConfigError(f"{model.identity.name}: not opened by name; expected a model of dualmoco.load")
+    return partial(_open_on_node, model.reopen, model.identity.sha256)
+
+
+def _open_on_node(reopen: Callable[..., Model], sha256: str) -> Model:
     host = f"node {socket.gethostname()}"
     try:
-        model = reopen(threads=REMOTE_THREADS)
+        model = reopen(threads=1)
     except ModelError as error:
         raise ModelError(f"{error} (on {host}: expected a model that every node sees)") from None
     if model.identity.sha256 != sha256:
@@ -185,10 +163,3 @@ def open_on_node(reopen: Callable[..., Model], sha256: str) -> Model:
             "model on every node"
         )
     return model
-
-
-def reopener(model: Model) -> Callable[..., Model]:
-    """What opens a model again elsewhere; ConfigError if it was not opened by its name."""
-    if model.reopen is None:
-        raise ConfigError(f"{model.identity.name}: not opened by name; expected a model of dualmoco.load")
-    return model.reopen

@@ -1,4 +1,4 @@
-"""What an engine does, and the engine that every machine has: this process."""
+"""Engines run work on numbered pieces: here in this process, or on a Ray cluster (ray_engine.py)."""
 
 from __future__ import annotations
 
@@ -7,45 +7,48 @@ from typing import Any, Protocol
 
 from dualmoco.core.progress import Progress
 
+ProcessPiece = Callable[[Any, Progress], Any]
+"""Processes one piece and returns its result; reports units of progress as they are done."""
+
 
 class Work(Protocol):
-    """One kind of work on numbered pieces, which can be done anywhere and in any order."""
+    """One kind of work on pieces, which can be done anywhere and in any order."""
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether a GPU, where there is one, does it faster."""
+        """Whether a GPU would do the work faster."""
 
-    def open(self) -> Callable[[Any, Progress], Any]:
-        """Makes ready; gives what does one piece, calling back as its units are done."""
+    def open(self) -> ProcessPiece:
+        """Prepares the work in this process."""
+
+    def opener(self) -> Callable[[], ProcessPiece]:
+        """A function that prepares the work in another process: it carries names and paths, not what is open here."""
 
     def size(self, piece: Any) -> int:
-        """How many units of progress a piece counts."""
-
-    def portable(self) -> Work:
-        """The same work for another process: names and paths in place of what is open here."""
+        """Units of progress of a piece."""
 
 
 class Engine(Protocol):
-    """Where work is done."""
+    """A place where work is done."""
 
     def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
-        """Does pieces of work.
+        """Processes pieces.
 
         Args:
-            work: What is done with each.
-            pieces: Their numbers and what they are made of; taken only as fast as they are done.
-            progress: Is called with the units that are done.
+            work: What to do with each piece.
+            pieces: Numbered pieces; the engine takes them only as fast as it processes them.
+            progress: Callback: number of newly completed units.
 
         Yields:
-            The number and the result of each piece, as they are done.
+            The number and the result of each piece, in the order of completion.
         """
 
 
 class LocalEngine:
-    """This process, one piece after the other; the libraries below use all cores."""
+    """This process, one piece after the other; the libraries underneath use all cores."""
 
     def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
-        """Does pieces of work in their order; see `Engine.run`."""
-        do = work.open()
+        """Processes pieces in their order; see `Engine.run`."""
+        process = work.open()
         for number, piece in pieces:
-            yield number, do(piece, progress)
+            yield number, process(piece, progress)

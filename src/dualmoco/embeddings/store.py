@@ -1,6 +1,7 @@
-"""Vectors in `.npy` shards: single or half precision or int8, read by rows as unit vectors of single precision.
+"""A store: a folder with the vectors of a text's distinct sentences in `.npy` shards, and a manifest.
 
-Shapes: n rows, D dimension.
+Vectors are stored as fp32, fp16 or int8 and read by rows as unit vectors of single precision. Shapes: n rows, D
+dimension.
 """
 
 from __future__ import annotations
@@ -23,18 +24,20 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.storage import LOCK, file_sha256, write_bytes, write_json
 from dualmoco.core.vectors import Ids, Vectors, unit_vectors
 from dualmoco.core.version import VERSION
-from dualmoco.embeddings.unique_lines import LineTable, lines_at
+from dualmoco.embeddings.unique_lines import UniqueLines, lines_at
 
 LARGEST_INT8 = 127
-
-
-DTYPES = {VectorPrecision.fp32: np.float32, VectorPrecision.fp16: np.float16, VectorPrecision.int8: np.int8}
+STORED_TYPES = {VectorPrecision.fp32: np.float32, VectorPrecision.fp16: np.float16}
+STORE_MANIFEST, STORE_ROWS = "manifest.json", "rows.npy"
+KILLED_EARLY = (LOCK, STORE_ROWS, f".{STORE_ROWS}.partial", f".{STORE_MANIFEST}.partial")
+"""Files that a run leaves if it is killed before its first shard."""
+SHARD_ROWS = 65_536
 
 
 def pack(vectors: Vectors, precision: VectorPrecision) -> np.ndarray:
-    """Unit vectors (n, D) as they are stored."""
+    """Converts unit vectors (n, D) to the stored precision."""
     if precision != VectorPrecision.int8:
-        return vectors.astype(DTYPES[precision])
+        return vectors.astype(STORED_TYPES[precision])
     largest = np.abs(vectors).max(axis=1, keepdims=True)
     scaled = np.divide(LARGEST_INT8 * vectors, largest, out=np.zeros_like(vectors), where=largest > 0)
     packed: np.ndarray = np.rint(scaled).astype(np.int8)
@@ -42,26 +45,26 @@ def pack(vectors: Vectors, precision: VectorPrecision) -> np.ndarray:
 
 
 def unpack(stored: np.ndarray) -> Vectors:
-    """Stored vectors (n, D) as unit vectors in single precision."""
+    """Converts stored vectors (n, D) to unit vectors of single precision."""
     if stored.dtype == np.float32:
         return np.ascontiguousarray(stored)
     return unit_vectors(stored.astype(np.float32))
 
 
 class ShardedVectors:
-    """Vectors of several memory-mapped `.npy` files, one after the other.
+    """Concatenated vectors of several memory-mapped `.npy` files.
 
     Args:
         paths: The files.
         dimension: D.
-        checksums: SHA-256 of each file, if they are known; read from the files when asked for if not.
+        checksums: SHA-256 of each file; computed when needed if not given.
     """
 
     def __init__(self, paths: Sequence[Path], dimension: int, checksums: Sequence[str] = ()) -> None:
         self.paths, self.checksums = list(paths), list(checksums)
         self.parts = [_map(path, dimension) for path in self.paths]
         self.headers = [path.stat().st_size - part.nbytes for path, part in zip(self.paths, self.parts, strict=True)]
-        self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # row where each part begins, and the end
+        self.ends = np.cumsum([0, *(len(part) for part in self.parts)])  # first row of each part, and the end
         self.dimension = dimension
 
     @property
@@ -71,7 +74,7 @@ class ShardedVectors:
 
     @property
     def sha256(self) -> str:
-        """Of all vectors: what is made of them and kept is named by it."""
+        """Checksum of all vectors; results that are derived from them and kept on disk are named by it."""
         checksums = self.checksums or [file_sha256(path) for path in self.paths]
         return hashlib.sha256("".join(checksums).encode()).hexdigest()
 
@@ -86,14 +89,13 @@ class ShardedVectors:
                 return self[np.arange(start, stop, step)]
             return unpack(self._run(start, max(start, stop)))
         ids = np.asarray(rows)
-        flat = ids.ravel()
-        return unpack(self._take(flat)).reshape(*ids.shape, self.dimension)
+        return unpack(self._take(ids.ravel())).reshape(*ids.shape, self.dimension)
 
     def read(self, rows: np.ndarray) -> Vectors:
-        """Unit vectors of rows, shape (n,), each read from its place on disk.
+        """Unit vectors of rows (n,), read from the files without mapping.
 
-        For random rows of a large store: what is taken through the map is counted as this process's memory, with all
-        that the system maps around each row.
+        For random rows of a large store: rows read through the map count as memory of this process, and so does
+        everything that the system maps around each row.
         """
         if not hasattr(os, "preadv"):
             return self[rows]
@@ -141,15 +143,9 @@ def _map(path: Path, dimension: int) -> np.ndarray:
     return np.asarray(array)
 
 
-MANIFEST, ROWS = "manifest.json", "rows.npy"
-UNBORN = (LOCK, ROWS, f".{ROWS}.partial", f".{MANIFEST}.partial")
-"""What a run killed before its first shard leaves behind."""
-SHARD_ROWS = 65_536
-
-
 @dataclass(frozen=True)
 class StoreKey:
-    """All that decides the vectors of a store."""
+    """Everything that determines the vectors of a store."""
 
     model_sha256: str
     backend: str
@@ -158,7 +154,7 @@ class StoreKey:
     precision: str
     shard_rows: int = SHARD_ROWS
     pooling: str = "own"
-    """Of the model, and its prompt, where they are not its own."""
+    """Pooling and prompt, if they are not the model's own."""
 
 
 @dataclass(frozen=True)
@@ -171,18 +167,18 @@ class Shard:
 
 
 class Store:
-    """A folder of vectors, whole or in the making."""
+    """A folder of vectors, complete or partly written."""
 
     def __init__(self, folder: Path, key: StoreKey, dimension: int, lines: Ids, count: int) -> None:
         self.folder, self.key, self.dimension, self.lines, self.count = folder, key, dimension, lines, count
         self.shards: dict[int, Shard] = {}
 
     def missing(self) -> list[int]:
-        """Numbers of the shards that are still to be made."""
+        """Numbers of the shards that are not written yet."""
         return [number for number in range(-(-self.count // self.key.shard_rows)) if number not in self.shards]
 
     def vectors(self) -> ShardedVectors:
-        """Unit vectors (n, D) of the distinct sentences, mapped from disk; DataError if some are missing."""
+        """Unit vectors (n, D) of the distinct sentences, mapped from disk; DataError if shards are missing."""
         if self.missing():
             raise DataError(f"{self.folder}: {len(self.missing())} shards are missing; run dualmoco encode again")
         shards = [self.shards[number] for number in sorted(self.shards)]
@@ -190,23 +186,21 @@ class Store:
         return ShardedVectors(paths, self.dimension, [shard.sha256 for shard in shards])
 
     def first_lines(self) -> Ids:
-        """The line, from 0, where each distinct sentence first stands, shape (n,)."""
+        """First line, from 0, of each distinct sentence, shape (n,)."""
         rows, first = np.unique(self.lines, return_index=True)
         return first[rows >= 0]
 
     def add(self, number: int, packed: np.ndarray) -> None:
-        """Writes a shard and then the manifest that names it."""
+        """Writes a shard, then the manifest that lists it."""
         name = f"{number:05d}.npy"
-        stream = io.BytesIO()
-        np.save(stream, packed, allow_pickle=False)
-        write_bytes(self.folder / name, stream.getvalue())
+        write_array(self.folder / name, packed)
         self.shards[number] = Shard(name, len(packed), file_sha256(self.folder / name))
         self.save()
 
     def save(self) -> None:
         """Writes the manifest."""
         write_json(
-            self.folder / MANIFEST,
+            self.folder / STORE_MANIFEST,
             {
                 "version": VERSION,
                 "key": asdict(self.key),
@@ -218,56 +212,35 @@ class Store:
         )
 
 
-def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: LineTable) -> Store:
-    """Opens a store to resume, or begins one.
-
-    Args:
-        folder: Where it is or shall be.
-        key: What it must be of.
-        dimension: D.
-        lines: Of the text.
-
-    Returns:
-        The store with the shards that are there and whole; damaged ones are to be made again.
+def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: UniqueLines) -> Store:
+    """Opens a store to resume it, without its damaged shards, or creates one.
 
     Raises:
-        DataError: The folder holds vectors of something else, or other files.
+        DataError: The folder holds vectors with another key, or other files.
     """
-    if not (folder / MANIFEST).exists():
-        if folder.exists() and any(path.name not in UNBORN for path in folder.iterdir()):
-            raise DataError(f"{folder}: holds other files; expected a new folder, or vectors of dualmoco encode")
+    if not (folder / STORE_MANIFEST).exists():
+        if folder.exists() and any(path.name not in KILLED_EARLY for path in folder.iterdir()):
+            raise DataError(f"{folder}: holds other files; expected a new folder or a folder of dualmoco encode")
         store = Store(folder, key, dimension, lines.rows, len(lines.first))
-        stream = io.BytesIO()
-        np.save(stream, lines.rows, allow_pickle=False)
-        write_bytes(folder / ROWS, stream.getvalue())
+        write_array(folder / STORE_ROWS, lines.rows)
         store.save()
         return store
     store = open_store(folder)
     for name, value in asdict(key).items():
-        given = getattr(store.key, name)
-        if given != value:
-            said = f"{name} {_short(given)}; expected {_short(value)}"
-            raise DataError(f"{folder}: holds vectors with {said}: use another folder")
-    store.shards = {number: shard for number, shard in store.shards.items() if _is_whole(folder, shard)}
+        stored = getattr(store.key, name)
+        if stored != value:
+            found = f"{name} {_short(stored)}; expected {_short(value)}"
+            raise DataError(f"{folder}: holds vectors with {found}: use another folder")
+    store.shards = {number: shard for number, shard in store.shards.items() if _is_intact(folder, shard)}
     return store
 
 
 def open_store(folder: Path) -> Store:
-    """Opens a folder of `dualmoco encode` without checking its shards' checksums.
-
-    Args:
-        folder: The folder.
-
-    Returns:
-        The store.
-
-    Raises:
-        DataError: Not such a folder.
-    """
+    """Opens a folder of `dualmoco encode` without verifying checksums; DataError if it is not such a folder."""
     try:
-        content: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((folder / STORE_MANIFEST).read_text(encoding="utf-8"))
         key = StoreKey(**content["key"])
-        rows = np.load(folder / ROWS, allow_pickle=False)
+        rows = np.load(folder / STORE_ROWS, allow_pickle=False)
         store = Store(folder, key, int(content["width"]), rows, int(content["sentences"]))
         store.shards = {int(shard["file"].partition(".")[0]): Shard(**shard) for shard in content["shards"]}
         return store
@@ -276,15 +249,12 @@ def open_store(folder: Path) -> Store:
 
 
 def pending(store: Store, path: Path, first: Ids) -> Iterator[tuple[int, list[str]]]:
-    """Yields the sentences of each shard that is still to be made.
+    """Yields the number and the sentences of each missing shard.
 
     Args:
         store: The store.
-        path: Its text.
-        first: Where each distinct sentence first stands.
-
-    Yields:
-        The shard's number and its sentences.
+        path: Its text file.
+        first: First line of each distinct sentence.
     """
     size, missing = store.key.shard_rows, store.missing()
     wanted = [first[number * size : (number + 1) * size] for number in missing]
@@ -293,7 +263,14 @@ def pending(store: Store, path: Path, first: Ids) -> Iterator[tuple[int, list[st
         yield number, list(islice(texts, len(numbers)))
 
 
-def _is_whole(folder: Path, shard: Shard) -> bool:
+def write_array(path: Path, array: np.ndarray) -> None:
+    """Writes an array as `.npy` at once; RunError if the disk is full or not writable."""
+    stream = io.BytesIO()
+    np.save(stream, array, allow_pickle=False)
+    write_bytes(path, stream.getvalue())
+
+
+def _is_intact(folder: Path, shard: Shard) -> bool:
     path = folder / shard.file
     return path.is_file() and file_sha256(path) == shard.sha256
 

@@ -11,6 +11,7 @@ import logging
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ class Block(NamedTuple):
     columns: slice
 
 
-Found = tuple[Candidates, Candidates | None]
+BlockCandidates = tuple[Candidates, Candidates | None]
 """Candidates of a block's sources, and of its targets unless lists are probed."""
 
 
@@ -111,7 +112,7 @@ class Scanning:
     """File of the targets' inverted lists, from which alone candidates come; everything is compared if None."""
     wants_gpu = False
 
-    def open(self) -> Callable[[Block, Progress], Found]:
+    def open(self) -> Callable[[Block, Progress], BlockCandidates]:
         """What scans a block."""
         if self.lists is None:
             return lambda block, progress: scan(
@@ -127,39 +128,20 @@ class Scanning:
         """Sources."""
         return int(piece.rows.stop - piece.rows.start)
 
-    def portable(self) -> PortableScanning:
-        """The files of vectors, never the vectors themselves."""
+    def opener(self) -> Callable[[], Callable[[Block, Progress], BlockCandidates]]:
+        """Opens the files of vectors in another process."""
         src, tgt = ([path.resolve() for path in side.paths] for side in (self.src, self.tgt))
-        return PortableScanning(src, tgt, self.src.dimension, self.k, self.lists.resolve() if self.lists else None)
+        return partial(_open_scanning, src, tgt, self.src.dimension, self.k, self.lists and self.lists.resolve())
 
 
-@dataclass(frozen=True)
-class PortableScanning:
-    """Files of vectors, sent to other machines; opened there they are a `Scanning`."""
-
-    src: Sequence[Path]
-    tgt: Sequence[Path]
-    dimension: int
-    k: int
-    lists: Path | None
-    wants_gpu = False
-
-    def open(self) -> Callable[[Block, Progress], Found]:
-        """What scans a block; DataError if the files are not on this machine."""
-        host = f"node {socket.gethostname()}"
-        for path in (*self.src, *self.tgt, *([self.lists] if self.lists else [])):
-            if not path.is_file():
-                raise DataError(f"{path}: not found on {host}; expected a work folder that every node sees (--work)")
-        src, tgt = (ShardedVectors(side, self.dimension) for side in (self.src, self.tgt))
-        return Scanning(src, tgt, self.k, self.lists).open()
-
-    def size(self, piece: Block) -> int:
-        """Sources."""
-        return int(piece.rows.stop - piece.rows.start)
-
-    def portable(self) -> PortableScanning:
-        """Itself."""
-        return self
+def _open_scanning(
+    src: Sequence[Path], tgt: Sequence[Path], dimension: int, k: int, lists: Path | None
+) -> Callable[[Block, Progress], BlockCandidates]:
+    for path in (*src, *tgt, *([lists] if lists else [])):
+        if not path.is_file():
+            host = f"node {socket.gethostname()}"
+            raise DataError(f"{path}: not found on {host}; expected a work folder that every node sees (--work)")
+    return Scanning(ShardedVectors(src, dimension), ShardedVectors(tgt, dimension), k, lists).open()
 
 
 DIGEST_LENGTH = 32

@@ -19,7 +19,7 @@ from dualmoco.core.storage import file_sha256, new_file, write_bytes, write_json
 from dualmoco.core.vectors import Ids
 from dualmoco.core.version import VERSION
 from dualmoco.embeddings.store import ShardedVectors, open_store
-from dualmoco.embeddings.unique_lines import TextFile, lines_at, survey
+from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines, lines_at
 from dualmoco.models.model import Model
 
 MANIFEST, PARTS = "manifest.json", "parts"
@@ -231,7 +231,7 @@ def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> Pa
         DataError: A text without sentences or with invalid UTF-8.
         RunError: The disk is full or not writable.
     """
-    lines = survey(file.path)
+    lines = find_unique_lines(file.path)
     made_of = {"text": lines.sha256, "lang": file.lang, **made_with}
     if record := _begun(folder, made_of):
         return record
