@@ -53,8 +53,7 @@ from dualmoco.data.text_column import sentence_ids
 from dualmoco.text.characters import normalize
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.data.readers.base import Source
-from dualmoco.text.files import read_table
-from dualmoco.text.files import read_lines
+from dualmoco.text.files import read_lines, read_table
 
 def pairs(name):
     return [(row.src, row.tgt) for row in read_pairs(Source(Path(name), "en", "zh"), report=lambda line, what: None)]

@@ -13,15 +13,15 @@ from scipy.stats import spearmanr
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.evaluation.bucc import Bucc, BuccSettings, read_bucc
+from dualmoco.evaluation.bucc import Bucc, read_bucc
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.paraphrase import Paraphrases, closure
 from dualmoco.evaluation.postprocessing import Whitening
 from dualmoco.evaluation.retrieval import BitextRetrieval, Lexicon, Tatoeba, nearest_by_csls
 from dualmoco.evaluation.score import Score
-from dualmoco.evaluation.sts import SEVEN, Sts
+from dualmoco.evaluation.sts import STS_SETS, Sts
 from dualmoco.evaluation.task import Task
-from dualmoco.evaluation.tasks import TASKS, read_tasks
+from dualmoco.evaluation.tasks import TASK_FACTORIES, read_tasks
 from dualmoco.mining.margins import Margin
 from dualmoco.models.model import Identity, Model
 from dualmoco.search.exact import nearest_both_ways
@@ -143,7 +143,7 @@ def test_bucc_repeated_sentences_are_mined_but_not_counted(tmp_path: Path) -> No
 @pytest.mark.parametrize("margin", Margin)
 def test_bucc_margins_are_signed(data: Path, margin: Margin) -> None:
     """The margin and k stand in the signature."""
-    task = Bucc(data / "eval" / "bucc2018", "zh-en", BuccSettings(margin, 4))
+    task = Bucc(data / "eval" / "bucc2018", "zh-en", margin, 4)
     signature = evaluate(TrigramEncoder(), [task]).scores[0].signature
     assert f"margin:{margin.value}|k:4" in signature
 
@@ -177,7 +177,7 @@ def test_sts_protocols_by_a_plain_loop(data: Path) -> None:
     expected = {"all": spearmanr(*together).statistic, "wmean": weighted, "mean": sum(each) / len(each)}
     for protocol, value in expected.items():
         assert found["STS16", protocol, "spearman"] == pytest.approx(100 * value, abs=0.2)
-    average = sum(found[name, "wmean", "spearman"] for name in SEVEN) / 7
+    average = sum(found[name, "wmean", "spearman"] for name in STS_SETS) / 7
     assert found["average of 7", "wmean", "spearman"] == pytest.approx(average)
 
 
@@ -319,6 +319,6 @@ def test_unknown_tasks_and_pairs_are_named(data: Path) -> None:
         read_tasks(["bucc"], data, "de-en")
     with pytest.raises(DataError, match="no folder with a trained head"):
         read_tasks(["nli"], data)
-    with pytest.raises(DataError, match=r"no aligned documents of zh-en; expected such as mac-dev/001\.gold"):
+    with pytest.raises(DataError, match=r"no aligned documents of zh-en; .*mac-dev/001\.gold"):
         read_tasks(["align"], data)
-    assert set(MORE) | {"nli", "align"} == set(TASKS)  # what aligns has tests of its own
+    assert set(MORE) | {"nli", "align"} == set(TASK_FACTORIES)  # what aligns has tests of its own

@@ -10,7 +10,7 @@ import numpy as np
 
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.evaluation.sts import SICK_FILES, YEARS
+from dualmoco.evaluation.sts import SICK_FILES, STS_YEARS
 from dualmoco.models.model import Identity, Model
 
 DIMENSION = 64
@@ -94,7 +94,7 @@ def write_sts(folder: Path, pairs: int = 12) -> None:
             round(5 * len(kept) / len(words), 2),
         )
 
-    for year, subsets in YEARS.items():
+    for year, subsets in STS_YEARS.items():
         for name in subsets:
             rows = [row(number) for number in range(pairs)]
             write_lines(folder / "STS" / f"{year}-en-test" / f"STS.input.{name}.txt", [f"{a}\t{b}" for a, b, _ in rows])

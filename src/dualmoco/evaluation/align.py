@@ -1,7 +1,7 @@
-"""Sentence alignment of whole documents: strict and lax precision, recall and F1, counted as vecalign's scorer does.
+"""Sentence alignment of whole documents: strict and lax precision, recall and F1, counted like vecalign's scorer.
 
-A link is right strictly if gold has the very same, laxly if gold has one that shares a sentence with it on both sides.
-Precision counts every link that was made, those with one side too; recall only gold links with both sides.
+A link is strictly correct if gold has the same link, and laxly correct if gold has a link that shares a sentence with
+it on both sides. Precision counts every link, including deletions; recall counts only gold links with both sides.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.lexical import cut_words
 from dualmoco.alignment.pipeline import text_lengths
 from dualmoco.core.errors import DataError
-from dualmoco.evaluation.score import Extraction, Score, Signer, data_sha256, interval, value_of
-from dualmoco.evaluation.task import Result, Sentences
+from dualmoco.evaluation.score import Extraction, Signer, value_of
+from dualmoco.evaluation.task import Sentences, TaskResult
 from dualmoco.models.model import Identity
 from dualmoco.text.files import read_lines
 from dualmoco.text.languages import base_language
 
 GOLD = ".gold"
 Link = tuple[tuple[int, ...], tuple[int, ...]]
-"""Source and target sentences, from 0."""
-PROTOCOLS = ("strict", "lax")
+"""Numbers of source and target sentences, from 0."""
 
 
 @dataclass(frozen=True)
 class GoldDocument:
-    """Two versions of a document, and the links that people found."""
+    """A document in two languages with its gold links."""
 
     name: str
     paths: Sequence[Path]
@@ -44,7 +43,7 @@ class GoldDocument:
 
 
 class Align:
-    """Documents `NAME.zh` and `NAME.en`, a sentence a line, with `NAME.gold`: `1,2:1` from 1, or `[0, 1]:[0]`."""
+    """Documents `NAME.zh` and `NAME.en`, one sentence per line, and `NAME.gold`: `1,2:1` from 1, or `[0, 1]:[0]`."""
 
     def __init__(self, folder: Path, pair: str) -> None:
         self.pair, self.langs = pair, [base_language(code) for code in pair.split("-")]
@@ -54,25 +53,29 @@ class Align:
         self.name = folder.name
 
     def texts(self) -> Mapping[str, Sequence[str]]:
-        """All sentences, and all runs of them that a link may hold."""
-        wanted: dict[str, list[str]] = {}
-        for lang, sides in zip(self.langs, self._sides(), strict=True):
-            wanted[lang] = [
-                run_text(side[first : first + size], lang)
-                for side in sides
+        """All sentences, and all spans of them that a link may contain."""
+        sides = [document.src for document in self.documents], [document.tgt for document in self.documents]
+        return {
+            lang: [
+                run_text(text[first : first + size], lang)
+                for text in texts
                 for size in range(1, LONGEST + 1)
-                for first in range(len(side) - size + 1)
+                for first in range(len(text) - size + 1)
             ]
-        return wanted
+            for lang, texts in zip(self.langs, sides, strict=True)
+        }
 
-    def score(self, sentences: Sentences, identity: Identity) -> Result:
+    def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
         """Aligns every document and compares its links with gold."""
-        made = [self.align(document, sentences) for document in self.documents]
-        signer = Signer(
-            identity, "align", data_sha256([path for document in self.documents for path in document.paths])
-        )
         golds = [document.gold for document in self.documents]
-        return Result([score for protocol in PROTOCOLS for score in self._scores(signer, protocol, golds, made)])
+        made = [self.align(document, sentences) for document in self.documents]
+        signer = Signer(identity, "align", [path for document in self.documents for path in document.paths])
+        settings = {"pair": self.pair, "documents": len(golds), "longest": LONGEST, "lexicon": "learnt"}
+        scores = []
+        for protocol in ("strict", "lax"):
+            sample = agreement(golds, made, lax=protocol == "lax")
+            scores += signer.extraction_scores(self.name, protocol, sample, **settings)
+        return TaskResult(scores)
 
     def align(self, document: GoldDocument, sentences: Sentences) -> list[Link]:
         """The links of one document."""
@@ -89,39 +92,17 @@ class Align:
         )
         return as_sets(align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors)))
 
-    def _sides(self) -> tuple[list[Sequence[str]], list[Sequence[str]]]:
-        return [document.src for document in self.documents], [document.tgt for document in self.documents]
-
-    def _scores(
-        self, signer: Signer, protocol: str, golds: Sequence[Sequence[Link]], made: Sequence[Sequence[Link]]
-    ) -> list[Score]:
-        sample = agreement(golds, made, lax=protocol == "lax")
-        found = sample.correct if sample.found is None else sample.found
-        values = {
-            "precision": 100 * sample.correct.sum() / max(1, sample.extracted.sum()),
-            "recall": 100 * found.sum() / max(1, sample.gold.sum()),
-        }
-        n = int(sample.gold.sum())
-        settings = {"pair": self.pair, "documents": len(golds), "longest": LONGEST, "lexicon": "learnt"}
-        return [
-            *(
-                Score("align", self.name, protocol, metric, float(value), n, signer.sign(protocol, metric, **settings))
-                for metric, value in values.items()
-            ),
-            signer.score(self.name, protocol, "f1", sample, n, interval(sample), **settings),
-        ]
-
 
 def agreement(golds: Sequence[Sequence[Link]], made: Sequence[Sequence[Link]], *, lax: bool) -> Extraction:
     """Compares the links of documents with gold.
 
     Args:
         golds: Gold links of each document.
-        made: The links that were made, in the same order.
+        made: Predicted links, in the same order.
         lax: Whether a shared sentence on both sides is enough.
 
     Returns:
-        Counts by the first sentence of each link.
+        Counts per first sentence of a link.
     """
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])  # extracted, correct, gold, found
     for number, (gold, links) in enumerate(zip(golds, made, strict=True)):
@@ -142,7 +123,7 @@ def link_f1(golds: Sequence[Sequence[Link]], made: Sequence[Sequence[Link]], *, 
 
 
 def as_sets(links: Links) -> list[Link]:
-    """Links as the sentences of both sides."""
+    """Links as tuples of sentence numbers."""
     return [
         (tuple(range(*src)), tuple(range(*tgt)))
         for src, tgt in zip(links.src.tolist(), links.tgt.tolist(), strict=True)
@@ -150,22 +131,15 @@ def as_sets(links: Links) -> list[Link]:
 
 
 def read_gold_document(path: Path, pair: str) -> GoldDocument:
-    """Reads a document and its gold.
-
-    Args:
-        path: The gold file.
-        pair: Such as zh-en: the endings of the two texts, gold's left side first.
-
-    Returns:
-        The document.
+    """Reads a gold file and its two texts, whose extensions are the languages of `pair`, gold's left side first.
 
     Raises:
-        DataError: A text that is missing, a line that is no link, or one beyond the end of a text.
+        DataError: A text is missing, a line is not a link, or a link is beyond the end of a text.
     """
     sides = [path.with_suffix(f".{code}") for code in pair.split("-")]
     for side in sides:
         if not side.is_file():
-            raise DataError(f"{side}: no such file; expected the text of {path.name}, a sentence a line")
+            raise DataError(f"{side}: no such file; expected the text of {path.name}, one sentence per line")
     src, tgt = ([line.strip() for line in read_lines(side)] for side in sides)
     gold = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -192,7 +166,7 @@ def parse_link(line: str) -> Link | None:
 
 
 def _judged(links: set[Link], others: Sequence[Link], lax: bool) -> list[tuple[Link, bool]]:
-    """Whether each link is among others, or shares a sentence of both sides with one."""
+    """Whether each link is among the others, or shares a sentence on both sides with one of them."""
     known, near = set(others), defaultdict[int, set[int]](set)
     for src, tgt in others:
         for sentence in src:
@@ -207,7 +181,7 @@ def _unit(document: int, link: Link) -> str:
 
 
 def is_aligned(folder: Path, pair: str) -> bool:
-    """Whether the gold files of a folder are links of documents beside them, not gold of another task."""
+    """Whether the gold files of a folder link documents in the same folder, and are not gold of another task."""
     golds = list(folder.glob(f"*{GOLD}"))
     texts = [path.with_suffix(f".{code}") for path in golds for code in pair.split("-")]
     return all(path.is_file() for path in texts) and all(parse_link(next(read_lines(path), "")) for path in golds)

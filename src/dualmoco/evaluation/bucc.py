@@ -1,11 +1,15 @@
-"""BUCC 2018, the shared task itself (table 2 of the paper): mining with margins, threshold, precision, recall, F1."""
+"""BUCC 2018, the shared task itself (table 2 of the paper): precision, recall and F1 of margin-based mining.
+
+The threshold comes from development gold if there is a test split. Otherwise the sources are split into two halves by
+a hash of their ids, and each half is judged by the threshold that is best for the other half ("cross-fitted").
+"""
 
 from __future__ import annotations
 
 import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +17,8 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.evaluation.score import Extraction, Score, Signer, data_sha256, interval
-from dualmoco.evaluation.task import JudgedMining, Result, Sentences
+from dualmoco.evaluation.score import Extraction, Signer
+from dualmoco.evaluation.task import JudgedMining, Sentences, TaskResult
 from dualmoco.mining.margins import Margin, select_pairs
 from dualmoco.mining.threshold import best_threshold
 from dualmoco.models.model import Identity
@@ -22,8 +26,7 @@ from dualmoco.search.exact import nearest_both_ways
 from dualmoco.text.files import read_table
 from dualmoco.text.languages import base_language
 
-DEVELOPMENT = ("training", "dev", "sample")  # splits whose gold may choose the threshold, the largest first
-TEST = "test"
+DEVELOPMENT_SPLITS = ("training", "dev", "sample")  # their gold may choose the threshold; the largest first
 
 
 class BuccSplit(NamedTuple):
@@ -37,29 +40,28 @@ class BuccSplit(NamedTuple):
     gold: Sequence[tuple[str, str]]
 
 
-@dataclass(frozen=True)
-class BuccSettings:
-    """How candidates are scored."""
-
-    margin: Margin = Margin.distance
-    k: int = 3
-
-
 class Bucc:
-    """The threshold is chosen on development gold and applied to the test, or across two halves where there is no test.
+    """Files `zh-en.SPLIT.zh` and `zh-en.SPLIT.en` (`id<TAB>sentence`) and `zh-en.SPLIT.gold` (`zh-id<TAB>en-id`).
 
-    Files are `zh-en.SPLIT.zh`, `zh-en.SPLIT.en` (`id<TAB>sentence`) and `zh-en.SPLIT.gold` (`zh-id<TAB>en-id`).
+    Args:
+        folder: Where the files are.
+        pair: Language pair such as zh-en.
+        margin: How candidates are scored.
+        k: Number of neighbors.
+
+    Raises:
+        DataError: No development split, or damaged files.
     """
 
-    def __init__(self, folder: Path, pair: str, settings: BuccSettings | None = None) -> None:
-        self.pair, self.settings = pair, settings or BuccSettings()
+    def __init__(self, folder: Path, pair: str, margin: Margin = Margin.distance, k: int = 3) -> None:
+        self.pair, self.margin, self.k = pair, margin, k
         self.langs = [base_language(code) for code in pair.split("-")]
-        found = [name for name in DEVELOPMENT if (folder / f"{pair}.{name}.gold").is_file()]
+        found = [name for name in DEVELOPMENT_SPLITS if (folder / f"{pair}.{name}.gold").is_file()]
         if not found:
             raise DataError(f"{folder}: no {pair}.training.gold, {pair}.dev.gold or {pair}.sample.gold; expected one")
         self.name, self.dev = found[0], read_bucc(folder, pair, found[0])
-        has_test = (folder / f"{pair}.{TEST}.gold").is_file()
-        self.test = read_bucc(folder, pair, TEST) if has_test else None
+        has_test = (folder / f"{pair}.test.gold").is_file()
+        self.test = read_bucc(folder, pair, "test") if has_test else None
 
     def texts(self) -> Mapping[str, Sequence[str]]:
         """Both sides of every split."""
@@ -67,33 +69,33 @@ class Bucc:
         sides = [text for split in splits for text in split.src], [text for split in splits for text in split.tgt]
         return dict(zip(self.langs, sides, strict=True))
 
-    def score(self, sentences: Sentences, identity: Identity) -> Result:
-        """Mines every split and scores what is above the threshold."""
+    def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
+        """Mines every split and scores the pairs above the threshold."""
         dev = self._mine(self.dev, sentences)
         if self.test is None:
-            name, split, pairs, chosen = self.name, self.dev, dev, dev.threshold
+            name, split, pairs = self.name, self.dev, dev
             accepted, protocol = cross_fitted(dev), "threshold cross-fitted"
         else:
-            pairs = self._mine(self.test, sentences)
-            name, split, chosen = TEST, self.test, dev.threshold
-            accepted, protocol = pairs.scores >= chosen, f"threshold from {self.name}"
-        signer = Signer(identity, "bucc", data_sha256([*self.dev.paths, *(self.test.paths if self.test else [])]))
+            name, split, pairs = "test", self.test, self._mine(self.test, sentences)
+            accepted, protocol = pairs.scores >= dev.threshold, f"threshold from {self.name}"
+        signer = Signer(identity, "bucc", [*self.dev.paths, *(self.test.paths if self.test else [])])
         size = f"{len(split.src)}x{len(split.tgt)}"
+        settings = {"split": name, "size": size, "margin": self.margin.value, "k": self.k}
+        subset, best = f"{self.pair} {name}", pairs.scores >= pairs.threshold
         scores = [
-            *self._scores(signer, name, protocol, size, pairs, accepted),
-            *self._scores(signer, name, "gold-optimal threshold", size, pairs, pairs.scores >= pairs.threshold),
+            *signer.extraction_scores(subset, protocol, extraction(pairs, accepted), **settings),
+            *signer.extraction_scores(subset, "gold-optimal threshold", extraction(pairs, best), **settings),
         ]
-        shown = JudgedMining(pairs.scores, pairs.correct, pairs.src_ids, pairs.tgt_ids, pairs.gold, chosen)
-        return Result(scores, mined=shown)
+        return TaskResult(scores, mined=replace(pairs, threshold=dev.threshold))
 
     def _mine(self, split: BuccSplit, sentences: Sentences) -> JudgedMining:
-        """Mines one split; `threshold` is the one that is best by its own gold."""
+        """Mines one split; `threshold` is the best one for its own gold."""
         src, tgt = list(dict.fromkeys(split.src)), list(dict.fromkeys(split.tgt))
         vectors = sentences.vectors(src, self.langs[0]), sentences.vectors(tgt, self.langs[1])
         with counting("mining", len(src)) as progress:
-            near = nearest_both_ways(*vectors, self.settings.k, progress=progress)
-        pairs = select_pairs(*near, self.settings.margin)
-        src_ids, tgt_ids = _ids_of_single(split.src, split.src_ids), _ids_of_single(split.tgt, split.tgt_ids)
+            near = nearest_both_ways(*vectors, self.k, progress=progress)
+        pairs = select_pairs(*near, self.margin)
+        src_ids, tgt_ids = _unique_ids(split.src, split.src_ids), _unique_ids(split.tgt, split.tgt_ids)
         names = [(src_ids.get(src[i]), tgt_ids.get(tgt[j])) for i, j in zip(pairs.src, pairs.tgt, strict=True)]
         kept = np.array([place for place, (a, b) in enumerate(names) if a and b], dtype=np.int64)
         gold = set(split.gold)
@@ -108,28 +110,9 @@ class Bucc:
             best.value,
         )
 
-    def _scores(
-        self, signer: Signer, name: str, protocol: str, size: str, pairs: JudgedMining, accepted: np.ndarray
-    ) -> list[Score]:
-        correct, extracted = int(pairs.correct[accepted].sum()), int(accepted.sum())
-        sample = extraction(pairs, accepted)
-        settings = {"split": name, "size": size, "margin": self.settings.margin.value, "k": self.settings.k}
-        values = {
-            "precision": 100 * correct / max(1, extracted),
-            "recall": 100 * correct / len(pairs.gold),
-        }
-        subset, n = f"{self.pair} {name}", len(pairs.gold)
-        return [
-            *(
-                Score("bucc", subset, protocol, metric, value, n, signer.sign(protocol, metric, **settings))
-                for metric, value in values.items()
-            ),
-            signer.score(subset, protocol, "f1", sample, n, interval(sample), **settings),
-        ]
-
 
 def cross_fitted(pairs: JudgedMining) -> np.ndarray:
-    """Which pairs are accepted when each half of the sources is judged by the threshold best for the other half."""
+    """Flags of the accepted pairs if each half of the sources takes the threshold that is best for the other half."""
     halves = np.array([_half(name) for name in pairs.src_ids], dtype=np.int64)
     gold = Counter(_half(src) for src, _ in pairs.gold)
     accepted = np.zeros(len(halves), dtype=bool)
@@ -141,7 +124,7 @@ def cross_fitted(pairs: JudgedMining) -> np.ndarray:
 
 
 def extraction(pairs: JudgedMining, accepted: np.ndarray) -> Extraction:
-    """The accepted pairs by source sentence, with the gold ones."""
+    """Counts of accepted, correct and gold pairs per source sentence."""
     extracted = Counter(name for name, taken in zip(pairs.src_ids, accepted, strict=True) if taken)
     right = zip(pairs.src_ids, accepted & pairs.correct, strict=True)
     correct = Counter(name for name, taken in right if taken)
@@ -152,19 +135,7 @@ def extraction(pairs: JudgedMining, accepted: np.ndarray) -> Extraction:
 
 
 def read_bucc(folder: Path, pair: str, split: str) -> BuccSplit:
-    """Reads one split.
-
-    Args:
-        folder: Where the files are.
-        pair: Such as zh-en.
-        split: sample, dev, training or test.
-
-    Returns:
-        Its sentences and gold pairs.
-
-    Raises:
-        DataError: A missing file, a repeated id, an empty sentence, or gold with ids that are in neither file.
-    """
+    """Reads one split: sample, dev, training or test; DataError if a file is missing or damaged."""
     codes = pair.split("-")
     paths = [folder / f"{pair}.{split}.{end}" for end in (*codes, "gold")]
     for path in paths:
@@ -188,14 +159,14 @@ def _read_side(path: Path) -> tuple[list[str], list[str]]:
     texts = []
     for number, (name, text) in read_table(path, [0, 1]):
         if name in first:
-            raise DataError(f"{path}:{number}: id {name!r} was used on line {first[name]}; expected ids that differ")
+            raise DataError(f"{path}:{number}: id {name!r} was used on line {first[name]}; expected unique ids")
         first[name] = number
         texts.append(text)
     return list(first), texts
 
 
-def _ids_of_single(texts: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
-    """Ids of sentences that stand once in their file: as in LASER's script, repeated ones are mined but not counted."""
+def _unique_ids(texts: Sequence[str], ids: Sequence[str]) -> dict[str, str]:
+    """Ids of sentences that occur once: as in LASER's script, repeated sentences are mined but not counted."""
     counts = Counter(texts)
     return {text: name for text, name in zip(texts, ids, strict=True) if counts[text] == 1}
 

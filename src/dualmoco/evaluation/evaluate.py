@@ -1,7 +1,4 @@
-"""An evaluation from model to scores: every distinct sentence of every task is encoded once.
-
-Takes a model and names of tasks, or tasks already read; gives an `Evaluation`, which prints and writes itself.
-"""
+"""Evaluates a model on some tasks: each distinct sentence of all tasks is encoded once, then every task is scored."""
 
 from __future__ import annotations
 
@@ -17,10 +14,17 @@ from dualmoco.core.progress import showing
 from dualmoco.core.storage import file_sha256, write_json, write_text
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.evaluation.data_files import read_sentences
 from dualmoco.evaluation.postprocessing import Postprocessing, parse_postprocessing
 from dualmoco.evaluation.report import Table, evaluation_tables, markdown_report
-from dualmoco.evaluation.task import EvaluationResult, Sentences, Task, Texts, distinct_sentences, encode_distinct
+from dualmoco.evaluation.task import (
+    EvaluationResult,
+    Sentences,
+    Task,
+    TextsByLanguage,
+    distinct_sentences,
+    encode_distinct,
+    read_sentences,
+)
 from dualmoco.evaluation.tasks import read_tasks
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import model_folder
@@ -31,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 class Evaluation(EvaluationResult):
-    """The scores of one model; printed, they are tables beside the paper's rows."""
+    """The scores of one model; printing it shows tables next to the paper's rows."""
 
     def __str__(self) -> str:
         return "\n".join(table.as_text() for table in self.tables())
@@ -40,11 +44,11 @@ class Evaluation(EvaluationResult):
         return f"<Evaluation of {self.identity.name}: {len(self.scores)} scores>"
 
     def tables(self) -> list[Table]:
-        """The tables, those of the paper first."""
+        """Tables of the scores, those of the paper first."""
         return evaluation_tables(self)
 
     def to_json(self, path: str | Path) -> None:
-        """Writes the scores for machines and for `dualmoco compare`; RunError if the disk is full or not writable."""
+        """Writes the scores as JSON, also for `dualmoco compare`; RunError if the file cannot be written."""
         write_json(Path(path), [score.to_json() for score in self.scores])
 
     def to_markdown(self) -> str:
@@ -55,20 +59,20 @@ class Evaluation(EvaluationResult):
         """Writes one page with tables, plots, examples and signatures.
 
         Args:
-            path: Where it shall be.
+            path: The HTML file to write.
 
         Raises:
-            ConfigError: A package that draws is not installed.
-            RunError: The disk is full or not writable; `path` is then as it was.
+            ConfigError: A package for drawing is not installed.
+            RunError: The disk is full or not writable; `path` is then unchanged.
         """
         require_page_packages()
-        from dualmoco.evaluation.report import as_page
+        from dualmoco.evaluation.page import evaluation_page
 
-        write_text(Path(path), as_page(self))
+        write_text(Path(path), evaluation_page(self))
 
 
 def require_page_packages() -> None:
-    """Refuses to begin work for a page that could not be drawn: ConfigError names what to install."""
+    """Raises ConfigError, which says what to install, if a report page could not be drawn."""
     for module in ("jinja2", "matplotlib", "sklearn"):
         require(module, "eval", "A report page")
 
@@ -87,46 +91,48 @@ def evaluate(
     """Scores a model on some tasks.
 
     Args:
-        model: Any model, or its name; it is only asked for vectors.
-        tasks: Names, by commas or in a list, such as `tatoeba,sts`; `paper` for those of the paper. Or test sets,
-            already read by `read_tasks`.
-        postprocessing: What is done to the vectors before they are compared, such as `whitening:256`.
-        fitting: Text that the post-processing is fitted to; if None, the test sentences, without their labels.
-        data: Folder that holds eval/, or what eval/ holds; DUALMOCO_DATA if None. For tasks by name.
-        pairs: Language pairs of the cross-lingual tasks, by commas; `all` for every pair there is. For tasks by name.
-        about: What the test sentences are, if they are not those of the published test sets.
+        model: A model, or its name.
+        tasks: Task names, separated by commas or in a list, such as `tatoeba,sts`; `paper` stands for the tasks of the
+            paper. Or tasks from `read_tasks`.
+        postprocessing: Transformation of the vectors before they are compared, such as `whitening:256`.
+        fitting: Text to fit the post-processing to; if None, the test sentences, without their labels.
+        data: Folder that holds eval/, or eval/ itself; DUALMOCO_DATA if None. For tasks by name.
+        pairs: Language pairs of the cross-lingual tasks, separated by commas; `all` for every available pair. For
+            tasks by name.
+        about: Description of the test sentences, if they are not those of the published test sets.
         progress: Whether to show progress bars.
 
     Returns:
-        The scores, each signed, and what a report can draw.
+        The signed scores, and what a report can draw.
 
     Raises:
         ConfigError: An unknown task or post-processing, or no folder of data.
-        ModelError: A model that cannot be opened, or lacks a language.
-        DataError: Test data that are missing or damaged, or vectors that cannot be compared.
+        ModelError: The model cannot be opened, or lacks a language.
+        DataError: Missing or damaged test data, or vectors that cannot be compared.
     """
     postprocessing = parse_postprocessing(postprocessing) if isinstance(postprocessing, str) else postprocessing
     names = tasks if isinstance(tasks, str) else [task for task in tasks if isinstance(task, str)]
-    place = Path(model.identity.name if isinstance(model, Model) else model)
-    folder = model_folder(str(place)) if place.is_dir() else None
+    path = Path(model.identity.name if isinstance(model, Model) else model)
+    folder = model_folder(str(path)) if path.is_dir() else None
     ready = [task for task in tasks if not isinstance(task, str)]
     ready += read_tasks(names, data, pairs, model=folder) if names else []
     with showing(progress):
-        return _evaluate(
-            model if isinstance(model, Model) else open_model(model), ready, postprocessing, fitting, about
-        )
+        opened = model if isinstance(model, Model) else open_model(model)
+        return _evaluate(opened, ready, postprocessing, fitting, about)
 
 
 def _evaluate(
     model: Model, tasks: Sequence[Task], postprocessing: Postprocessing | None, fitting: TextFile | None, about: str
 ) -> Evaluation:
-    fitted: list[Texts] = [{fitting.lang: read_sentences(fitting.path)}] if postprocessing and fitting else []
+    fitted: list[TextsByLanguage] = []
+    if postprocessing and fitting:
+        fitted = [{fitting.lang: read_sentences(fitting.path)}]
     wanted = distinct_sentences(task.texts() for task in tasks)
-    rows = distinct_sentences([*({lang: list(known) for lang, known in wanted.items()},), *fitted])
+    rows = distinct_sentences([wanted, *fitted])
     arrays = encode_distinct(model, rows)
     identity = model.identity
     if postprocessing:
-        name = _fit(postprocessing, arrays, fitting, fitted, rows)
+        name = _fit_postprocessing(postprocessing, arrays, fitting, fitted, rows)
         arrays = {lang: postprocessing.apply(array) for lang, array in arrays.items()}
         identity = replace(identity, postprocessing=name)
     tested = {lang: unit_vectors(arrays[lang][: len(known)]) for lang, known in wanted.items()}
@@ -142,19 +148,17 @@ def _evaluate(
     )
 
 
-def _fit(
+def _fit_postprocessing(
     postprocessing: Postprocessing,
     arrays: dict[str, Vectors],
     fitting: TextFile | None,
-    fitted: Sequence[Texts],
+    fitted: Sequence[TextsByLanguage],
     rows: dict[str, dict[str, int]],
 ) -> str:
-    """Fits the post-processing; returns its name with what it was fitted to."""
+    """Fits the post-processing; returns its name and the data it was fitted to, for signatures."""
     if fitting is None:
         count = sum(map(len, arrays.values()))
-        logger.info(
-            "fitting %s to the vectors of the %s test sentences, without labels", postprocessing.name, f"{count:,}"
-        )
+        logger.info("fitting %s to %s test sentences, without their labels", postprocessing.name, f"{count:,}")
         postprocessing.fit(np.concatenate(list(arrays.values())))
         return f"{postprocessing.name} fitted to test sentences"
     known = rows[fitting.lang]

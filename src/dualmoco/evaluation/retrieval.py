@@ -1,4 +1,8 @@
-"""Tatoeba similarity search (table 1 of the paper), and LASER's xSIM error on the same pairs."""
+"""Retrieval of translations: Tatoeba similarity search, MTEB's bitext retrieval, and bilingual lexicon induction.
+
+Tatoeba is table 1 of the paper; LASER's xSIM error is computed on the same pairs. MTEB calls its task BUCC, but it
+retrieves the translations of gold sources, which is much easier than the mining of `bucc.py`.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from sklearn.metrics import f1_score
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.data_files import existing, read_aligned_sentences
-from dualmoco.evaluation.score import MeanSample, Score, Signer, data_sha256, interval
-from dualmoco.evaluation.task import Parallel, Result, Sentences
+from dualmoco.evaluation.score import MeanSample, Score, Signer, interval
+from dualmoco.evaluation.task import ParallelText, Sentences, TaskResult, read_sentences, require_path
 from dualmoco.mining.margins import Margin, best_candidates
 from dualmoco.models.model import Identity
 from dualmoco.search.exact import nearest, nearest_both_ways
@@ -22,58 +24,55 @@ from dualmoco.text.files import read_lines
 from dualmoco.text.languages import base_language
 
 XSIM_NEIGHBORS = 4
+CSLS_NEIGHBORS = 10
+LEXICON_DEPTHS = (1, 5)
+MTEB_RETRIEVAL = "mteb-bitext-retrieval"
 
 
 class Tatoeba:
-    """One language pair of a folder in LASER's layout: `tatoeba.XXX-eng.XXX` beside `tatoeba.XXX-eng.eng`."""
+    """One language pair of a folder in LASER's format: `tatoeba.XXX-eng.XXX` and `tatoeba.XXX-eng.eng`."""
 
-    def __init__(self, folder: Path, pair: str, margin: Margin = Margin.ratio) -> None:
+    def __init__(self, folder: Path, pair: str) -> None:
         codes = pair.split("-")
         if len(codes) != 2:
             raise DataError(f"Tatoeba pair {pair!r}; expected two languages such as cmn-eng")
-        self.paths = [existing(folder / f"tatoeba.{pair}.{code}", "a Tatoeba test file") for code in codes]
-        self.pair, self.margin = pair, margin
-        self.langs = [base_language(code) for code in codes]
-        self.sides = read_aligned_sentences(*self.paths)
+        self.pair, self.langs = pair, [base_language(code) for code in codes]
+        self.paths = [require_path(folder / f"tatoeba.{pair}.{code}", "a Tatoeba test file") for code in codes]
+        self.sides = [read_sentences(path) for path in self.paths]
+        (src, tgt), counts = self.paths, [f"{len(side):,}" for side in self.sides]
+        if counts[0] != counts[1]:
+            raise DataError(f"{src} has {counts[0]} lines, {tgt} has {counts[1]}; expected as many in both")
 
     def texts(self) -> Mapping[str, Sequence[str]]:
         """Both sides."""
         return dict(zip(self.langs, self.sides, strict=True))
 
-    def score(self, sentences: Sentences, identity: Identity) -> Result:
-        """Accuracy of the nearest neighbour by cosine and error of the best by margin, both ways."""
-        signer = Signer(identity, "tatoeba", data_sha256(self.paths))
+    def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
+        """Accuracy of the nearest neighbor by cosine and xSIM error by ratio margin, in both directions."""
+        signer, n = Signer(identity, "tatoeba", self.paths), len(self.sides[0])
         vectors = [sentences.vectors(side, lang) for side, lang in zip(self.sides, self.langs, strict=True)]
         near = nearest_both_ways(vectors[0], vectors[1], XSIM_NEIGHBORS)
         scores = []
         for side, other in ((0, 1), (1, 0)):
             direction = f"{self.langs[side]}-{self.langs[other]}"
-            right = near[side].found_translations
-            scores.append(self._score(signer, direction, "accuracy", right))
-            best, _ = best_candidates(near[side], near[other].mean, self.margin)
-            wrong = best != np.arange(len(vectors[0]))
-            scores.append(self._score(signer, direction, f"xsim-{self.margin.value}-error", wrong))
-        return Result(scores, parallel=Parallel(f"Tatoeba {self.pair}", self.langs[0], self.langs[1], *self.sides))
-
-    def _score(self, signer: Signer, direction: str, metric: str, units: np.ndarray) -> Score:
-        sample = MeanSample(units.astype(np.float64))
-        settings = {"k": XSIM_NEIGHBORS} if metric.startswith("xsim") else {}
-        return signer.score(
-            self.pair, direction, metric, sample, len(units), interval(sample), pair=self.pair, **settings
-        )
+            right = MeanSample(near[side].found_translations.astype(np.float64))
+            scores.append(signer.score(self.pair, direction, "accuracy", right, n, interval(right), pair=self.pair))
+            best, _ = best_candidates(near[side], near[other].mean, Margin.ratio)
+            wrong = MeanSample((best != np.arange(n)).astype(np.float64))
+            settings = {"pair": self.pair, "k": XSIM_NEIGHBORS}
+            scores.append(signer.score(self.pair, direction, "xsim-ratio-error", wrong, n, interval(wrong), **settings))
+        parallel = ParallelText(f"Tatoeba {self.pair}", self.langs[0], self.langs[1], *self.sides)
+        return TaskResult(scores, parallel=parallel)
 
 
 def tatoeba_pairs(folder: Path) -> list[str]:
     """The language pairs of a folder, such as afr-eng, in alphabetical order."""
-    pairs = {path.name.split(".")[1] for path in existing(folder, "the Tatoeba test files").glob("tatoeba.*-*.*")}
-    return sorted(pairs)
-
-
-TASK = "mteb-bitext-retrieval"
+    paths = require_path(folder, "the Tatoeba test files").glob("tatoeba.*-*.*")
+    return sorted({path.name.split(".")[1] for path in paths})
 
 
 class BitextRetrieval:
-    """Both of MTEB's variants, in its direction and, which MTEB leaves out, the other one."""
+    """Both of MTEB's variants, in both directions; MTEB has only the first one."""
 
     def __init__(self, folder: Path, pair: str) -> None:
         bucc = Bucc(folder, pair)
@@ -83,113 +82,87 @@ class BitextRetrieval:
         """Both sides of the split."""
         return dict(zip(self.langs, (self.split.src, self.split.tgt), strict=True))
 
-    def score(self, sentences: Sentences, identity: Identity) -> Result:
+    def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
         """Weighted F1, MTEB's metric, and accuracy."""
-        signer = Signer(identity, TASK, data_sha256(self.split.paths))
+        from sklearn.metrics import f1_score
+
+        signer = Signer(identity, MTEB_RETRIEVAL, self.split.paths)
         ids = [{name: row for row, name in enumerate(side)} for side in (self.split.src_ids, self.split.tgt_ids)]
         gold = np.array([(ids[0][src], ids[1][tgt]) for src, tgt in self.split.gold])  # (g, 2)
         sides = sentences.vectors(self.split.src, self.langs[0]), sentences.vectors(self.split.tgt, self.langs[1])
-        scores = []
+        scores: list[Score] = []
         for side, other in ((0, 1), (1, 0)):
-            queries, direction = sides[side][gold[:, side]], f"{self.langs[side]}-{self.langs[other]}"
-            keys = sides[other]
+            queries, keys, wanted = sides[side][gold[:, side]], sides[other], gold[:, other]
             found = {
-                "gold only, as MTEB BUCC.v2": gold[:, other][nearest(queries, keys[gold[:, other]], 1).ids[:, 0]],
+                "gold only, as MTEB BUCC.v2": wanted[nearest(queries, keys[wanted], 1).ids[:, 0]],
                 "all candidates, as MTEB BUCC": nearest(queries, keys, 1).ids[:, 0],
             }
-            for variant, nearest_rows in found.items():
-                protocol = f"{direction} {variant}"
-                f1 = 100 * float(f1_score(gold[:, other], nearest_rows, average="weighted", zero_division=0))
-                sample = MeanSample((nearest_rows == gold[:, other]).astype(np.float64))
-                signature = signer.sign(protocol, "weighted f1")
+            for variant, rows in found.items():
+                protocol = f"{self.langs[side]}-{self.langs[other]} {variant}"
+                f1 = 100 * float(f1_score(wanted, rows, average="weighted", zero_division=0))
+                sample = MeanSample((rows == wanted).astype(np.float64))
                 scores += [
-                    Score(TASK, self.pair, protocol, "weighted f1", f1, len(gold), signature),
+                    signer.score(self.pair, protocol, "weighted f1", f1, len(gold)),
                     signer.score(self.pair, protocol, "accuracy", sample, len(gold), interval(sample)),
                 ]
-        return Result(scores)
-
-
-DEPTHS = (1, 5)
-CSLS_NEIGHBORS = 10
+        return TaskResult(scores)
 
 
 class Lexicon:
-    """One dictionary `XX-YY.txt`, `word translation` a line; candidates are all its translations."""
+    """A MUSE dictionary `XX-YY.txt`, one `word translation` per line; all its translations are candidates."""
 
     def __init__(self, folder: Path, pair: str) -> None:
-        self.path = existing(folder / f"{pair}.txt", "a MUSE dictionary")
+        self.path = require_path(folder / f"{pair}.txt", "a MUSE dictionary")
         self.pair = pair
         self.langs = [base_language(code) for code in pair.split("-")]
         self.translations = read_dictionary(self.path)
         self.words = list(dict.fromkeys(word for words in self.translations.values() for word in words))
 
     def texts(self) -> Mapping[str, Sequence[str]]:
-        """Both languages' words."""
+        """The words of both languages."""
         return dict(zip(self.langs, (list(self.translations), self.words), strict=True))
 
-    def score(self, sentences: Sentences, identity: Identity) -> Result:
+    def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
         """Precision at 1 and 5, by cosine and by CSLS."""
         queries = list(self.translations)
         vectors = sentences.vectors(queries, self.langs[0]), sentences.vectors(self.words, self.langs[1])
         with counting("lexicon", len(queries), " words") as progress:
-            forward, backward = nearest_both_ways(*vectors, CSLS_NEIGHBORS, progress=progress)
+            src_to_tgt, tgt_to_src = nearest_both_ways(*vectors, CSLS_NEIGHBORS, progress=progress)
         rows = {word: row for row, word in enumerate(self.words)}
         gold = [{rows[word] for word in self.translations[query]} for query in queries]
-        signer = Signer(identity, "lexicon", data_sha256([self.path]))
-        found = {"cosine": forward.ids, "csls": nearest_by_csls(*vectors, backward.mean, DEPTHS[-1])}
+        signer = Signer(identity, "lexicon", [self.path])
+        settings = {"candidates": len(self.words), "k": CSLS_NEIGHBORS}
+        found = {"cosine": src_to_tgt.ids, "csls": nearest_by_csls(*vectors, tgt_to_src.mean, LEXICON_DEPTHS[-1])}
         scores = []
-        for protocol, ids in found.items():
-            for depth in DEPTHS:
-                hits = [bool(gold[row] & set(ids[row, :depth].tolist())) for row in range(len(queries))]
-                sample = MeanSample(np.array(hits, dtype=np.float64))
-                direction = f"{self.langs[0]}-{self.langs[1]} {protocol}"
-                scores.append(
-                    signer.score(
-                        self.pair,
-                        direction,
-                        f"p@{depth}",
-                        sample,
-                        len(queries),
-                        interval(sample, 200),
-                        candidates=len(self.words),
-                        k=CSLS_NEIGHBORS,
-                    )
-                )
-        return Result(scores)
+        for name, ids in found.items():
+            protocol = f"{self.langs[0]}-{self.langs[1]} {name}"
+            for depth in LEXICON_DEPTHS:
+                hits = [bool(right & set(near[:depth].tolist())) for right, near in zip(gold, ids, strict=True)]
+                sample, metric = MeanSample(np.array(hits, dtype=np.float64)), f"p@{depth}"
+                ends = interval(sample, 200)
+                scores.append(signer.score(self.pair, protocol, metric, sample, len(queries), ends, **settings))
+        return TaskResult(scores)
 
 
-def nearest_by_csls(queries: Vectors, words: Vectors, near_words: Floats, k: int) -> Ids:
-    """The best words of each query by CSLS (Conneau et al. 2018): 2 cos(x, y) - r(x) - r(y).
+def nearest_by_csls(queries: Vectors, words: Vectors, word_means: Floats, k: int) -> Ids:
+    """Rows (n, k) of the best words of each query by CSLS (Conneau et al. 2018): 2 cos(x, y) - r(x) - r(y).
 
-    r is the mean cosine with the nearest of the other side; hubs, words near everything, fall back. Half of it, without
-    r(x), which is the same for all words of a query, is one more product: -1/2 times r(y).
+    r is the mean cosine with the nearest vectors of the other side; subtracting it ranks hubs lower. r(x) is the same
+    for all words of a query, so cos(x, y) - r(y) / 2 gives the same order: one more dimension of a dot product.
 
     Args:
         queries: Unit vectors (n, D).
         words: Unit vectors (m, D).
-        near_words: r of the words, shape (m,).
-        k: How many words.
-
-    Returns:
-        Rows of the words, (n, k), the best first.
+        word_means: r of the words, shape (m,).
+        k: Number of words.
     """
     halves = np.full((len(queries), 1), -0.5, dtype=np.float32)
-    means = near_words.astype(np.float32)[:, None]
+    means = word_means.astype(np.float32)[:, None]
     return nearest(np.hstack([queries, halves]), np.hstack([words, means]), k).ids
 
 
 def read_dictionary(path: Path) -> dict[str, list[str]]:
-    """Reads a MUSE dictionary.
-
-    Args:
-        path: `word translation` a line, by a space or a tab; a word may have several lines.
-
-    Returns:
-        The translations of each word, in the order of the file.
-
-    Raises:
-        DataError: A line that is not two words, or no line at all.
-    """
+    """Reads a MUSE dictionary: the translations of each word, in file order; a word may have several lines."""
     translations: dict[str, list[str]] = {}
     for number, line in enumerate(read_lines(path), start=1):
         cells = line.split("\t") if "\t" in line else line.split()
@@ -197,5 +170,5 @@ def read_dictionary(path: Path) -> dict[str, list[str]]:
             raise DataError(f"{path}:{number}: {len(cells)} words; expected a word and its translation")
         translations.setdefault(cells[0].strip(), []).append(cells[1].strip())
     if not translations:
-        raise DataError(f"{path}: empty; expected a word and its translation a line")
+        raise DataError(f"{path}: empty; expected a word and its translation on each line")
     return translations

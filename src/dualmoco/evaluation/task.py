@@ -1,9 +1,15 @@
-"""The sentences that tasks ask for, each encoded once. Shapes: n sentences, D dimension."""
+"""What an evaluation task is: it lists the sentences it needs, then scores the model's vectors of them.
+
+`evaluate.py` collects the sentences of all tasks, encodes each distinct one once, and hands the vectors back to the
+tasks as `Sentences`. `EvaluationResult` holds everything that tables and the report page show. The modules `bucc`,
+`sts`, `retrieval` and so on hold the tasks themselves; `tasks.py` lists them by name. Shapes: n sentences, D dimension.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -12,8 +18,9 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats, Vectors, check_vectors
 from dualmoco.evaluation.score import Score
 from dualmoco.models.model import Identity, Model
+from dualmoco.text.files import read_lines
 
-Texts = Mapping[str, Iterable[str]]
+TextsByLanguage = Mapping[str, Iterable[str]]
 
 
 class Sentences:
@@ -23,13 +30,13 @@ class Sentences:
         self.rows, self.arrays = rows, dict(vectors)
 
     def vectors(self, texts: Sequence[str], lang: str) -> Vectors:
-        """Unit vectors (n, D) of sentences that were asked for, repeated ones repeated."""
+        """Unit vectors (n, D) of sentences that a task asked for; the texts may repeat."""
         rows = self.rows[lang]
         result: Vectors = self.arrays[lang][[rows[text] for text in texts]]
         return result
 
     def cosines(self, a: Sequence[str], b: Sequence[str], a_lang: str, b_lang: str) -> Floats:
-        """Cosines (n,) of each sentence of `a` with the one beside it in `b`."""
+        """Cosines (n,) of the i-th sentence of `a` with the i-th sentence of `b`."""
         cosines: Floats = np.einsum("nd,nd->n", self.vectors(a, a_lang), self.vectors(b, b_lang), dtype=np.float64)
         return cosines
 
@@ -38,48 +45,9 @@ class Sentences:
         return list(self.rows.get(lang, ()))
 
 
-def distinct_sentences(wanted: Iterable[Texts]) -> dict[str, dict[str, int]]:
-    """Numbers the distinct sentences of each language in the order they are first asked for."""
-    rows: dict[str, dict[str, int]] = {}
-    for texts in wanted:
-        for lang, side in texts.items():
-            known = rows.setdefault(lang, {})
-            for text in side:
-                known.setdefault(text, len(known))
-    return rows
-
-
-def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
-    """Encodes every distinct sentence once, as the model gives it.
-
-    Args:
-        model: Any model.
-        rows: Sentences of each language with their row numbers.
-
-    Returns:
-        Vectors (n, D) of each language.
-
-    Raises:
-        ModelError: The model lacks a language.
-        DataError: Vectors with NaN, or of different dimensions.
-    """
-    dimensions = [model.backend(lang).dimension for lang in rows]  # of a missing language an error, before work
-    arrays: dict[str, Vectors] = {}
-    for lang, known in rows.items():
-        texts = list(known)
-        if not texts:
-            raise DataError(f"no sentences of {lang} to encode; expected at least one")
-        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # like lengths waste no padding
-        found = model.encode([texts[row] for row in order], lang=lang, normalize=False)
-        check_vectors(found[:0], 0, f"{model.identity.name} ({lang})", dimensions[0])
-        arrays[lang] = np.empty_like(found)
-        arrays[lang][order] = found
-    return arrays
-
-
 @dataclass(frozen=True)
 class JudgedMining:
-    """Pairs mined in one corpus, judged by its gold; shapes: p pairs by descending score."""
+    """Pairs mined in one corpus, compared with its gold pairs. Shapes: p pairs by descending score."""
 
     scores: Floats  # (p,)
     correct: np.ndarray  # (p,) bool
@@ -90,11 +58,11 @@ class JudgedMining:
 
 
 @dataclass(frozen=True)
-class Parallel:
-    """Translations of each other, to be shown."""
+class ParallelText:
+    """Sentences and their translations, for figures and examples."""
 
     name: str
-    """Of the test set they are from."""
+    """Name of the test set."""
     src_lang: str
     tgt_lang: str
     src: Sequence[str]
@@ -102,32 +70,89 @@ class Parallel:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A task's scores, and what a report can draw of it."""
+class TaskResult:
+    """The scores of one task, and what a report can draw of it."""
 
     scores: Sequence[Score]
     mined: JudgedMining | None = None
-    parallel: Parallel | None = None
+    parallel: ParallelText | None = None
 
 
 class Task(Protocol):
-    """A test set and how models are scored on it. Its data are read and checked when it is made."""
+    """A test set and how models are scored on it; its data are read and checked when it is created."""
 
     def texts(self) -> Mapping[str, Sequence[str]]:
         """The sentences it needs, by language."""
 
-    def score(self, sentences: Sentences, identity: Identity) -> Result:
+    def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
         """Scores the model whose vectors are given."""
 
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """What came of all tasks of one model: everything that tables and a page show."""
+    """The results of all tasks for one model; `Evaluation` in evaluate.py adds tables and files."""
 
     identity: Identity
     scores: Sequence[Score]
     sentences: Sentences
     mined: Sequence[JudgedMining] = field(default_factory=list)
-    parallel: Sequence[Parallel] = field(default_factory=list)
+    parallel: Sequence[ParallelText] = field(default_factory=list)
     about: str = ""
-    """What the test sentences are, where they are not those of the published test sets."""
+    """Description of the test sentences if they are not those of the published test sets."""
+
+
+def distinct_sentences(wanted: Iterable[TextsByLanguage]) -> dict[str, dict[str, int]]:
+    """Numbers the distinct sentences of each language in order of their first occurrence."""
+    rows: dict[str, dict[str, int]] = {}
+    for texts in wanted:
+        for lang, side in texts.items():
+            known = rows.setdefault(lang, {})
+            for text in side:
+                known.setdefault(text, len(known))
+    return rows
+
+
+def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
+    """Encodes each distinct sentence once.
+
+    Args:
+        model: Any model.
+        rows: Sentences of each language with their row numbers.
+
+    Returns:
+        Vectors (n, D) of each language, not normalized.
+
+    Raises:
+        ModelError: The model lacks a language.
+        DataError: Vectors with NaN, or of different dimensions.
+    """
+    dimensions = [model.backend(lang).dimension for lang in rows]  # raises for a missing language before any work
+    arrays: dict[str, Vectors] = {}
+    for lang, known in rows.items():
+        texts = list(known)
+        if not texts:
+            raise DataError(f"no sentences of {lang} to encode; expected at least one")
+        order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # similar lengths waste little padding
+        found = model.encode([texts[row] for row in order], lang=lang, normalize=False)
+        check_vectors(found[:0], 0, f"{model.identity.name} ({lang})", dimensions[0])
+        arrays[lang] = np.empty_like(found)
+        arrays[lang][order] = found
+    return arrays
+
+
+def require_path(path: Path, what: str) -> Path:
+    """The path, if it exists; otherwise DataError says what was expected there."""
+    if not path.exists():
+        raise DataError(f"{path}: not found; expected {what} there: name the folder that holds eval/ with --data")
+    return path
+
+
+def read_sentences(path: Path) -> list[str]:
+    """The lines of a file, one sentence per line; DataError if a line or the whole file is empty."""
+    lines = list(read_lines(path))
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            raise DataError(f"{path}:{number}: an empty line; expected a sentence on every line")
+    if not lines:
+        raise DataError(f"{path}: empty; expected one sentence per line")
+    return lines

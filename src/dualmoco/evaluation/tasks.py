@@ -1,7 +1,6 @@
-"""The tasks by name, and the data of each.
+"""The tasks by name: reads and checks the test data of the tasks that a user asks for.
 
-Takes names, a folder of test data and language pairs; gives tasks whose data were read and checked. What only one task
-needs, such as scikit-learn, is imported when that task is made.
+Packages that only one task needs, such as scikit-learn, are imported when that task is created.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, DataError, require
-from dualmoco.evaluation.bucc import Bucc, BuccSettings
+from dualmoco.evaluation.bucc import Bucc
 from dualmoco.evaluation.paraphrase import Paraphrases
-from dualmoco.evaluation.retrieval import Lexicon, Tatoeba, tatoeba_pairs
+from dualmoco.evaluation.retrieval import MTEB_RETRIEVAL, BitextRetrieval, Lexicon, Tatoeba, tatoeba_pairs
 from dualmoco.evaluation.sts import CrossLingualSts, Sts
 from dualmoco.evaluation.task import Task
 from dualmoco.mining.margins import Margin
@@ -26,20 +25,20 @@ DATA_VARIABLE = "DUALMOCO_DATA"
 
 @dataclass(frozen=True)
 class TaskSettings:
-    """What the tasks of one evaluation have in common."""
+    """Settings that the tasks of one evaluation share."""
 
     data: Path
-    """Folder that holds eval/, or what eval/ holds."""
+    """Folder that holds eval/, or eval/ itself."""
     pairs: tuple[str, ...] = ("zh-en",)
     """Language pairs of the cross-lingual tasks; `all` for every pair of Tatoeba."""
     margin: Margin = Margin.distance
     k: int = 3
     model: Path | None = None
-    """Folder of the model, where its NLI head is looked for."""
+    """Folder of the model, which may hold an NLI head."""
 
     @property
     def folder(self) -> Path:
-        """What eval/ holds."""
+        """The folder eval/."""
         return self.data / "eval" if (self.data / "eval").is_dir() else self.data
 
 
@@ -53,13 +52,11 @@ def _tatoeba(settings: TaskSettings) -> list[Task]:
 
 def _bucc(settings: TaskSettings) -> list[Task]:
     folder = settings.folder / "bucc2018"
-    return [Bucc(folder, pair, BuccSettings(settings.margin, settings.k)) for pair in _gold_pairs(folder, settings)]
+    return [Bucc(folder, pair, settings.margin, settings.k) for pair in _gold_pairs(folder, settings)]
 
 
 def _retrieval(settings: TaskSettings) -> list[Task]:
-    require("sklearn", "eval", "The task mteb-bitext-retrieval")
-    from dualmoco.evaluation.retrieval import BitextRetrieval
-
+    require("sklearn", "eval", f"The task {MTEB_RETRIEVAL}")
     folder = settings.folder / "bucc2018"
     return [BitextRetrieval(folder, pair) for pair in _gold_pairs(folder, settings)]
 
@@ -68,8 +65,7 @@ def _lexicon(settings: TaskSettings) -> list[Task]:
     folder = settings.folder / "lexicon"
     known = [path.stem for path in sorted(folder.glob("*-*.txt"))]
     wanted = known if settings.pairs == (ALL_PAIRS,) else settings.pairs
-    both = [pair for name in wanted for pair in (name, "-".join(reversed(name.split("-"))))]
-    found = [pair for pair in dict.fromkeys(both) if pair in known]
+    found = [pair for pair in dict.fromkeys(_both_orders(wanted)) if pair in known]
     if not found:
         raise DataError(f"{folder}: no dictionary of {', '.join(settings.pairs)}; expected XX-YY.txt files of MUSE")
     return [Lexicon(folder, pair) for pair in found]
@@ -78,7 +74,7 @@ def _lexicon(settings: TaskSettings) -> list[Task]:
 def _inference(settings: TaskSettings) -> list[Task]:
     root = settings.data.parent if settings.data.name == "eval" else settings.data
     if settings.model is None:
-        raise DataError("nli: this model has no folder with a trained head; expected one trained with nli.train")
+        raise DataError("nli: the model has no folder with a trained head; expected a model trained with nli.train")
     from dualmoco.evaluation.inference import Inference
 
     return [Inference(path, settings.model) for path in _test_files(root / "nli")]
@@ -100,12 +96,12 @@ def _align(settings: TaskSettings) -> list[Task]:
     found: list[Task] = [Align(folder, pair) for folder in folders for pair in pairs if is_aligned(folder, pair)]
     if not found:
         raise DataError(
-            f"{settings.folder}: no aligned documents of {', '.join(pairs)}; expected such as mac-dev/001.gold"
+            f"{settings.folder}: no aligned documents of {', '.join(pairs)}; expected files such as mac-dev/001.gold"
         )
     return found
 
 
-TASKS: dict[str, Callable[[TaskSettings], list[Task]]] = {
+TASK_FACTORIES: dict[str, Callable[[TaskSettings], list[Task]]] = {
     "tatoeba": _tatoeba,
     "bucc": _bucc,
     "sts": lambda settings: [Sts(settings.folder)],
@@ -115,24 +111,14 @@ TASKS: dict[str, Callable[[TaskSettings], list[Task]]] = {
     "paraphrase": lambda settings: [Paraphrases(settings.folder / "quora")],
     "clustering": _clustering,
     "align": _align,
-    "mteb-bitext-retrieval": _retrieval,
+    MTEB_RETRIEVAL: _retrieval,
 }
-"""How each task is made; making it reads and checks its data."""
+"""Creates the tasks of each name; this reads and checks their data."""
 PAPER_TASKS = ("tatoeba", "bucc", "sts")
 
 
 def find_data(data: str | Path | None) -> Path:
-    """The folder of test data.
-
-    Args:
-        data: What the user named; None for the one that DUALMOCO_DATA names.
-
-    Returns:
-        A folder that exists.
-
-    Raises:
-        ConfigError: No folder was named, or it is not there.
-    """
+    """The folder of test data, by default the one that DUALMOCO_DATA names; ConfigError if it does not exist."""
     found = data or os.environ.get(DATA_VARIABLE)
     if not found or not Path(found).is_dir():
         raise ConfigError(f"test data {found or 'not given'}; expected a folder: --data DIR, or set {DATA_VARIABLE}")
@@ -148,39 +134,39 @@ def read_tasks(
     k: int = 3,
     model: Path | None = None,
 ) -> list[Task]:
-    """Reads the data of some tasks.
+    """Reads the test data of some tasks.
 
     Args:
-        names: Tasks, by commas or in a list; `paper` stands for those of the paper.
-        data: Folder that holds eval/, or what eval/ holds; DUALMOCO_DATA if None.
-        pairs: Language pairs of the cross-lingual tasks, by commas; `all` for every pair there is.
-        margin: Of mining: distance, ratio or absolute.
-        k: Neighbours of mining.
-        model: Folder of the model, where its NLI head is looked for.
+        names: Task names, separated by commas or in a list; `paper` stands for the tasks of the paper.
+        data: Folder that holds eval/, or eval/ itself; DUALMOCO_DATA if None.
+        pairs: Language pairs of the cross-lingual tasks, separated by commas; `all` for every available pair.
+        margin: Margin for mining: distance, ratio or absolute.
+        k: Number of neighbors for mining.
+        model: Folder of the model, which may hold an NLI head.
 
     Returns:
         The tasks, ready to score.
 
     Raises:
-        ConfigError: An unknown task or margin, no neighbours, or no folder of data.
-        DataError: Data that are missing or damaged.
+        ConfigError: An unknown task or margin, less than one neighbor, or no folder of data.
+        DataError: Missing or damaged data.
     """
     folder = find_data(data)
     if margin not in [known.value for known in Margin]:
         raise ConfigError(f"margin {margin}; expected distance, ratio or absolute")
     if k < 1:
-        raise ConfigError(f"{k} neighbours; expected at least 1")
+        raise ConfigError(f"{k} neighbors; expected at least 1")
     given = names.split(",") if isinstance(names, str) else names
     wanted = [task for name in given for task in (PAPER_TASKS if name == "paper" else (name,))]
     for name in wanted:
-        if name not in TASKS:
-            raise ConfigError(f"task {name!r}: expected paper or some of {', '.join(TASKS)}")
+        if name not in TASK_FACTORIES:
+            raise ConfigError(f"task {name!r}: expected paper or some of {', '.join(TASK_FACTORIES)}")
     settings = TaskSettings(folder, tuple(pairs.split(",")), Margin(margin), k, model)
-    return [task for name in dict.fromkeys(wanted) for task in TASKS[name](settings)]
+    return [task for name in dict.fromkeys(wanted) for task in TASK_FACTORIES[name](settings)]
 
 
 def _matching(pair: str, known: Sequence[str], folder: Path) -> str:
-    """The Tatoeba pair of the same two languages, whatever their codes and order."""
+    """The Tatoeba pair of the same two languages, in any order and with any codes."""
     wanted = {base_language(code) for code in pair.split("-")}
     for name in known:
         if {base_language(code) for code in name.split("-")} == wanted:
@@ -192,12 +178,16 @@ def _gold_pairs(folder: Path, settings: TaskSettings) -> list[str]:
     known = sorted({path.name.split(".")[0] for path in folder.glob("*-*.*.gold")})
     if settings.pairs == (ALL_PAIRS,) and known:
         return known
-    found = [pair for name in settings.pairs for pair in (name, "-".join(reversed(name.split("-")))) if pair in known]
+    found = [pair for pair in _both_orders(settings.pairs) if pair in known]
     if not found:
         raise DataError(
             f"{folder}: no gold of {', '.join(settings.pairs)}; expected BUCC 2018 files such as zh-en.dev.gold"
         )
     return found
+
+
+def _both_orders(pairs: Sequence[str]) -> list[str]:
+    return [pair for name in pairs for pair in (name, "-".join(reversed(name.split("-"))))]
 
 
 def _test_files(folder: Path) -> list[Path]:
