@@ -176,7 +176,7 @@ def test_missing_texts_are_named(tmp_path: Path) -> None:
     (tmp_path / "none").mkdir()
     with pytest.raises(DataError, match=r"none: no \*\.gold file; expected documents such as 001\.zh, 001\.en and 001"):
         Align(tmp_path / "none", "zh-en")
-    with pytest.raises(DataError, match=r": no aligned documents of zh-en; expected such as mac-dev/001\.gold$"):
+    with pytest.raises(DataError, match=r": no aligned documents of zh-en; .*mac-dev/001\.gold"):
         read_tasks("align", tmp_path)
 
 
