@@ -12,8 +12,8 @@ import pytest
 
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError
-from dualmoco.data import corpora as catalogue
-from dualmoco.data.corpora import download, get, load_catalogue
+from dualmoco.data import corpora
+from dualmoco.data.corpora import download, get_corpus, load_catalogue
 
 CONTENT = bytes(range(256)) * 2000
 
@@ -119,15 +119,15 @@ def test_getting_from_a_mirror(tmp_path: Path) -> None:
     mirror, into = tmp_path / "mirror", tmp_path / "data"
     (mirror / "eval" / "STS" / "deep").mkdir(parents=True)
     (mirror / "eval" / "STS" / "deep" / "a.txt").write_text("a")
-    assert get("sts", into, mirror) == [into / "eval/STS/deep/a.txt"]
+    assert get_corpus("sts", into, mirror) == [into / "eval/STS/deep/a.txt"]
     assert (into / "eval/STS/deep/a.txt").read_text() == "a"
-    assert get("sts", into, mirror) == [into / "eval/STS/deep/a.txt"]
+    assert get_corpus("sts", into, mirror) == [into / "eval/STS/deep/a.txt"]
     with pytest.raises(DataError, match="nothing for sick; expected eval/SICK"):
-        get("sick", into, mirror)
+        get_corpus("sick", into, mirror)
     with pytest.raises(DataError, match="no such folder"):
-        get("sts", into, tmp_path / "nowhere")
+        get_corpus("sts", into, tmp_path / "nowhere")
     with pytest.raises(DataError, match="not in the catalogue"):
-        get("nothing", into, mirror)
+        get_corpus("nothing", into, mirror)
 
 
 def test_downloading_an_entry(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +139,13 @@ def test_downloading_an_entry(server: Server, tmp_path: Path, monkeypatch: pytes
         into="eval/e",
         sha256=(digest,),
     )
-    monkeypatch.setattr(catalogue, "load_catalogue", lambda: {"e": entry})
-    assert get("e", tmp_path, None) == [tmp_path / "eval/e/a.zip"]
-    assert get("e", tmp_path, None) == [tmp_path / "eval/e/a.zip"]
+    monkeypatch.setattr(corpora, "load_catalogue", lambda: {"e": entry})
+    assert get_corpus("e", tmp_path, None) == [tmp_path / "eval/e/a.zip"]
+    assert get_corpus("e", tmp_path, None) == [tmp_path / "eval/e/a.zip"]
     assert len(server.seen) == 1
     (tmp_path / "eval/e/a.zip").write_bytes(b"damaged")
-    with pytest.raises(DataError, match="damaged or changed at its source"):
-        get("e", tmp_path, None)
+    with pytest.raises(DataError, match=r"sha256 \w+; expected \w+"):
+        get_corpus("e", tmp_path, None)
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,5 +159,5 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.data
 def test_the_mirror_of_this_machine(tmp_path: Path, data_folder: Path) -> None:
-    files = get("sick", tmp_path, data_folder)
+    files = get_corpus("sick", tmp_path, data_folder)
     assert files and all(file.stat().st_size for file in files)

@@ -122,9 +122,9 @@ def test_stages_with_the_same_pairs_have_different_orders(mixed: Pairs) -> None:
 def test_a_sample_keeps_the_corpora_in_proportion_to_their_weights(mixed: Pairs, seed: int) -> None:
     """What a corpus gives goes with its largest weight; sample and stage together give the weights of the recipe."""
     stages = [StageConfig(0.5, 20, {"a": 1, "b": 0.5}), StageConfig(1.0, 0, {"a": 0.5, "b": 0.25, "c": 0.25})]
-    fates = np.zeros(len(mixed), dtype=np.uint8)
-    rest = sample_curriculum(mixed, fates, stages, 70, [seed, 1])
-    kept = mixed.take(np.flatnonzero(fates == PairStatus.train))
+    status = np.zeros(len(mixed), dtype=np.uint8)
+    rest = sample_curriculum(mixed, status, stages, 70, [seed, 1])
+    kept = mixed.take(np.flatnonzero(status == PairStatus.train))
     assert np.bincount(kept.corpus).tolist() == [40, 20, 10]
     last = {kept.corpora[kept.corpus[part.rows[0]]]: part for part in stage_rows(kept, rest, 1)}
     taken = {part.weight: len(part.rows) for part in last.values()}
@@ -133,11 +133,13 @@ def test_a_sample_keeps_the_corpora_in_proportion_to_their_weights(mixed: Pairs,
 
 def test_pairs_of_no_stage_are_left_out(mixed: Pairs) -> None:
     """Too long for every stage, or of a corpus that none takes; without a limit weights stay as they are."""
-    fates = np.zeros(len(mixed), dtype=np.uint8)
-    fates[0] = PairStatus.heldout
+    status = np.zeros(len(mixed), dtype=np.uint8)
+    status[0] = PairStatus.heldout
     stages = [StageConfig(0.5, 10), StageConfig(1.0, 20, {"a": 0})]
-    assert sample_curriculum(mixed, fates, stages, 0, [0]) == stages
-    assert np.flatnonzero(fates == PairStatus.train).tolist() == list(range(1, 160)) and fates[0] == PairStatus.heldout
+    assert sample_curriculum(mixed, status, stages, 0, [0]) == stages
+    assert (
+        np.flatnonzero(status == PairStatus.train).tolist() == list(range(1, 160)) and status[0] == PairStatus.heldout
+    )
 
 
 @pytest.fixture

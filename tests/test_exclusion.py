@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
-from dualmoco.data import decontamination as exclusion_module
+from dualmoco.data import decontamination
 from dualmoco.data.decontamination import Exclusion, hash_ngrams, read_test_sets
 from dualmoco.data.text_column import TextColumn, sentence_ids
 from dualmoco.text.characters import normalize
@@ -44,8 +44,8 @@ def test_similar_is_exact(tests: list[str], sentences: list[str], similarity: fl
 @pytest.mark.parametrize("bits", [4, 20])
 def test_similar_is_exact_on_edited_sentences(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
     """The number of buckets, many n-grams to each or hardly one, changes nothing."""
-    monkeypatch.setattr(exclusion_module, "LEAST_BITS", bits)
-    monkeypatch.setattr(exclusion_module, "MOST_BITS", bits)
+    monkeypatch.setattr(decontamination, "LEAST_BITS", bits)
+    monkeypatch.setattr(decontamination, "MOST_BITS", bits)
     generator = random.Random(0)
     words = [chr(0x4E00 + number) for number in range(40)]
     tests = ["".join(generator.choices(words, k=20)) for _ in range(50)]

@@ -84,7 +84,7 @@ def test_bad_words(path: Path, words: list[str], message: str, capsys: pytest.Ca
 
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "e.tsv").write_text("")
-    with pytest.raises(DataError, match="no pair in it"):
+    with pytest.raises(DataError, match="no pairs"):
         inspect([Source(tmp_path / "e.tsv", "en", "zh")])
 
 

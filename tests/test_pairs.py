@@ -215,7 +215,7 @@ def test_globs_of_different_numbers_of_files_are_refused(tmp_path: Path) -> None
     """Two source files and one target file behind one glob each are an error a user can read."""
     for name in ("a.en", "b.en", "a.zh"):
         (tmp_path / name).write_text("line\n" * 9, encoding="utf-8")
-    with pytest.raises(DataError, match=r"stands for 2 files, data\.tgt_files for 1"):
+    with pytest.raises(DataError, match=r"src_files matches 2 files, data\.tgt_files 1"):
         load_pairs(
             DataConfig(root=str(tmp_path), src_files=["*.en"], tgt_files=["*.zh"], heldout=2), langs=LANGS, seed=0
         )

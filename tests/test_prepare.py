@@ -193,7 +193,7 @@ def test_a_damaged_file_among_others_is_skipped_from_its_damage_on(config: Prepa
     ("change", "error", "message"),
     [
         ({"out": ""}, ConfigError, "out is ''"),
-        ({"tgt": "en"}, ConfigError, "another language code"),
+        ({"tgt": "en"}, ConfigError, "tgt is 'en'"),
         ({"tgt": "xx"}, DataError, "'xx': its script is unknown"),
         ({"corpora": []}, ConfigError, "at least one corpus"),
         ({"corpora": [CorpusConfig(files=["absent.tsv"])]}, DataError, r"absent\.tsv: no such file"),
@@ -203,7 +203,7 @@ def test_a_damaged_file_among_others_is_skipped_from_its_damage_on(config: Prepa
         ({"heldout": 300}, DataError, "expected more than heldout=300"),
         ({"exclude": ExcludeConfig(files=["no.txt"])}, DataError, r"no\.txt: no such file"),
         ({"exclude": ExcludeConfig(similarity=0.1)}, ConfigError, "similarity"),
-        ({"clean": CleanConfig(max_chars=5, min_chars=9)}, ConfigError, "max_chars"),
+        ({"clean": CleanConfig(max_tokens=5, min_tokens=9)}, ConfigError, "max_tokens is 5"),
         (
             {"clean": CleanConfig(min_tokens=150)},
             DataError,
@@ -222,7 +222,7 @@ def test_settings_that_cannot_work(
 def test_a_foreign_folder_is_left_alone(config: PrepareConfig) -> None:
     Path(config.out).mkdir()
     (Path(config.out) / "mine.txt").write_text("precious")
-    with pytest.raises(DataError, match="not a result of prepare"):
+    with pytest.raises(DataError, match="out: exists"):
         prepare(config)
     assert (Path(config.out) / "mine.txt").read_text() == "precious"
 

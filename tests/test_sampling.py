@@ -6,16 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
-from dualmoco.data import sampling
-from dualmoco.data import staging as temporary
+from dualmoco.data import sampling, staging
 from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
-from dualmoco.data.staging import KEY, SRC_ID, TGT_ID, PairStatus
+from dualmoco.data.staging import PAIR_ID, SRC_ID, TGT_ID, PairStatus
 
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes every test cross the borders of slices and partitions."""
-    monkeypatch.setattr(temporary, "SLICE_ROWS", 7)
+    monkeypatch.setattr(staging, "SLICE_ROWS", 7)
     monkeypatch.setattr(sampling, "PARTITION_ROWS", 10)
 
 
@@ -25,18 +24,18 @@ def ids_of(rows: list[tuple[int, int]]) -> np.ndarray:
 
 @given(st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 4)), max_size=60))
 def test_only_the_first_of_each_pair_is_left(rows: list[tuple[int, int]]) -> None:
-    fates = np.zeros(len(rows), dtype=np.uint8)
-    drop_repeats(ids_of(rows)[KEY], fates, PairStatus.duplicate)
+    status = np.zeros(len(rows), dtype=np.uint8)
+    drop_repeats(ids_of(rows)[PAIR_ID], status, PairStatus.duplicate)
     seen: set[tuple[int, int]] = set()
-    for row, fate in zip(rows, fates, strict=True):
-        assert (fate == PairStatus.duplicate) == (row in seen)
+    for row, own in zip(rows, status, strict=True):
+        assert (own == PairStatus.duplicate) == (row in seen)
         seen.add(row)
 
 
 def test_rows_already_dropped_do_not_count_as_first() -> None:
-    fates = np.array([PairStatus.duplicate, PairStatus.train, PairStatus.train], dtype=np.uint8)
-    drop_repeats(ids_of([(1, 1), (1, 2), (1, 3)])[SRC_ID], fates, PairStatus.repeated_side)
-    assert fates.tolist() == [PairStatus.duplicate, PairStatus.train, PairStatus.repeated_side]
+    status = np.array([PairStatus.duplicate, PairStatus.train, PairStatus.train], dtype=np.uint8)
+    drop_repeats(ids_of([(1, 1), (1, 2), (1, 3)])[SRC_ID], status, PairStatus.repeated_side)
+    assert status.tolist() == [PairStatus.duplicate, PairStatus.train, PairStatus.repeated_side]
 
 
 @pytest.mark.parametrize(
@@ -65,12 +64,12 @@ def test_allot_gives_the_total_or_all_there_is(corpora: list[tuple[int, float]],
 def test_sample_keeps_the_number_and_is_fair() -> None:
     hits = np.zeros(40)
     for seed in range(300):
-        fates = np.zeros(50, dtype=np.uint8)
-        fates[::10] = PairStatus.duplicate
-        keep_sample(fates, slice(5, 45), 9, [seed])
-        assert (fates[5:45] == PairStatus.train).sum() == 9
-        assert (fates[:5] != PairStatus.not_sampled).all() and (fates[45:] != PairStatus.not_sampled).all()
-        hits += fates[5:45] == PairStatus.train
+        status = np.zeros(50, dtype=np.uint8)
+        status[::10] = PairStatus.duplicate
+        keep_sample(status, slice(5, 45), 9, [seed])
+        assert (status[5:45] == PairStatus.train).sum() == 9
+        assert (status[:5] != PairStatus.not_sampled).all() and (status[45:] != PairStatus.not_sampled).all()
+        hits += status[5:45] == PairStatus.train
     candidates = hits[np.arange(5, 45) % 10 != 0]
     assert (hits[np.arange(5, 45) % 10 == 0] == 0).all()
     assert abs(candidates.mean() - 300 * 9 / 36) < 1e-9
@@ -80,27 +79,27 @@ def test_sample_keeps_the_number_and_is_fair() -> None:
 def test_same_seed_same_sample() -> None:
     chosen = []
     for seed in (1, 1, 2):
-        fates = np.zeros(100, dtype=np.uint8)
-        keep_sample(fates, slice(0, 100), 30, [seed])
-        chosen.append(fates.tolist())
+        status = np.zeros(100, dtype=np.uint8)
+        keep_sample(status, slice(0, 100), 30, [seed])
+        chosen.append(status.tolist())
     assert chosen[0] == chosen[1] != chosen[2]
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), min_size=30, max_size=80), st.integers(0, 5))
 def test_held_out_pairs_share_no_sentence(rows: list[tuple[int, int]], seed: int) -> None:
-    ids, fates = ids_of(rows), np.zeros(len(rows), dtype=np.uint8)
-    drop_repeats(ids[KEY], fates, PairStatus.duplicate)
+    ids, status = ids_of(rows), np.zeros(len(rows), dtype=np.uint8)
+    drop_repeats(ids[PAIR_ID], status, PairStatus.duplicate)
     try:
-        hold_out(list(ids), fates, 5, [seed])
+        hold_out(list(ids), status, 5, [seed])
     except DataError:
         return
-    heldout = ids[:, fates == PairStatus.heldout]
-    train = ids[:, fates == PairStatus.train]
+    heldout = ids[:, status == PairStatus.heldout]
+    train = ids[:, status == PairStatus.train]
     assert heldout.shape[1] == 5
     for column in (SRC_ID, TGT_ID):
         assert len(np.unique(heldout[column])) == 5
         assert not np.isin(train[column], heldout[column]).any()
-    for row in ids[:, fates == PairStatus.shares_heldout].T:
+    for row in ids[:, status == PairStatus.shares_heldout].T:
         assert row[SRC_ID] in heldout[SRC_ID] or row[TGT_ID] in heldout[TGT_ID]
 
 
@@ -110,6 +109,6 @@ def test_too_few_pairs_to_hold_out() -> None:
 
 
 def test_nothing_to_hold_out() -> None:
-    fates = np.zeros(3, dtype=np.uint8)
-    hold_out(list(ids_of([(1, 1), (2, 2), (3, 3)])), fates, 0, [0])
-    assert not fates.any()
+    status = np.zeros(3, dtype=np.uint8)
+    hold_out(list(ids_of([(1, 1), (2, 2), (3, 3)])), status, 0, [0])
+    assert not status.any()

@@ -55,9 +55,9 @@ def run_get(parsed: argparse.Namespace) -> int:
     """Gets entries, one after the other."""
     from pathlib import Path
 
-    from dualmoco.data.corpora import get
+    from dualmoco.data.corpora import get_corpus
 
     for name in parsed.names:
-        files = get(name, Path(parsed.to), Path(parsed.mirror) if parsed.mirror else None)
+        files = get_corpus(name, Path(parsed.to), Path(parsed.mirror) if parsed.mirror else None)
         sys.stdout.write(f"{name}: {len(files)} files in {parsed.to}\n")
     return 0

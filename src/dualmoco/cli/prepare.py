@@ -28,7 +28,7 @@ def add(verbs: Any) -> None:
     )
     prepare.add_argument("inputs", nargs="+", metavar="RECIPE.yaml | FILE", help="a recipe, or the files themselves")
     prepare.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="settings; dualmoco/data/recipe.py names every key"
+        "overrides", nargs="*", metavar="key=value", help="settings; dualmoco/data/config.py names every key"
     )
     prepare.add_argument("--src", metavar="LANG", help="source language, same as src=LANG")
     prepare.add_argument("--tgt", metavar="LANG", help="target language, same as tgt=LANG")

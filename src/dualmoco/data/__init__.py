@@ -1,1 +1,1 @@
-"""Raw bitext in, clean and distinct pairs without test sentences out, on disk with a manifest of what was dropped."""
+"""Bitext: readers of its formats, cleaning and preparation, and the sentence pairs that training uses."""

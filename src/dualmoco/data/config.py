@@ -1,4 +1,4 @@
-"""Settings of `dualmoco prepare`, and of the pairs `dualmoco train` takes: one frozen dataclass a topic."""
+"""Settings of `dualmoco prepare` and of the `data` section of a training recipe."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from dualmoco.text.languages import Chinese
 
 
 class Identify(StrEnum):
-    """When the language of each sentence is identified, which costs about 0.1 ms a sentence."""
+    """When to identify the language of each sentence, at about 0.1 ms per sentence."""
 
-    auto = "auto"  # if the two languages share letters; drops sentences in the other language
-    always = "always"  # drops sentences in any language but their own
+    auto = "auto"  # if the two languages share a script; drops sentences in the language of the other side
+    always = "always"  # drops sentences in any language other than their own
     never = "never"
 
 
 class Duplicates(StrEnum):
-    """Which pairs count as the same."""
+    """Which pairs count as duplicates."""
 
     keep = "keep"  # none
     exact = "exact"
-    normalized = "normalized"  # without case, width, punctuation, spaces and script variant
+    normalized = "normalized"  # equal without case, width, punctuation, spaces and script variant
 
 
 class OneSided(StrEnum):
-    """Which side may not repeat in other pairs."""
+    """Which side must not occur in two pairs."""
 
     none = "none"
     src = "src"
@@ -35,7 +35,7 @@ class OneSided(StrEnum):
 
 
 class OnError(StrEnum):
-    """What happens at a line that cannot be read."""
+    """What to do about a line that cannot be read."""
 
     stop = "stop"
     skip = "skip"
@@ -43,138 +43,110 @@ class OnError(StrEnum):
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """One corpus: where it is, and how much of it to take."""
+    """One corpus: its files, and how much of it to use."""
 
-    name: str = ""  # in the output; the first file's name by default
-    files: list[str] = field(default_factory=list)  # names or globs; for aligned files the source side
-    tgt_files: list[str] = field(default_factory=list)  # the other side of line-aligned files
-    format: str = "auto"  # by extension, or one of the readers' names
-    columns: list[str] = field(default_factory=list)  # source and target column, by name or by number from 0
-    max_pairs: int = 0  # sample that many; 0: all
-    weight: float = 1.0  # of this corpus when `total` is set
+    name: str = ""  # in the output; by default the name of the first file
+    files: list[str] = field(default_factory=list)  # names or globs; of line-aligned files the source side
+    tgt_files: list[str] = field(default_factory=list)  # of line-aligned files the target side
+    format: str = "auto"  # name of a reader; auto: by extension
+    columns: list[str] = field(default_factory=list)  # source and target column, names or numbers from 0
+    max_pairs: int = 0  # size of a random sample; 0: all
+    weight: float = 1.0  # share of this corpus if `total` is set, in any unit
 
 
 @dataclass(frozen=True)
 class CleanConfig:
-    """Steps of cleaning, in the order they are applied."""
+    """Steps of cleaning, in the order in which they are applied."""
 
     markup: bool = True
     nfc: bool = True
     controls: bool = True
     spaces: bool = True
     chinese: Chinese = Chinese.keep
-    damaged: bool = True  # drop pairs with U+FFFD, the trace of bytes that were no text
-    letters: bool = True  # drop pairs with a side of digits and punctuation alone
-    identical: bool = True  # drop pairs whose sides are equal
-    min_chars: int = 1
     max_chars: int = 1000  # 0: any
-    min_tokens: int = 1  # words; each character of a script without spaces is one
+    min_tokens: int = 1  # words; each character of a script without spaces counts as one
     max_tokens: int = 200  # 0: any
-    max_ratio: float = 4.0  # between the tokens of both sides, 4 added to each; 0: any
-    min_script: float = 0.5  # share of a side's words written in its language's script; 0: any
+    max_ratio: float = 4.0  # of the token counts of both sides, after adding 4 to each; 0: any
+    min_script: float = 0.5  # share of the words that are in the script of the language; 0: any
     language: Identify = Identify.auto
 
 
 @dataclass(frozen=True)
 class ExcludeConfig:
-    """Test sentences that may not be in the output."""
+    """Test sentences that must not be in the output."""
 
     files: list[str] = field(default_factory=list)  # names or globs; every tab-separated field of every line
-    similarity: float = 0.8  # also drop sentences whose character n-grams have this Jaccard similarity; 0: only equal
-    ngram: int = 4
+    similarity: float = 0.8  # also drop sentences this similar: Jaccard index of character n-grams; 0: equal only
+    ngram: int = 4  # characters per n-gram
 
 
 @dataclass(frozen=True)
 class PrepareConfig:
-    """Everything about one preparation."""
+    """All settings of `dualmoco prepare`."""
 
-    out: str = ""
+    out: str = ""  # folder to write
     src: str = "en"
     tgt: str = "zh"
-    root: str = "."
+    root: str = "."  # folder that relative paths start from
     corpora: list[CorpusConfig] = field(default_factory=list)
     clean: CleanConfig = field(default_factory=CleanConfig)
     exclude: ExcludeConfig = field(default_factory=ExcludeConfig)
     duplicates: Duplicates = Duplicates.normalized
     one_sided: OneSided = OneSided.none
-    total: int = 0  # pairs after mixing by weight; 0: all that each corpus gives
-    heldout: int = 0
+    total: int = 0  # pairs of all corpora, mixed by weight; 0: no limit
+    heldout: int = 0  # pairs kept out of training
     seed: int = 0
-    shard_pairs: int = 1_000_000
+    shard_pairs: int = 1_000_000  # pairs per output file
     on_error: OnError = OnError.stop
-    workers: int = 0  # processes that clean; 0: one a core; 1: this process alone
+    workers: int = 0  # processes that clean; 0: one per core; 1: this process
 
 
 @dataclass(frozen=True)
 class StageConfig:
-    """A stage of a curriculum: what is trained on until a share of the schedule is over."""
+    """A stage of a curriculum: which pairs are trained on, and for how long."""
 
-    until: float = 1.0  # that share; the last stage's is 1
+    until: float = 1.0  # share of the schedule at which this stage ends; 1 for the last one
     max_chars: int = 0  # of the longer side; 0: any
-    weights: dict[str, float] = field(default_factory=dict)  # how often a pair is taken, by corpus; others 1; 0: never
+    weights: dict[str, float] = field(default_factory=dict)  # uses of each pair per pass, by corpus; default 1
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which pairs are trained on, and which must not be."""
+    """Which pairs to train on, and which sentences to exclude."""
 
-    root: str = "."  # folder that relative paths below start from
-    prepared: str = ""  # folder made by `dualmoco prepare`, wherever root is; or raw files, which are cleaned less:
-    train: list[str] = field(default_factory=list)  # files of any format of prepare, globs, or grammar:COUNT
-    format: str = "auto"  # of the files in train: by extension, or one of the readers' names
-    src_files: list[str] = field(default_factory=list)  # line-aligned instead: file i of src_files ...
+    root: str = "."  # folder that relative paths start from
+    prepared: str = ""  # folder written by `dualmoco prepare`, not relative to root; or raw files:
+    train: list[str] = field(default_factory=list)  # files of any format that prepare reads, globs, or grammar:COUNT
+    format: str = "auto"  # of the files in train: name of a reader; auto: by extension
+    src_files: list[str] = field(default_factory=list)  # line-aligned files: file i of src_files ...
     tgt_files: list[str] = field(default_factory=list)  # ... belongs to file i of tgt_files
-    columns: list[int] = field(default_factory=lambda: [0, 1])  # of source and target in TSV and CSV, from 0
-    exclude: list[str] = field(default_factory=list)  # test sets: no sentence of these files is trained on
-    heldout: int = 1000  # pairs kept out of training to measure retrieval; of those held out by prepare at most so many
-    bucket: int = 50  # pairs of this many batches are sorted by length into batches; 1: no sorting
-    max_pairs: int = 0  # train on a random part of this size; 0: all
-    curriculum: list[StageConfig] = field(default_factory=list)  # stages, one after the other; none: all pairs, always
+    columns: list[int] = field(default_factory=lambda: [0, 1])  # source and target column of TSV and CSV files, from 0
+    exclude: list[str] = field(default_factory=list)  # test sets: pairs with a sentence of these files are dropped
+    heldout: int = 1000  # pairs kept out of training to measure retrieval; at most those that prepare held out
+    bucket: int = 50  # number of batches among which pairs are sorted by length; 1: no sorting
+    max_pairs: int = 0  # size of a random sample to train on; 0: all
+    curriculum: list[StageConfig] = field(default_factory=list)  # stages in order; none: all pairs all the time
 
 
 def check_recipe(config: PrepareConfig) -> None:
-    """Refuses settings that no preparation can use.
-
-    Args:
-        config: The settings to check.
-
-    Raises:
-        ConfigError: Names the key, its value and what it must be.
-    """
+    """Checks the values of the settings; ConfigError has the key, its value and what was expected."""
     clean, exclude = config.clean, config.exclude
+    similarity, max_tokens = exclude.similarity, clean.max_tokens
     rules = [
         ("out", config.out, bool(config.out), "a folder for the prepared pairs"),
         ("src", config.src, bool(config.src), "a language code such as en"),
-        ("tgt", config.tgt, config.tgt not in ("", config.src), "another language code than src"),
+        ("tgt", config.tgt, config.tgt not in ("", config.src), "a language code other than src"),
         ("corpora", [], bool(config.corpora), "at least one corpus"),
-        ("clean.min_chars", clean.min_chars, clean.min_chars >= 0, "at least 0"),
-        (
-            "clean.max_chars",
-            clean.max_chars,
-            not clean.max_chars or clean.max_chars >= clean.min_chars,
-            "0 or at least clean.min_chars",
-        ),
-        (
-            "clean.max_tokens",
-            clean.max_tokens,
-            not clean.max_tokens or clean.max_tokens >= clean.min_tokens,
-            "0 or at least clean.min_tokens",
-        ),
+        ("clean.max_chars", clean.max_chars, clean.max_chars >= 0, "at least 0"),
+        ("clean.max_tokens", max_tokens, not 0 < max_tokens < clean.min_tokens, "0 or at least min_tokens"),
         ("clean.max_ratio", clean.max_ratio, clean.max_ratio == 0 or clean.max_ratio >= 1, "0 or at least 1"),
         ("clean.min_script", clean.min_script, 0 <= clean.min_script <= 1, "from 0 to 1"),
-        (
-            "exclude.similarity",
-            exclude.similarity,
-            exclude.similarity == 0 or 0.3 <= exclude.similarity <= 1,
-            "0 (equal sentences only), or from 0.3 to 1",
-        ),
+        ("exclude.similarity", similarity, similarity == 0 or 0.3 <= similarity <= 1, "0 (equal) or from 0.3 to 1"),
         ("exclude.ngram", exclude.ngram, 1 <= exclude.ngram <= 8, "from 1 to 8"),
-        ("total", config.total, config.total >= 0, "at least 0"),
-        ("heldout", config.heldout, config.heldout >= 0, "at least 0"),
-        ("seed", config.seed, config.seed >= 0, "at least 0"),
         ("shard_pairs", config.shard_pairs, config.shard_pairs > 0, "at least 1"),
-        ("workers", config.workers, config.workers >= 0, "at least 0"),
     ]
+    for key in ("total", "heldout", "seed", "workers"):
+        rules.append((key, getattr(config, key), getattr(config, key) >= 0, "at least 0"))
     for number, corpus in enumerate(config.corpora):
         key = f"corpora[{number}]"
         rules += [

@@ -1,7 +1,7 @@
-"""Downloads that resume where they were interrupted, and are in place only when they are whole.
+"""The catalogue of corpora and test sets, and how to get them: by download, or by copying from a mirror.
 
-No library does this: pooch 1.9 compares checksums but starts over, resumable-urlretrieve has no release since 2018, and
-`http_get` of huggingface_hub resumes but serves the hub: not public, with the hub's errors and limits.
+Downloads resume where they were interrupted. No library does this: pooch 1.9 checks checksums but starts over,
+resumable-urlretrieve has had no release since 2018, and `http_get` of huggingface_hub is private.
 """
 
 from __future__ import annotations
@@ -26,16 +26,99 @@ TIMEOUT_SECONDS = 30
 PARTIAL_CONTENT, RANGE_REFUSED = 206, 416
 
 
-def download(address: str, path: Path, sha256: str = "") -> None:
-    """Downloads a file.
+@dataclass(frozen=True)
+class CorpusEntry:
+    """One corpus or test set of the catalogue."""
+
+    name: str
+    kind: str  # parallel, test or nli
+    languages: str
+    licence: str
+    pairs: str
+    files: tuple[str, ...] = ()  # globs in a data folder
+    page: str = ""
+    address: str = ""  # of a download, with {file} for its name
+    download: tuple[str, ...] = ()  # names of the files
+    into: str = ""  # folder for downloads
+    sha256: tuple[str, ...] = ()  # of the downloads, if known
+
+
+def load_catalogue() -> dict[str, CorpusEntry]:
+    """All entries by name."""
+    yaml = require("omegaconf", "data", "The catalogue").OmegaConf
+    text = files("dualmoco.data").joinpath("catalogue.yaml").read_text(encoding="utf-8")
+    content: Any = yaml.to_container(yaml.create(text))
+    entries = {}
+    for fields in content:
+        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+        entries[fields["name"]] = CorpusEntry(**values)
+    return entries
+
+
+def get_corpus(name: str, into: Path, mirror: Path | None) -> list[Path]:
+    """Puts the files of a corpus into a data folder.
 
     Args:
-        address: Of the file.
-        path: Where it shall be; `NAME.partial` beside it keeps what an interrupted download got.
+        name: Name in the catalogue.
+        into: The data folder.
+        mirror: Another data folder to copy from; None to download.
+
+    Returns:
+        The files in the data folder; complete ones are not fetched again.
+
+    Raises:
+        DataError: The name is unknown, a file is missing or has the wrong checksum, or the server cannot be reached.
+    """
+    catalogue = load_catalogue()
+    if name not in catalogue:
+        raise DataError(f"{name!r}: not in the catalogue; expected one of {', '.join(catalogue)}")
+    entry = catalogue[name]
+    return _copy(entry, into, mirror) if mirror else _download_entry(entry, into)
+
+
+def _copy(entry: CorpusEntry, into: Path, mirror: Path) -> list[Path]:
+    if not mirror.is_dir():
+        raise DataError(f"{mirror}: no such folder; expected a mirror of a data folder")
+    found = (name for pattern in entry.files for name in glob.glob(pattern, root_dir=mirror, recursive=True))
+    names = sorted(name for name in found if (mirror / name).is_file())
+    if not names:
+        expected = " or ".join(entry.files) or "no file, because this corpus has no place in mirrors"
+        raise DataError(f"{mirror}: nothing for {entry.name}; expected {expected}")
+    for name in names:
+        target = into / name
+        if not target.is_file() or target.stat().st_size != (mirror / name).stat().st_size:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            partial = target.with_name(f".{target.name}.partial")
+            shutil.copyfile(mirror / name, partial)
+            partial.replace(target)
+    return [into / name for name in names]
+
+
+def _download_entry(entry: CorpusEntry, into: Path) -> list[Path]:
+    if not entry.download:
+        where = f"see {entry.page}" if entry.page else "it exists in mirrors only"
+        raise DataError(f"{entry.name}: cannot be downloaded by a program; {where}, or copy it with --from DIR")
+    paths = []
+    for number, file in enumerate(entry.download):
+        path = into / entry.into / file
+        sha256 = entry.sha256[number] if entry.sha256 else ""
+        if not path.is_file():
+            download(entry.address.format(file=file), path, sha256)
+        _check_digest(path, sha256)
+        paths.append(path)
+    return paths
+
+
+def download(address: str, path: Path, sha256: str = "") -> None:
+    """Downloads a file; an interrupted download leaves `NAME.partial`, from which the next one resumes.
+
+    Args:
+        address: URL of the file.
+        path: Where to write it.
         sha256: Its checksum, if known.
 
     Raises:
-        DataError: No network, an answer other than the file, or another checksum.
+        DataError: The server cannot be reached or does not have the file, or the checksum is wrong.
     """
     partial = path.with_name(f"{path.name}.partial")
     try:
@@ -51,28 +134,17 @@ def download(address: str, path: Path, sha256: str = "") -> None:
     except OSError as error:
         raise DataError(f"{partial}: cannot be written: {error.strerror or error}") from None
     try:
-        check_digest(partial, sha256)
+        _check_digest(partial, sha256)
     except DataError:
         partial.unlink()
         raise
     partial.replace(path)
 
 
-def check_digest(path: Path, sha256: str) -> None:
-    """Refuses a file with another checksum.
-
-    Args:
-        path: The file.
-        sha256: What it must be; empty if unknown.
-
-    Raises:
-        DataError: It is another.
-    """
-    if not sha256:
-        return
-    found = file_sha256(path)
-    if found != sha256:
-        raise DataError(f"{path}: sha256 {found}; expected {sha256}: damaged or changed at its source")
+def _check_digest(path: Path, sha256: str) -> None:
+    """DataError if a file does not have the expected checksum."""
+    if sha256 and (found := file_sha256(path)) != sha256:
+        raise DataError(f"{path}: sha256 {found}; expected {sha256}: the file is damaged, or changed at its source")
 
 
 def _fetch(address: str, partial: Path) -> None:
@@ -83,7 +155,7 @@ def _fetch(address: str, partial: Path) -> None:
         answer = urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=TIMEOUT_SECONDS)
     except urllib.error.HTTPError as error:
         if error.code == RANGE_REFUSED and have and error.headers.get("Content-Range") == f"bytes */{have}":
-            return
+            return  # the partial file is complete
         raise
     with answer:
         resumes = have > 0 and answer.status == PARTIAL_CONTENT
@@ -100,90 +172,3 @@ def _fetch(address: str, partial: Path) -> None:
                 left -= len(chunk)
     if left > 0:
         raise ConnectionError(f"{left} bytes are missing")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One corpus or test set."""
-
-    name: str
-    kind: str  # parallel, test or nli
-    languages: str
-    licence: str
-    pairs: str
-    files: tuple[str, ...] = ()  # globs in a data folder
-    page: str = ""
-    address: str = ""  # of a download, with {file} for its name
-    download: tuple[str, ...] = ()
-    into: str = ""  # folder for downloads
-    sha256: tuple[str, ...] = ()  # of the downloads
-
-
-def load_catalogue() -> dict[str, Entry]:
-    """All entries by name."""
-    yaml = require("omegaconf", "data", "The catalogue").OmegaConf
-    text = files("dualmoco.data").joinpath("catalogue.yaml").read_text(encoding="utf-8")
-    content: Any = yaml.to_container(yaml.create(text))
-    entries = {}
-    for fields in content:
-        values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
-        entries[fields["name"]] = Entry(**values)
-    return entries
-
-
-def get(name: str, into: Path, mirror: Path | None) -> list[Path]:
-    """Puts the files of an entry into a data folder.
-
-    Args:
-        name: Of the entry.
-        into: The data folder.
-        mirror: Another data folder to copy from; None to download.
-
-    Returns:
-        The files that are there now; those already whole are left alone.
-
-    Raises:
-        DataError: An unknown name, an absent file, no network, or a file with another checksum.
-    """
-    catalogue = load_catalogue()
-    if name not in catalogue:
-        raise DataError(f"{name!r}: not in the catalogue; expected one of {', '.join(catalogue)}")
-    entry = catalogue[name]
-    return _copy(entry, into, mirror) if mirror else _fetch_entry(entry, into)
-
-
-def _copy(entry: Entry, into: Path, mirror: Path) -> list[Path]:
-    if not mirror.is_dir():
-        raise DataError(f"{mirror}: no such folder; expected a mirror of a data folder")
-    names = sorted(
-        name
-        for pattern in entry.files
-        for name in glob.glob(pattern, root_dir=mirror, recursive=True)
-        if (mirror / name).is_file()
-    )
-    if not names:
-        expected = " or ".join(entry.files) or "no file of this entry, which is not laid out for mirrors"
-        raise DataError(f"{mirror}: nothing for {entry.name}; expected {expected}")
-    for name in names:
-        target = into / name
-        if not target.is_file() or target.stat().st_size != (mirror / name).stat().st_size:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            partial = target.with_name(f".{target.name}.partial")
-            shutil.copyfile(mirror / name, partial)
-            partial.replace(target)
-    return [into / name for name in names]
-
-
-def _fetch_entry(entry: Entry, into: Path) -> list[Path]:
-    if not entry.download:
-        where = f"see {entry.page}" if entry.page else "it exists in mirrors only"
-        raise DataError(f"{entry.name}: cannot be downloaded by a program; {where}, or copy it with --from DIR")
-    paths = []
-    for number, file in enumerate(entry.download):
-        path = into / entry.into / file
-        sha256 = entry.sha256[number] if entry.sha256 else ""
-        if not path.is_file():
-            download(entry.address.format(file=file), path, sha256)
-        check_digest(path, sha256)
-        paths.append(path)
-    return paths

@@ -1,4 +1,7 @@
-"""Cleaning steps: normalizers that rewrite a sentence, and filters that drop a pair."""
+"""Cleaning steps: normalizers, which rewrite single sentences, then filters, which drop sentence pairs.
+
+Both work on a whole `PairBlock` at once. A normalizer runs only on sentences with a character that it may change.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,18 @@ from dualmoco.text.characters import (
 )
 from dualmoco.text.languages import Chinese, base_language, identify, scripts_of, share_script
 
-_breaking = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])\b[^<>]*>", re.IGNORECASE)
+REPLACEMENT_CHARACTER = 0xFFFD  # decoders write it for bytes that they cannot decode
+IDENTIFIABLE_LETTERS = 15  # the language of a sentence with fewer letters is a guess
+RATIO_OFFSET = 4  # tokens added to both lengths, so that one more word does not condemn a short pair
+
+_breaking_tag = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])\b[^<>]*>", re.IGNORECASE)
 _tag = re.compile(r"<(?:/?[A-Za-z][^<>]*|!--.*?--)>", re.DOTALL)
 _entity = re.compile(r"&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]{1,31});")
 
 
 def strip_markup(text: str) -> str:
     """Removes tags and resolves entities; tags that break a line leave a space."""
-    without_tags = _tag.sub("", _breaking.sub(" ", text))
+    without_tags = _tag.sub("", _breaking_tag.sub(" ", text))
     return _entity.sub(lambda found: html.unescape(found.group()), without_tags)
 
 
@@ -47,16 +54,16 @@ def compose(text: str) -> str:
 
 
 def strip_controls(text: str) -> str:
-    """Removes control, format and private characters that are no spaces."""
+    """Removes control, format and private characters."""
     return "".join(character for character in text if not is_control(character))
 
 
 def join_spaces(text: str) -> str:
-    """Makes every run of white space one space, and none at the ends."""
+    """Replaces each run of white space by one space, and strips both ends."""
     return " ".join(text.split())
 
 
-REWRITES: dict[str, tuple[Callable[[str], str], int]] = {  # and the kinds of characters each may touch
+NORMALIZERS: dict[str, tuple[Callable[[str], str], int]] = {  # and the kinds of characters that each may change
     "markup": (strip_markup, MARKUP),
     "nfc": (compose, COMPOSED),
     "controls": (strip_controls, CONTROL),
@@ -65,84 +72,76 @@ REWRITES: dict[str, tuple[Callable[[str], str], int]] = {  # and the kinds of ch
 
 
 def rewrite(block: PairBlock, config: CleanConfig, langs: tuple[str, str], changed: Counter[str]) -> PairBlock:
-    """Applies the rewriting steps to both sides.
+    """Applies the normalizers to both sides of a block.
 
     Args:
         block: Raw pairs.
-        config: Which steps.
+        config: Which normalizers to apply.
         langs: Source and target language.
-        changed: Counts sentences changed, by step.
+        changed: Counter of changed sentences by normalizer, updated in place.
 
     Returns:
-        The block with clean sentences, in the same rows.
+        The block with clean sentences in the same rows.
     """
-    src, tgt = (_rewrite_side(side, config, changed) for side in (block.src, block.tgt))
-    if config.chinese != Chinese.keep:
-        src, tgt = (
-            _convert_side(side, config.chinese, changed) if base_language(lang) == "zh" else side
-            for side, lang in zip((src, tgt), langs, strict=True)
-        )
-    return PairBlock(src, tgt, block.lines)
+    sides = [_normalize_column(column, config, changed) for column in (block.src, block.tgt)]
+    for side, lang in enumerate(langs):
+        if config.chinese != Chinese.keep and base_language(lang) == "zh":
+            sides[side] = _convert_column(sides[side], config.chinese, changed)
+    return PairBlock(sides[0], sides[1], block.lines)
 
 
-def _rewrite_side(side: TextColumn, config: CleanConfig, changed: Counter[str]) -> TextColumn:
-    steps = {name: step for name, step in REWRITES.items() if getattr(config, name)}
-    if not steps or not len(side):
-        return side
-    side = side.compact()
+def _normalize_column(column: TextColumn, config: CleanConfig, changed: Counter[str]) -> TextColumn:
+    steps = {name: step for name, step in NORMALIZERS.items() if getattr(config, name)}
+    if not steps or not len(column):
+        return column
+    column = column.compact()
     watched = sum(kinds for _, kinds in steps.values())
-    suspects = side.count((lookup(character_kinds(), side.codes) & watched) != 0) > 0
+    suspects = column.count((lookup(character_kinds(), column.codes) & watched) != 0) > 0
     if "spaces" in steps:
-        suspects |= _has_loose_spaces(side)
+        suspects |= _has_loose_spaces(column)
     rows = np.flatnonzero(suspects)
     texts = []
-    for text in side.take(rows).texts():
+    for text in column.take(rows).texts():
         for name, (function, _) in steps.items():
             new = function(text)
             changed[name] += new != text
             text = new
         texts.append(text)
-    return side.replace(rows, texts).compact() if len(rows) else side
+    return column.replace(rows, texts).compact() if len(rows) else column
 
 
-def _has_loose_spaces(side: TextColumn) -> Mask:
-    """Mask of the rows that begin or end with a space or contain two in a row."""
-    padded = np.append(side.codes == ord(" "), False)
-    filled = side.lengths > 0
-    edges = filled & (padded[side.starts] | padded[side.ends - 1])
-    loose: Mask = edges | (side.count(padded[:-1] & padded[1:]) > 0)
+def _has_loose_spaces(column: TextColumn) -> Mask:
+    """Whether each row starts or ends with a space or contains two in a row."""
+    padded = np.append(column.codes == ord(" "), False)
+    edges = (column.lengths > 0) & (padded[column.starts] | padded[column.ends - 1])
+    loose: Mask = edges | (column.count(padded[:-1] & padded[1:]) > 0)
     return loose
 
 
-def _convert_side(side: TextColumn, target: Chinese, changed: Counter[str]) -> TextColumn:
-    side = side.compact()
+def _convert_column(column: TextColumn, target: Chinese, changed: Counter[str]) -> TextColumn:
+    column = column.compact()
     if target == Chinese.simplified:
-        touched = np.isin(side.codes, np.fromiter(simplified_characters(), dtype=np.uint32))
+        touched = np.isin(column.codes, np.fromiter(simplified_characters(), dtype=np.uint32))
     else:
-        touched = (lookup(character_kinds(), side.codes) & IDEOGRAPH) != 0
-    rows = np.flatnonzero(side.count(touched) > 0)
-    old = side.take(rows).texts()
+        touched = (lookup(character_kinds(), column.codes) & IDEOGRAPH) != 0
+    rows = np.flatnonzero(column.count(touched) > 0)
+    old = column.take(rows).texts()
     new = [convert_chinese(text, target) for text in old]
     changed["chinese"] += sum(before != after for before, after in zip(old, new, strict=True))
-    return side.replace(rows, new).compact() if len(rows) else side
-
-
-DAMAGED = 0xFFFD  # what stands for bytes that were no text
-IDENTIFIABLE = 15  # letters below which the language of a sentence is a guess
-SHORT = 4  # tokens added to both lengths before their ratio, so that one word more does not condemn a short pair
+    return column.replace(rows, new).compact() if len(rows) else column
 
 
 @dataclass(frozen=True)
 class TextStats:
-    """One side of a block, and its lengths."""
+    """One side of a block, without gaps, and counts of its characters and words."""
 
-    side: TextColumn
+    column: TextColumn
     lang: str
 
     @cached_property
     def kinds(self) -> np.ndarray:
-        """What each code point is."""
-        return lookup(character_kinds(), self.side.codes)
+        """Flags of each code point."""
+        return lookup(character_kinds(), self.column.codes)
 
     @cached_property
     def token_starts(self) -> Mask:
@@ -150,70 +149,54 @@ class TextStats:
         word = (self.kinds & WORD_PART) != 0
         begins = word.copy()
         begins[1:] &= ~word[:-1]
-        inner = self.side.starts[self.side.lengths > 0]
-        begins[inner] = word[inner]
+        first = self.column.starts[self.column.lengths > 0]
+        begins[first] = word[first]
         return np.asarray(begins | ((self.kinds & IDEOGRAPH) != 0))
 
     @cached_property
     def tokens(self) -> Ints:
         """Words of each row."""
-        return self.side.count(self.token_starts)
+        return self.column.count(self.token_starts)
 
     @cached_property
     def letters(self) -> Ints:
-        """Letters of any script."""
-        return self.side.count((self.kinds & LETTER) != 0)
+        """Letters of each row, in any script."""
+        return self.column.count((self.kinds & LETTER) != 0)
+
+    def share_of(self, lang: str) -> np.ndarray:
+        """Share of each row's words that begin with a letter of a language's scripts; 1 for rows without letters."""
+        members = lookup(script_members(scripts_of(lang)), self.column.codes)
+        own = self.column.count(self.token_starts & members)
+        words = self.column.count(self.token_starts & ((self.kinds & LETTER) != 0))
+        return np.where(words > 0, own / np.maximum(words, 1), 1.0)
 
     @cached_property
     def own_share(self) -> np.ndarray:
-        """Which part of each row's words is written in its language's scripts."""
+        """Share of each row's words in the scripts of its own language."""
         return self.share_of(self.lang)
-
-    def share_of(self, lang: str) -> np.ndarray:
-        """Which part of each row's words begins with a letter of a language's scripts; 1 for rows without letters."""
-        members = lookup(script_members(scripts_of(lang)), self.side.codes)
-        own = self.side.count(self.token_starts & members)
-        words = self.side.count(self.token_starts & ((self.kinds & LETTER) != 0))
-        return np.where(words > 0, own / np.maximum(words, 1), 1.0)
 
 
 Sides = tuple[TextStats, TextStats]
-Drop = Callable[[Sides, CleanConfig], Mask]
 
 
-def _empty(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: side.side.lengths == 0)
+def _either(sides: Sides, holds: Callable[[TextStats], np.ndarray]) -> Mask:
+    return np.asarray(holds(sides[0]) | holds(sides[1]))
 
 
-def _damaged(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: side.side.count(side.side.codes == DAMAGED) > 0)
+def _is_empty(sides: Sides, config: CleanConfig) -> Mask:
+    return _either(sides, lambda side: side.column.lengths == 0)
 
 
-def _no_letters(sides: Sides, config: CleanConfig) -> Mask:
+def _is_damaged(sides: Sides, config: CleanConfig) -> Mask:
+    return _either(sides, lambda side: side.column.count(side.column.codes == REPLACEMENT_CHARACTER) > 0)
+
+
+def _has_no_letters(sides: Sides, config: CleanConfig) -> Mask:
     return _either(sides, lambda side: side.letters == 0)
 
 
-def _too_short(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: (side.side.lengths < config.min_chars) | (side.tokens < config.min_tokens))
-
-
-def _too_long(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(
-        sides, lambda side: _above(side.side.lengths, config.max_chars) | _above(side.tokens, config.max_tokens)
-    )
-
-
-def _above(lengths: Ints, limit: int) -> Mask:
-    return np.asarray((lengths > limit) & (limit > 0))
-
-
-def _length_ratio(sides: Sides, config: CleanConfig) -> Mask:
-    src, tgt = (side.tokens + SHORT for side in sides)
-    return np.asarray(np.maximum(src, tgt) > config.max_ratio * np.minimum(src, tgt))
-
-
-def _identical(sides: Sides, config: CleanConfig) -> Mask:
-    src, tgt = (side.side for side in sides)
+def _is_identical(sides: Sides, config: CleanConfig) -> Mask:
+    src, tgt = (side.column for side in sides)
     same: Mask = np.asarray(src.lengths == tgt.lengths)
     rows = np.flatnonzero(same)
     pairs = zip(src.take(rows).texts(), tgt.take(rows).texts(), strict=True)
@@ -221,79 +204,90 @@ def _identical(sides: Sides, config: CleanConfig) -> Mask:
     return same
 
 
-def _swapped(sides: Sides, config: CleanConfig) -> Mask:
+def _is_too_short(sides: Sides, config: CleanConfig) -> Mask:
+    return _either(sides, lambda side: side.tokens < config.min_tokens)
+
+
+def _is_too_long(sides: Sides, config: CleanConfig) -> Mask:
+    max_chars, max_tokens = config.max_chars or np.inf, config.max_tokens or np.inf
+    return _either(sides, lambda side: (side.column.lengths > max_chars) | (side.tokens > max_tokens))
+
+
+def _has_wrong_ratio(sides: Sides, config: CleanConfig) -> Mask:
+    src, tgt = (side.tokens + RATIO_OFFSET for side in sides)
+    return np.asarray(np.maximum(src, tgt) > config.max_ratio * np.minimum(src, tgt))
+
+
+def _is_swapped(sides: Sides, config: CleanConfig) -> Mask:
     src, tgt = sides
-    wrong = _wrong_script(sides, config)
+    wrong = _has_wrong_script(sides, config)
     if share_script(src.lang, tgt.lang) or not wrong.any():
         return np.zeros(len(wrong), dtype=bool)
     crossed = (src.share_of(tgt.lang) >= config.min_script) & (tgt.share_of(src.lang) >= config.min_script)
     return np.asarray(crossed & wrong)
 
 
-def _wrong_script(sides: Sides, config: CleanConfig) -> Mask:
+def _has_wrong_script(sides: Sides, config: CleanConfig) -> Mask:
     return _either(sides, lambda side: side.own_share < config.min_script)
 
 
-def _wrong_language(sides: Sides, config: CleanConfig) -> Mask:
+def _has_wrong_language(sides: Sides, config: CleanConfig) -> Mask:
     src, tgt = sides
     if config.language == Identify.auto and not share_script(src.lang, tgt.lang):
-        return np.zeros(len(src.side), dtype=bool)
-    return _misread(src, tgt.lang, config) | _misread(tgt, src.lang, config)
+        return np.zeros(len(src.column), dtype=bool)
+    return _is_misplaced(src, tgt.lang, config) | _is_misplaced(tgt, src.lang, config)
 
 
-def _misread(side: TextStats, other: str, config: CleanConfig) -> Mask:
-    """Mask of identifiable sentences in the other side's language or, with `always`, not in their own."""
-    wrong = np.zeros(len(side.side), dtype=bool)
-    rows = np.flatnonzero(side.letters >= IDENTIFIABLE)
+def _is_misplaced(side: TextStats, other: str, config: CleanConfig) -> Mask:
+    """Whether each identifiable sentence is in the other side's language or, with `always`, not in its own."""
+    wrong = np.zeros(len(side.column), dtype=bool)
+    rows = np.flatnonzero(side.letters >= IDENTIFIABLE_LETTERS)
     own, other = base_language(side.lang), base_language(other)
-    found = (identify(text) for text in side.side.take(rows).texts())
+    found = (identify(text) for text in side.column.take(rows).texts())
     wrong[rows] = [lang != own if config.language == Identify.always else lang == other for lang in found]
     return wrong
 
 
-def _either(sides: Sides, holds: Callable[[TextStats], np.ndarray]) -> Mask:
-    return np.asarray(holds(sides[0]) | holds(sides[1]))
-
-
-DROPS: dict[str, tuple[Drop, Callable[[CleanConfig], bool]]] = {  # and whether a recipe asks for it
-    "empty side": (_empty, lambda config: True),
-    "damaged characters": (_damaged, lambda config: config.damaged),
-    "no letters": (_no_letters, lambda config: config.letters),
-    "identical sides": (_identical, lambda config: config.identical),
-    "too short": (_too_short, lambda config: config.min_chars > 1 or config.min_tokens > 0),
-    "too long": (_too_long, lambda config: config.max_chars > 0 or config.max_tokens > 0),
-    "length ratio": (_length_ratio, lambda config: config.max_ratio > 0),
-    "swapped sides": (_swapped, lambda config: config.min_script > 0),
-    "wrong script": (_wrong_script, lambda config: config.min_script > 0),
-    "wrong language": (_wrong_language, lambda config: config.language != Identify.never),
+Filter = Callable[[Sides, CleanConfig], Mask]
+FILTERS: dict[str, tuple[Filter, Callable[[CleanConfig], bool]]] = {  # and whether the settings ask for it
+    "empty side": (_is_empty, lambda config: True),
+    "damaged characters": (_is_damaged, lambda config: True),
+    "no letters": (_has_no_letters, lambda config: True),
+    "identical sides": (_is_identical, lambda config: True),
+    "too short": (_is_too_short, lambda config: config.min_tokens > 0),
+    "too long": (_is_too_long, lambda config: config.max_chars > 0 or config.max_tokens > 0),
+    "length ratio": (_has_wrong_ratio, lambda config: config.max_ratio > 0),
+    "swapped sides": (_is_swapped, lambda config: config.min_script > 0),
+    "wrong script": (_has_wrong_script, lambda config: config.min_script > 0),
+    "wrong language": (_has_wrong_language, lambda config: config.language != Identify.never),
 }
 
 
 def apply_filters(sides: Sides, config: CleanConfig) -> Iterator[tuple[str, Mask]]:
-    """Yields each step a recipe asks for and the rows that it is the first to condemn."""
-    left = np.ones(len(sides[0].side), dtype=bool)
-    for name, (step, wanted) in DROPS.items():
-        if wanted(config):
-            condemned = step(sides, config) & left
-            left &= ~condemned
-            yield name, condemned
+    """Yields the name of each filter that the settings ask for, and the rows that it is the first to drop."""
+    left = np.ones(len(sides[0].column), dtype=bool)
+    for name, (function, is_wanted) in FILTERS.items():
+        if is_wanted(config):
+            dropped = function(sides, config) & left
+            left &= ~dropped
+            yield name, dropped
 
 
 def drop(block: PairBlock, config: CleanConfig, langs: tuple[str, str], dropped: Counter[str]) -> PairBlock:
-    """Removes the pairs that a step condemns.
+    """Removes the pairs that a filter drops.
 
     Args:
-        block: Pairs after rewriting.
-        config: Which steps, and their limits.
+        block: Pairs after `rewrite`.
+        config: Which filters to apply, and their limits.
         langs: Source and target language.
-        dropped: Counts pairs, by the first step that condemned them.
+        dropped: Counter of dropped pairs by filter, updated in place.
 
     Returns:
         The pairs that are left, in order.
     """
     sides = (TextStats(block.src.compact(), langs[0]), TextStats(block.tgt.compact(), langs[1]))
     left = np.ones(len(block), dtype=bool)
-    for name, condemned in apply_filters(sides, config):
-        dropped[name] += int(condemned.sum())
-        left &= ~condemned
-    return PairBlock(sides[0].side, sides[1].side, block.lines).take(left)
+    for name, rows in apply_filters(sides, config):
+        dropped[name] += int(rows.sum())
+        left &= ~rows
+    return PairBlock(sides[0].column, sides[1].column, block.lines).take(left)

@@ -1,4 +1,4 @@
-"""`dualmoco inspect`: what is in some bitext, before one trains on it."""
+"""`dualmoco inspect`: lengths, duplicates, languages and suspicious pairs of a bitext."""
 
 from __future__ import annotations
 
@@ -13,18 +13,17 @@ from dualmoco.data.config import CleanConfig
 from dualmoco.data.filters import TextStats, apply_filters, rewrite
 from dualmoco.data.readers.base import Source, follow
 from dualmoco.data.readers.formats import find_shards, read_blocks
-from dualmoco.data.staging import mix
-from dualmoco.data.text_column import PairBlock
+from dualmoco.data.text_column import PairBlock, combine_ids
 from dualmoco.text.languages import identify
 
-LENGTH_BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # least lengths, in tokens
-IDENTIFIED = 500  # sentences a side whose language is identified
-EXAMPLES = 10
+LENGTH_BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # lower bounds, in tokens
+SAMPLED_PAIRS = 500  # whose languages are identified
+SHOWN_EXAMPLES = 10
 
 
 @dataclass
 class SideView:
-    """What is known of one language's sentences."""
+    """Statistics of one side."""
 
     lang: str
     chars: int = 0
@@ -37,31 +36,31 @@ class SideView:
 
 @dataclass
 class Inspection:
-    """What is known of a bitext."""
+    """Statistics and examples of a bitext."""
 
     files: list[str]
     pairs: int
     unreadable: int
     duplicates: float  # share of pairs that repeat another
     sides: list[SideView]
-    suspicious: dict[str, int]  # pairs, by the step of cleaning that would drop them
+    suspicious: dict[str, int]  # pairs, by the filter that would drop them
     random_pairs: list[tuple[str, str]]
     suspicious_pairs: list[tuple[str, str, str]]  # reason and both sides
 
 
 def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Inspection:
-    """Looks at sentence pairs.
+    """Computes statistics of sentence pairs.
 
     Args:
-        sources: Files; or folders made by `prepare`, whose shards are read.
+        sources: Files, or folders written by `prepare`.
         form: Name of a reader, or `auto`.
-        seed: Of the random examples.
+        seed: Random seed of the examples.
 
     Returns:
         Counts, lengths, duplicates, languages and examples.
 
     Raises:
-        DataError: A file that cannot be read, or no pair.
+        DataError: A file cannot be read, or there are no pairs.
     """
     view = _Viewer((sources[0].src, sources[0].tgt), seed)
     unreadable = 0
@@ -78,12 +77,12 @@ def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Insp
                 unreadable += len(problems)
                 view.add(block)
     if not view.pairs:
-        raise DataError(f"{sources[0].path}: no pair in it; expected sentence pairs")
+        raise DataError(f"{sources[0].path}: no pairs; expected sentence pairs")
     return view.finish([str(source.path) for source in sources], unreadable)
 
 
 class _Viewer:
-    """Gathers counts block by block."""
+    """Collects statistics block by block."""
 
     def __init__(self, langs: tuple[str, str], seed: int) -> None:
         self.langs, self.random = langs, np.random.default_rng(seed)
@@ -98,17 +97,17 @@ class _Viewer:
         clean = CleanConfig()
         self._sample(block)
         block = rewrite(block, clean, self.langs, Counter())
-        measured = (TextStats(block.src.compact(), self.langs[0]), TextStats(block.tgt.compact(), self.langs[1]))
+        stats = (TextStats(block.src.compact(), self.langs[0]), TextStats(block.tgt.compact(), self.langs[1]))
         self.pairs += len(block)
-        for place, (view, side) in enumerate(zip(self.sides, measured, strict=True)):
-            view.chars += int(side.side.lengths.sum())
+        for place, (view, side) in enumerate(zip(self.sides, stats, strict=True)):
+            view.chars += int(side.column.lengths.sum())
             view.tokens += int(side.tokens.sum())
             view.longest = max(view.longest, int(side.tokens.max(initial=0)))
             for bin_number, count in Counter(np.searchsorted(LENGTH_BINS, side.tokens, side="right").tolist()).items():
                 view.histogram[bin_number] += count
-            self.ids[place].append(side.side.ids())
-        for name, condemned in apply_filters(measured, clean):
-            self._suspect(name, block.take(condemned))
+            self.ids[place].append(side.column.ids())
+        for name, dropped in apply_filters(stats, clean):
+            self._suspect(name, block.take(dropped))
 
     def finish(self, files: list[str], unreadable: int) -> Inspection:
         ids = [np.concatenate(parts) for parts in self.ids]
@@ -117,25 +116,17 @@ class _Viewer:
             view.duplicates = 1 - len(np.unique(ids[place])) / self.pairs
             found = Counter(identify(pair[place]) for pair in texts)
             view.languages = {lang: count / len(texts) for lang, count in found.most_common(6)}
-        repeated = 1 - len(np.unique(mix(*ids))) / self.pairs
-        return Inspection(
-            files,
-            self.pairs,
-            unreadable,
-            repeated,
-            self.sides,
-            dict(self.reasons.most_common()),
-            texts[:EXAMPLES],
-            self.suspicious,
-        )
+        repeated = 1 - len(np.unique(combine_ids(*ids))) / self.pairs
+        reasons, examples = dict(self.reasons.most_common()), texts[:SHOWN_EXAMPLES]
+        return Inspection(files, self.pairs, unreadable, repeated, self.sides, reasons, examples, self.suspicious)
 
     def _sample(self, block: PairBlock) -> None:
-        """Keeps the pairs with the lowest random numbers: a fair sample of all pairs seen so far."""
+        """Keeps the pairs with the lowest random numbers: a uniform sample of all pairs seen so far."""
         numbers = self.random.random(len(block))
-        best = np.argsort(numbers)[:IDENTIFIED]
+        best = np.argsort(numbers)[:SAMPLED_PAIRS]
         chosen = block.take(best)
         self.sample += zip(numbers[best].tolist(), chosen.src.texts(), chosen.tgt.texts(), strict=True)
-        self.sample = sorted(self.sample)[:IDENTIFIED]
+        self.sample = sorted(self.sample)[:SAMPLED_PAIRS]
 
     def _suspect(self, reason: str, block: PairBlock) -> None:
         self.reasons[reason] += len(block)

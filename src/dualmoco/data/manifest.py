@@ -1,4 +1,4 @@
-"""What a preparation read, dropped and wrote: as JSON for machines, as a table for people."""
+"""The manifest of `prepare`: what was read, dropped and written, as JSON and as a Markdown table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualmoco.data.decontamination import TestFile
 
 PREPARED_FORMAT = 1
 PREPARED_MANIFEST = "manifest.json"
-IGNORED_SETTINGS = ("out", "root", "workers")  # settings that do not change the result
+UNRECORDED_SETTINGS = ("out", "root", "workers")  # they do not change the result
 
 
 @dataclass(frozen=True)
@@ -31,31 +31,31 @@ class FileRecord:
 
 
 def describe_file(path: Path, root: Path) -> FileRecord:
-    """Name, size and checksum of a file; of a folder or a hub name the name alone."""
+    """Path, size and checksum of a file; only the name of a folder or a hub dataset."""
     name = str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
     return FileRecord(name, path.stat().st_size, file_sha256(path)) if path.is_file() else FileRecord(name, 0, "")
 
 
 @dataclass
 class CorpusCounts:
-    """What became of one corpus's pairs."""
+    """How many pairs of a corpus were read, dropped and written."""
 
     name: str
     read: int = 0
     unreadable: int = 0  # lines or files
-    changed: Counter[str] = field(default_factory=Counter)  # sentences, by step
-    dropped: Counter[str] = field(default_factory=Counter)  # pairs, by step
+    changed: Counter[str] = field(default_factory=Counter)  # sentences, by normalizer
+    dropped: Counter[str] = field(default_factory=Counter)  # pairs, by filter
     train: int = 0
     heldout: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """The counts as plain JSON types."""
+        """The counts as JSON types."""
         return vars(self) | {"changed": dict(self.changed), "dropped": dict(self.dropped)}
 
 
 @dataclass(frozen=True)
 class PreparedManifest:
-    """The record of one preparation."""
+    """The record of one run of `prepare`."""
 
     src: str
     tgt: str
@@ -76,15 +76,15 @@ class PreparedManifest:
         for corpus in self.corpora:
             total.read += corpus.read
             total.unreadable += corpus.unreadable
-            total.changed.update(corpus.changed)
-            total.dropped.update(corpus.dropped)
             total.train += corpus.train
             total.heldout += corpus.heldout
+            total.changed.update(corpus.changed)
+            total.dropped.update(corpus.dropped)
         return total
 
     def to_dict(self) -> dict[str, Any]:
-        """The manifest as plain JSON types, the same for the same inputs and settings."""
-        settings = {key: value for key, value in asdict(self.settings).items() if key not in IGNORED_SETTINGS}
+        """The manifest as JSON types; the same inputs and settings give the same manifest."""
+        settings = {key: value for key, value in asdict(self.settings).items() if key not in UNRECORDED_SETTINGS}
         return {
             "format": PREPARED_FORMAT,
             "src": self.src,
@@ -127,17 +127,7 @@ class PreparedManifest:
 
 
 def read_prepared_manifest(folder: Path) -> dict[str, Any]:
-    """Reads the manifest of a prepared folder.
-
-    Args:
-        folder: Made by `dualmoco prepare`.
-
-    Returns:
-        Its content.
-
-    Raises:
-        DataError: No such folder, or a manifest of another kind.
-    """
+    """Reads the manifest of a folder; DataError if `dualmoco prepare` did not write the folder."""
     try:
         content = json.loads((folder / PREPARED_MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -148,6 +138,6 @@ def read_prepared_manifest(folder: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of what decides the result."""
+    """Versions of the packages that affect the result."""
     packages = {name: version(name) for name in ("dualmoco", "numpy", "opencc", "pyarrow", "py3langid", "xxhash")}
     return packages | {"unicode": unicodedata.unidata_version}

@@ -1,7 +1,4 @@
-"""Natural language inference examples from SNLI/MultiNLI jsonl files or tab-separated ones.
-
-Gives premise, hypothesis and label to `training/batching.py` (appendix B of the paper).
-"""
+"""Examples of natural language inference (appendix B of the paper), read from JSON lines or tab-separated files."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ from dualmoco.core.errors import DataError
 from dualmoco.text.files import find_files, read_cells, read_lines
 
 LABELS = ("entailment", "neutral", "contradiction")
-UNDECIDED = "-"  # SNLI's label of examples whose annotators did not agree
+UNDECIDED = "-"  # SNLI's label if the annotators disagree
 
 
 @dataclass(frozen=True)
 class NliExample:
-    """Whether the hypothesis follows from the premise; the label indexes `LABELS`."""
+    """A premise, a hypothesis, and an index into `LABELS`."""
 
     premise: str
     hypothesis: str
@@ -31,20 +28,20 @@ class NliExample:
 def load_nli(
     names: Sequence[str], *, root: str, heldout: int, batch_size: int, seed: int
 ) -> tuple[list[NliExample], list[NliExample]]:
-    """Reads the NLI files a recipe names.
+    """Reads the NLI files of a recipe.
 
     Args:
         names: Files or globs.
-        root: Folder that relative ones start from.
-        heldout: How many examples to hold out, at least.
-        batch_size: How many must be left for training, at least.
-        seed: Decides which premises are held out.
+        root: Folder that relative names start from.
+        heldout: Minimum number of held-out examples.
+        batch_size: Minimum number of training examples.
+        seed: Random seed of the held-out premises.
 
     Returns:
         Training and held-out examples, which share no premise.
 
     Raises:
-        DataError: A file that cannot be read as NLI examples, or too few of them.
+        DataError: A file does not hold NLI examples, or there are too few.
     """
     examples = [example for path in find_files(names, root) for example in read_nli(path)]
     premises = sorted({example.premise for example in examples})
@@ -61,17 +58,17 @@ def load_nli(
 
 
 def read_nli(path: Path) -> Iterator[NliExample]:
-    """Yields the labelled examples of one file; undecided ones are passed over.
+    """Yields the labelled examples of a file, without undecided ones.
 
     Args:
-        path: jsonl with sentence1, sentence2, gold_label (or premise, hypothesis, label), or TSV with premise,
-            hypothesis and label; plain or compressed.
+        path: JSON lines with sentence1, sentence2, gold_label (SNLI, MultiNLI) or premise, hypothesis, label; or
+            tab-separated premise, hypothesis and label. Plain or compressed.
 
     Yields:
         One example.
 
     Raises:
-        DataError: A line of another form or an unknown label.
+        DataError: A line has another form or an unknown label.
     """
     is_json = ".jsonl" in path.suffixes or ".json" in path.suffixes
     for number, (premise, hypothesis, label) in _read_json(path) if is_json else _read_tsv(path):
@@ -84,25 +81,21 @@ def read_nli(path: Path) -> Iterator[NliExample]:
 
 def _read_json(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:
     for number, line in enumerate(read_lines(path), start=1):
-        if line.strip():
-            yield number, _parse_json(line, path, number)
-
-
-def _parse_json(line: str, path: Path, number: int) -> tuple[str, str, str]:
-    try:
-        record = json.loads(line)
-        names = ("sentence1", "sentence2", "gold_label")
-        if "sentence1" not in record:
-            names = ("premise", "hypothesis", "label")
-        premise, hypothesis, label = (record[name] for name in names)
-    except (ValueError, KeyError, TypeError):
-        raise DataError(
-            f"{path}:{number}: expected a JSON object with sentence1, sentence2 and gold_label, "
-            "or premise, hypothesis and label"
-        ) from None
-    if isinstance(label, int):
-        label = LABELS[label] if 0 <= label < len(LABELS) else UNDECIDED
-    return str(premise), str(hypothesis), str(label)
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+            is_snli = "sentence1" in record
+            names = ("sentence1", "sentence2", "gold_label") if is_snli else ("premise", "hypothesis", "label")
+            premise, hypothesis, label = (record[name] for name in names)
+        except (ValueError, KeyError, TypeError):
+            raise DataError(
+                f"{path}:{number}: expected a JSON object with sentence1, sentence2 and gold_label, "
+                "or premise, hypothesis and label"
+            ) from None
+        if isinstance(label, int):
+            label = LABELS[label] if 0 <= label < len(LABELS) else UNDECIDED
+        yield number, (str(premise), str(hypothesis), str(label))
 
 
 def _read_tsv(path: Path) -> Iterator[tuple[int, tuple[str, str, str]]]:

@@ -1,6 +1,7 @@
-"""Sentence pairs as training takes them: Arrow strings, in memory or mapped from disk, with ids.
+"""The sentence pairs of a training run: read from raw files or from a prepared folder, split and sampled.
 
-`pairs.py` reads raw files into them, `prepared.py` opens what `dualmoco prepare` made.
+`load_pairs` turns the `data` section of a recipe into training and held-out `Pairs`: Arrow strings, in memory or mapped
+from disk, with ids. `stage_rows` says which pairs a stage of a curriculum uses. Shapes: n pairs, C corpora, S stages.
 """
 
 from __future__ import annotations
@@ -29,43 +30,49 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.manifest import PREPARED_MANIFEST, read_prepared_manifest
 from dualmoco.data.readers.base import Row, Source, follow, in_blocks
 from dualmoco.data.readers.formats import check_format, find_shards, guess_format, read_blocks
-from dualmoco.data.sampling import allot, drop_repeats, hold_out, keep_sample
-from dualmoco.data.staging import HELDOUT, KEY, TRAIN, PairStatus, mix, slices
-from dualmoco.data.text_column import PairBlock, sentence_ids
+from dualmoco.data.sampling import allot, count_training, drop_repeats, hold_out, keep_sample
+from dualmoco.data.staging import HELDOUT_SPLIT, TRAIN_SPLIT, PairStatus, slices
+from dualmoco.data.text_column import PairBlock, combine_ids, sentence_ids
 from dualmoco.text.files import find_files
 
 SentencePair = tuple[str, str]
-CORPUS = np.uint16
+CORPUS_DTYPE = np.uint16
+GRAMMAR_PREFIX = "grammar:"
+NUMBERED_FORMATS = ("tsv", "csv")  # `data.columns` counts their columns; those of other formats have names
+MAPPED_FOLDER, MAPPED_SHARDS = "mapped", "shards.json"
+UNPACKED_ROWS = 100_000  # at once
+SIDE_COLUMNS = ("src", "tgt")
 
 
 @dataclass(frozen=True)
 class Pairs:
-    """Sentence pairs in memory, as Arrow strings, with the ids of their normalised texts."""
+    """Sentence pairs as Arrow strings, with the ids of their normalized sentences."""
 
     src: pa.LargeStringArray
     tgt: pa.LargeStringArray
     src_ids: Ids
     tgt_ids: Ids
-    corpus: np.ndarray  # (n,) of uint16: place in `corpora` of the corpus that each pair comes from
-    corpora: tuple[str, ...]  # their names
+    corpus: np.ndarray  # (n,) of uint16: index into `corpora`
+    corpora: tuple[str, ...]  # names
 
     def __len__(self) -> int:
         return len(self.src_ids)
 
     @classmethod
     def from_texts(cls, pairs: Iterable[SentencePair]) -> Pairs:
-        """Makes a corpus of (source, target) texts."""
+        """Makes pairs of (source, target) strings."""
         src, tgt = ([*side] for side in zip(*pairs, strict=True))
-        return cls(_arrow(src), _arrow(tgt), sentence_ids(src), sentence_ids(tgt), *of_corpora(("", len(src))))
+        arrays = [pa.array(side, type=pa.large_string()) for side in (src, tgt)]
+        return cls(arrays[0], arrays[1], sentence_ids(src), sentence_ids(tgt), *_corpus_column([("", len(src))]))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Pairs]) -> Pairs:
-        """The rows of at least one part after another; corpora of one name become one."""
-        src, tgt = (pa.concat_arrays([getattr(part, side) for part in parts]) for side in ("src", "tgt"))
-        src_ids, tgt_ids = (np.concatenate([getattr(part, side) for part in parts]) for side in ("src_ids", "tgt_ids"))
+        """Joins parts; corpora with the same name become one."""
+        src, tgt = (pa.concat_arrays([getattr(part, side) for part in parts]) for side in SIDE_COLUMNS)
+        src_ids, tgt_ids = (np.concatenate([getattr(part, f"{side}_ids") for part in parts]) for side in SIDE_COLUMNS)
         names = list(dict.fromkeys(name for part in parts for name in part.corpora))
-        places = [np.array([names.index(name) for name in part.corpora], dtype=CORPUS)[part.corpus] for part in parts]
-        return cls(src, tgt, src_ids, tgt_ids, np.concatenate(places), tuple(names))
+        corpus = [np.array([names.index(name) for name in part.corpora], CORPUS_DTYPE)[part.corpus] for part in parts]
+        return cls(src, tgt, src_ids, tgt_ids, np.concatenate(corpus), tuple(names))
 
     def texts(self, rows: np.ndarray | slice = slice(None)) -> tuple[list[str], list[str]]:
         """The source and the target sentences of some rows."""
@@ -73,7 +80,7 @@ class Pairs:
         return self.src.take(rows).to_pylist(), self.tgt.take(rows).to_pylist()
 
     def take(self, rows: np.ndarray) -> Pairs:
-        """A corpus of some rows, in their order."""
+        """The pairs of some rows, in their order."""
         texts, ids = (self.src.take(rows), self.tgt.take(rows)), (self.src_ids[rows], self.tgt_ids[rows])
         return Pairs(*texts, *ids, self.corpus[rows], self.corpora)
 
@@ -84,35 +91,267 @@ class Pairs:
         return str(state.hexdigest())
 
 
-def of_corpora(*counts: tuple[str, int]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """`corpus` and `corpora` of pairs that lie corpus by corpus, given each one's name and number of pairs."""
+def _corpus_column(counts: Sequence[tuple[str, int]]) -> tuple[np.ndarray, tuple[str, ...]]:
+    """`corpus` and `corpora` of pairs that are stored corpus by corpus, given each name and number of pairs."""
     names = list(dict.fromkeys(name for name, _ in counts))
-    places = np.array([names.index(name) for name, _ in counts], dtype=CORPUS)
-    return np.repeat(places, [count for _, count in counts]), tuple(names)
+    corpus = np.array([names.index(name) for name, _ in counts], dtype=CORPUS_DTYPE)
+    return np.repeat(corpus, [count for _, count in counts]), tuple(names)
 
 
-def _arrow(texts: list[str]) -> pa.LargeStringArray:
-    return pa.array(texts, type=pa.large_string())
+@dataclass(frozen=True)
+class Split:
+    """Training and held-out pairs, which share no sentence."""
+
+    train: Pairs
+    heldout: Pairs
+    counts: dict[str, int]  # pairs read, and dropped by reason
+    stages: Sequence[StageConfig] = ()  # of the curriculum, with the weights that remain after sampling
+
+
+def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Split:
+    """Reads the pairs of a recipe.
+
+    Args:
+        config: Files, test sets to exclude, number of held-out pairs, sample size.
+        langs: Source and target language, which some formats name.
+        seed: Random seed of the held-out pairs and the sample.
+
+    Returns:
+        Training and held-out pairs without test sentences, empty sides and duplicates, and counts of dropped pairs.
+
+    Raises:
+        DataError: A file cannot be read, or there are too few pairs.
+    """
+    sentences, _ = read_test_sets(find_files(config.exclude, config.root), Path(config.root))
+    exclusion = Exclusion(sentences, similarity=0)
+    if config.prepared:
+        return _load_prepared(config, exclusion, seed)
+    counts: Counter[str] = Counter()
+    parts = [_keep_usable(name, block, exclusion, counts) for name, block in _read_all(config, langs)]
+    if not any(map(len, parts)):
+        raise DataError("no usable pair in the training files; expected lines with a source and a target sentence")
+    pairs = Pairs.concatenate(parts)
+    status = np.zeros(len(pairs), dtype=np.uint8)
+    drop_repeats(combine_ids(pairs.src_ids, pairs.tgt_ids), status, PairStatus.duplicate)
+    counts["duplicate"] = int((status == PairStatus.duplicate).sum())
+    return _split(pairs, status, config, counts, seed)
+
+
+def _read_all(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[str, PairBlock]]:
+    """Yields blocks with the name of their corpus; all files are looked up before the first is read."""
+    check_format(config.format)
+    aligned, files = list(_find_aligned(config, langs)), list(_find_sources(config, langs))
+    with counting("reading pairs", sum(source.size for source in (*aligned, *files)), "B") as advance:
+        for source in follow(aligned, advance):
+            yield from _read_source(source, "aligned")
+        for name in config.train:
+            if name.startswith(GRAMMAR_PREFIX):
+                yield from ((name, rows.parse()[0]) for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)))
+        for source in follow(files, advance):
+            yield from _read_source(source, config.format)
+
+
+def _read_source(source: Source, form: str) -> Iterator[tuple[str, PairBlock]]:
+    """Yields the blocks of a file; the first line that cannot be read is an error."""
+    in_prepared = (source.path.parent / PREPARED_MANIFEST).is_file()
+    name = (source.path.parent if in_prepared else source.path).name.split(".")[0]  # tvsub for parallel/tvsub.tsv.xz
+
+    def refuse(line: int, what: str) -> None:
+        raise DataError(f"{source.path}:{line}: {what}")
+
+    for raw in read_blocks(source, form, refuse):
+        block, problems = raw.parse()
+        for problem in problems:
+            refuse(*problem)
+        yield name, block
+
+
+def _find_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[Source]:
+    """The files of `data.train`; of prepared folders only the training shards."""
+    names = (name for name in config.train if not name.startswith(GRAMMAR_PREFIX))
+    for path in find_files(names, config.root, folders=True):
+        for source in find_shards(Source(path, *langs)):
+            form = guess_format(source) if config.format == "auto" else config.format
+            if form in NUMBERED_FORMATS:
+                first, second = map(str, config.columns)
+                source = Source(source.path, *langs, (first, second))
+            if not (path.is_dir() and source.path.name.startswith(HELDOUT_SPLIT)):
+                yield source
+
+
+def _find_aligned(config: DataConfig, langs: tuple[str, str]) -> Iterator[Source]:
+    src_files, tgt_files = (find_files(names, config.root) for names in (config.src_files, config.tgt_files))
+    if len(src_files) != len(tgt_files):
+        raise DataError(
+            f"data.src_files matches {len(src_files)} files, data.tgt_files {len(tgt_files)}; "
+            "expected the same number of files"
+        )
+    for src, tgt in zip(src_files, tgt_files, strict=True):
+        yield Source(src, *langs, tgt_path=tgt)
+
+
+def _generate(name: str) -> list[SentencePair]:
+    try:
+        return generate_pairs(int(name.removeprefix(GRAMMAR_PREFIX)))
+    except ValueError as error:
+        raise DataError(f"{name}: {error}; expected grammar:COUNT such as grammar:40000") from None
+
+
+def _keep_usable(name: str, block: PairBlock, exclusion: Exclusion, counts: Counter[str]) -> Pairs:
+    """The pairs of a block that have text on both sides and no test sentence."""
+    full = ~(block.src.blank() | block.tgt.blank())
+    counts["read"] += len(block)
+    counts["empty side"] += int((~full).sum())
+    block = block.take(full)
+    src_ids, tgt_ids = block.src.ids(), block.tgt.ids()
+    left = ~(exclusion.equal(src_ids) | exclusion.equal(tgt_ids))
+    counts["test sentence"] += int((~left).sum())
+    block = block.take(left)
+    texts = (block.src.to_arrow(), block.tgt.to_arrow())
+    return Pairs(*texts, src_ids[left], tgt_ids[left], *_corpus_column([(name, len(block))]))
+
+
+def _load_prepared(config: DataConfig, exclusion: Exclusion, seed: int) -> Split:
+    """Opens a prepared folder; at most `data.heldout` of its held-out pairs are used."""
+    folder = Path(config.prepared)
+    pairs, heldout = open_prepared(folder)
+    counts = Counter({"read": len(pairs) + len(heldout)})
+    found = _count_test_sentences(pairs, exclusion) + _count_test_sentences(heldout, exclusion)
+    if found:
+        raise DataError(
+            f"{folder}: pairs with a sentence of data.exclude: {found}; expected none: prepare the pairs again with "
+            "these files in exclude.files"
+        )
+    status = np.zeros(len(pairs), dtype=np.uint8)
+    if not len(heldout):
+        return _split(pairs, status, config, counts, seed)
+    if config.heldout < len(heldout):
+        used = np.zeros(len(heldout), dtype=np.uint8)
+        keep_sample(used, slice(0, len(heldout)), config.heldout, [seed, 2])
+        counts["held out, not used"] = len(heldout) - config.heldout
+        heldout = heldout.take(np.flatnonzero(used == PairStatus.train))
+    return _sample(pairs, heldout, status, config, counts, seed)
+
+
+def _count_test_sentences(pairs: Pairs, exclusion: Exclusion) -> int:
+    """Number of pairs with a test sentence."""
+    found = 0
+    for part in slices(len(pairs)):
+        found += int((exclusion.equal(pairs.src_ids[part]) | exclusion.equal(pairs.tgt_ids[part])).sum())
+    return found
+
+
+def _split(pairs: Pairs, status: np.ndarray, config: DataConfig, counts: Counter[str], seed: int) -> Split:
+    """Holds out pairs, and samples the rest."""
+    hold_out((pairs.src_ids, pairs.tgt_ids), status, config.heldout, [seed, 0])
+    counts["shares a held-out sentence"] = int((status == PairStatus.shares_heldout).sum())
+    return _sample(pairs, pairs.take(np.flatnonzero(status == PairStatus.heldout)), status, config, counts, seed)
+
+
+def _sample(
+    pairs: Pairs, heldout: Pairs, status: np.ndarray, config: DataConfig, counts: Counter[str], seed: int
+) -> Split:
+    """Keeps `data.max_pairs` of the training pairs."""
+    left = count_training(status)
+    stages: Sequence[StageConfig] = ()
+    if config.curriculum:
+        stages = sample_curriculum(pairs, status, config.curriculum, config.max_pairs, [seed, 1])
+    elif 0 < config.max_pairs < left:
+        keep_sample(status, slice(0, len(status)), config.max_pairs, [seed, 1])
+    sampled = count_training(status)
+    if sampled < left:
+        counts["not sampled"] = left - sampled
+    train = pairs.take(np.flatnonzero(status == PairStatus.train)) if sampled < len(pairs) else pairs
+    counts["held out"], counts["train"] = len(heldout), len(train)
+    return Split(train, heldout, dict(counts), stages)
+
+
+def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
+    """Memory-maps a prepared folder, which is unpacked into `mapped/` the first time.
+
+    Args:
+        folder: Written by `dualmoco prepare`.
+
+    Returns:
+        The training pairs and the held-out pairs.
+
+    Raises:
+        DataError: The folder was not written by `prepare`, or a shard is missing or does not match the manifest.
+    """
+    manifest = read_prepared_manifest(folder)
+    mapped = folder / MAPPED_FOLDER
+    shards = json.dumps(manifest["shards"])
+    if not (mapped / MAPPED_SHARDS).is_file() or (mapped / MAPPED_SHARDS).read_text() != shards:
+        for shard in manifest["shards"]:
+            path = folder / shard["path"]
+            if not path.is_file() or path.stat().st_size != shard["bytes"]:
+                raise DataError(f"{path}: missing, or not as in the manifest; prepare the pairs again")
+        with new_folder(mapped) as new:
+            for split in (TRAIN_SPLIT, HELDOUT_SPLIT):
+                names = [shard["path"] for shard in manifest["shards"] if shard["path"].startswith(split)]
+                _unpack([folder / name for name in names], new, split)
+            (new / MAPPED_SHARDS).write_text(shards)
+    return _map_split(mapped, TRAIN_SPLIT, manifest), _map_split(mapped, HELDOUT_SPLIT, manifest)
+
+
+def _unpack(paths: list[Path], folder: Path, split: str) -> None:
+    """Writes three files per side: UTF-8 text, the offsets of the sentences in it, and ids."""
+    rows = sum(pq.read_metadata(path).num_rows for path in paths)
+    names = [f"{side}.{kind}" for side in SIDE_COLUMNS for kind in ("text", "offsets", "ids")]
+    position = dict.fromkeys(SIDE_COLUMNS, 0)
+    with counting(f"unpacking {split} pairs", rows, " pairs") as advance, ExitStack() as stack:
+        streams = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in names}
+        for side in SIDE_COLUMNS:
+            streams[f"{side}.offsets"].write(bytes(8))
+        for path in paths:
+            for batch in pq.ParquetFile(path).iter_batches(UNPACKED_ROWS, columns=list(SIDE_COLUMNS)):
+                for side in SIDE_COLUMNS:
+                    texts = batch.column(side).to_pylist()
+                    encoded = [text.encode() for text in texts]
+                    ends = position[side] + np.cumsum([len(text) for text in encoded], dtype="<i8")
+                    position[side] = int(ends[-1])
+                    streams[f"{side}.text"].write(b"".join(encoded))
+                    streams[f"{side}.offsets"].write(ends.tobytes())
+                    streams[f"{side}.ids"].write(sentence_ids(texts).astype("<i8").tobytes())
+                advance(len(batch))
+
+
+def _map_split(folder: Path, split: str, manifest: dict[str, Any]) -> Pairs:
+    counts = [(corpus["name"], corpus[split]) for corpus in manifest["corpora"]]  # shards are stored corpus by corpus
+    rows = sum(count for _, count in counts)
+    texts, ids = [], []
+    for side in SIDE_COLUMNS:
+        offsets, text, own_ids = (_map_file(folder / f"{split}.{side}.{kind}") for kind in ("offsets", "text", "ids"))
+        texts.append(pa.LargeStringArray.from_buffers(rows, offsets, text))
+        ids.append(np.frombuffer(own_ids, dtype="<i8"))
+    return Pairs(texts[0], texts[1], ids[0], ids[1], *_corpus_column(counts))
+
+
+def _map_file(path: Path) -> pa.Buffer:
+    if not path.stat().st_size:
+        return pa.py_buffer(b"")
+    with pa.memory_map(str(path)) as file:
+        return file.read_buffer()
 
 
 class WeightedRows(NamedTuple):
-    """Pairs of one weight."""
+    """Pairs of the same weight."""
 
     rows: np.ndarray
     weight: float
-    """How often each is taken in one pass over the pairs: 0.25 in every fourth, 2 twice in each."""
+    """How often each pair is used in one pass: 0.25 in every fourth pass, 2 twice in each."""
 
 
 def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list[WeightedRows]:
-    """What a stage takes.
+    """The pairs that a stage of a curriculum uses.
 
     Args:
         pairs: The training pairs.
-        stages: Of the curriculum.
-        number: Which stage, from 0.
+        stages: All stages.
+        number: Index of the stage.
 
     Returns:
-        The rows of the pairs that it takes, by weight; the weights are above 0.
+        Rows of the pairs by weight; weights are above 0.
     """
     weights = _corpus_weights(pairs, stages)[number][pairs.corpus]  # (n,)
     weights[_too_long(pairs, stages[number])] = 0
@@ -120,53 +359,51 @@ def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list
 
 
 def sample_curriculum(
-    pairs: Pairs, fates: np.ndarray, stages: Sequence[StageConfig], most: int, seed: Sequence[int]
+    pairs: Pairs, status: np.ndarray, stages: Sequence[StageConfig], most: int, seed: Sequence[int]
 ) -> Sequence[StageConfig]:
-    """Leaves for training what a stage takes, and of that a sample if it is too much.
+    """Keeps the pairs that any stage uses, or a sample of them.
 
-    A pair's chance to be in the sample goes with its largest weight, so that a small corpus of great weight is not
-    drowned by large ones before training begins. What weights remain to be applied in training is returned.
+    The probability of a pair is proportional to its largest weight, so that a small corpus with a large weight is not
+    lost among large ones before training begins.
 
     Args:
         pairs: All pairs.
-        fates: Shape (n,), changed in place: pairs for training that no stage takes, or that are not in the sample.
-        stages: Of the recipe.
-        most: Pairs in the sample; 0 for all.
-        seed: Of the sample.
+        status: Shape (n,), changed in place: training pairs that are not kept become `not_sampled`.
+        stages: Stages of the recipe.
+        most: Size of the sample; 0 for all.
+        seed: Random seed.
 
     Returns:
-        The stages with weights as they count for the pairs that are left.
+        The stages with the weights that are still to be applied to the sampled pairs.
 
     Raises:
-        DataError: Weights of a corpus that the pairs do not have.
+        DataError: A stage has a weight for an unknown corpus.
     """
     weights = _corpus_weights(pairs, stages)  # (S, C)
-    taken = np.zeros(len(pairs), dtype=bool)
+    used = np.zeros(len(pairs), dtype=bool)
     for own, stage in zip(weights, stages, strict=True):
         fits = ~_too_long(pairs, stage)
         own[np.bincount(pairs.corpus[fits], minlength=len(own)) == 0] = 0
-        taken |= (own > 0)[pairs.corpus] & fits
-    fates[(fates == PairStatus.train) & ~taken] = PairStatus.not_sampled
-    left = np.flatnonzero(fates == PairStatus.train)
+        used |= (own > 0)[pairs.corpus] & fits
+    status[(status == PairStatus.train) & ~used] = PairStatus.not_sampled
+    left = np.flatnonzero(status == PairStatus.train)
     if not 0 < most < len(left):
         return stages
     largest = weights.max(axis=0)  # (C,)
     available = np.bincount(pairs.corpus[left], minlength=len(largest))
     shares = allot(available.tolist(), [0] * len(largest), (available * largest).tolist(), most)
     generator = np.random.default_rng(seed)
-    fates[left] = PairStatus.not_sampled
+    status[left] = PairStatus.not_sampled
     for corpus, count in enumerate(shares):
         own = left[pairs.corpus[left] == corpus]
-        fates[generator.choice(own, count, replace=False, shuffle=False)] = PairStatus.train
-    rest = weights / np.where(largest, largest, 1)
-    return [
-        replace(stage, weights=dict(zip(pairs.corpora, own, strict=True)))
-        for stage, own in zip(stages, rest.tolist(), strict=True)
-    ]
+        status[generator.choice(own, count, replace=False, shuffle=False)] = PairStatus.train
+    rest = (weights / np.where(largest, largest, 1)).tolist()
+    new_weights = [dict(zip(pairs.corpora, own, strict=True)) for own in rest]
+    return [replace(stage, weights=own) for stage, own in zip(stages, new_weights, strict=True)]
 
 
 def _corpus_weights(pairs: Pairs, stages: Sequence[StageConfig]) -> np.ndarray:
-    """How often each stage takes a pair of each corpus in one pass, shape (S, C)."""
+    """How often each stage uses a pair of each corpus in one pass, shape (S, C)."""
     for number, stage in enumerate(stages):
         unknown = sorted(set(stage.weights) - set(pairs.corpora))
         if unknown:
@@ -183,269 +420,3 @@ def _too_long(pairs: Pairs, stage: StageConfig) -> np.ndarray:
         return np.zeros(len(pairs), dtype=bool)
     longer = pc.max_element_wise(pc.utf8_length(pairs.src), pc.utf8_length(pairs.tgt))
     return np.asarray(longer.to_numpy() > stage.max_chars)
-
-
-BATCH_ROWS = 100_000
-MAPPED = "mapped"
-SIDE_COLUMNS, KINDS = ("src", "tgt"), ("text", "offsets", "ids")
-
-
-def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
-    """Opens a prepared folder.
-
-    Args:
-        folder: Made by `dualmoco prepare`.
-
-    Returns:
-        The pairs for training, and those held out.
-
-    Raises:
-        DataError: A folder of another kind, or a shard that is missing or not the one of the manifest.
-    """
-    manifest = read_prepared_manifest(folder)
-    mapped = folder / MAPPED
-    shards = json.dumps(manifest["shards"])
-    if not (mapped / "shards.json").is_file() or (mapped / "shards.json").read_text() != shards:
-        _check_shards(folder, manifest["shards"])
-        with new_folder(mapped) as new:
-            for split in (TRAIN, HELDOUT):
-                names = [shard["path"] for shard in manifest["shards"] if shard["path"].startswith(split)]
-                _unpack([folder / name for name in names], new, split)
-            (new / "shards.json").write_text(shards)
-    return _map(mapped, TRAIN, manifest), _map(mapped, HELDOUT, manifest)
-
-
-def _check_shards(folder: Path, shards: list[dict[str, object]]) -> None:
-    for shard in shards:
-        path = folder / str(shard["path"])
-        if not path.is_file() or path.stat().st_size != shard["bytes"]:
-            raise DataError(f"{path}: missing or not as the manifest says; prepare the pairs again")
-
-
-def _unpack(paths: list[Path], folder: Path, split: str) -> None:
-    """Writes, for each side, one file of UTF-8, one of the places where sentences end, and one of ids."""
-    rows = sum(pq.read_metadata(path).num_rows for path in paths)
-    names = [f"{side}.{kind}" for side in SIDE_COLUMNS for kind in KINDS]
-    position = dict.fromkeys(SIDE_COLUMNS, 0)
-    with counting(f"unpacking {split} pairs", rows, " pairs") as advance, ExitStack() as stack:
-        streams = {name: stack.enter_context((folder / f"{split}.{name}").open("wb")) for name in names}
-        for side in SIDE_COLUMNS:
-            streams[f"{side}.offsets"].write(bytes(8))
-        for path in paths:
-            for batch in pq.ParquetFile(path).iter_batches(BATCH_ROWS, columns=list(SIDE_COLUMNS)):
-                for side in SIDE_COLUMNS:
-                    texts = batch.column(side).to_pylist()
-                    encoded = [text.encode() for text in texts]
-                    ends = position[side] + np.cumsum([len(text) for text in encoded], dtype="<i8")
-                    position[side] = int(ends[-1])
-                    streams[f"{side}.text"].write(b"".join(encoded))
-                    streams[f"{side}.offsets"].write(ends.tobytes())
-                    streams[f"{side}.ids"].write(sentence_ids(texts).astype("<i8").tobytes())
-                advance(len(batch))
-
-
-def _map(folder: Path, split: str, manifest: dict[str, Any]) -> Pairs:
-    counts = [(corpus["name"], corpus[split]) for corpus in manifest["corpora"]]  # shards lie corpus by corpus
-    rows = sum(count for _, count in counts)
-    src, tgt = (_map_texts(folder, f"{split}.{side}", rows) for side in SIDE_COLUMNS)
-    src_ids, tgt_ids = (_map_ids(folder / f"{split}.{side}.ids", rows) for side in SIDE_COLUMNS)
-    return Pairs(src, tgt, src_ids, tgt_ids, *of_corpora(*counts))
-
-
-def _map_texts(folder: Path, name: str, count: int) -> pa.LargeStringArray:
-    offsets, text = (_buffer(folder / f"{name}.{kind}") for kind in ("offsets", "text"))
-    return pa.LargeStringArray.from_buffers(count, offsets, text)
-
-
-def _buffer(path: Path) -> pa.Buffer:
-    if not path.stat().st_size:
-        return pa.py_buffer(b"")
-    with pa.memory_map(str(path)) as file:
-        return file.read_buffer()
-
-
-def _map_ids(path: Path, count: int) -> Ids:
-    return np.memmap(path, dtype="<i8", mode="r", shape=(count,)) if count else np.empty(0, dtype="<i8")
-
-
-GRAMMAR_PREFIX = "grammar:"
-NUMBERED = ("tsv", "csv")  # formats in which `data.columns` counts columns; others name the languages
-
-
-@dataclass(frozen=True)
-class Split:
-    """What `load_pairs` makes of the files: training and held-out pairs share no sentence."""
-
-    train: Pairs
-    heldout: Pairs
-    counts: dict[str, int]  # read, and dropped by reason
-    stages: Sequence[StageConfig] = ()  # of the curriculum, with weights as they count for these pairs
-
-
-def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Split:
-    """Reads the pairs a recipe names.
-
-    Args:
-        config: Files, columns, test sets to exclude and number of held-out pairs.
-        langs: Source and target language, which some formats name.
-        seed: Decides which pairs are held out or sampled.
-
-    Returns:
-        Training and held-out pairs without test sentences, empty sides and duplicates, and what was dropped.
-
-    Raises:
-        DataError: A file that cannot be read as pairs, or too few pairs.
-    """
-    sentences, _ = read_test_sets(find_files(config.exclude, config.root), Path(config.root))
-    exclusion = Exclusion(sentences, similarity=0)
-    if config.prepared:
-        return _open_prepared(config, exclusion, seed=seed)
-    counts: Counter[str] = Counter()
-    parts: list[Pairs] = []
-    for name, block in _read_all(config, langs):
-        parts.append(_usable(name, block, exclusion, counts))
-    if not any(map(len, parts)):
-        raise DataError("no usable pair in the training files; expected lines with a source and a target sentence")
-    corpus = Pairs.concatenate(parts)
-    fates = np.zeros(len(corpus), dtype=np.uint8)
-    ids = (corpus.src_ids, corpus.tgt_ids, mix(corpus.src_ids, corpus.tgt_ids))
-    drop_repeats(ids[KEY], fates, PairStatus.duplicate)
-    counts["duplicate"] = int((fates == PairStatus.duplicate).sum())
-    return _split(corpus, ids, fates, config, counts, seed)
-
-
-def _read_all(config: DataConfig, langs: tuple[str, str]) -> Iterator[tuple[str, PairBlock]]:
-    """Names and pairs of aligned files, grammars and other files; what is named must be there before any is read."""
-    check_format(config.format)
-    aligned, files = list(_aligned_sources(config, langs)), list(_sources(config, langs))
-    with counting("reading pairs", sum(source.size for source in (*aligned, *files)), "B") as advance:
-        for source in follow(aligned, advance):
-            yield from ((_corpus_name(source.path), block) for block in _parse(source, "aligned"))
-        for name in config.train:
-            if name.startswith(GRAMMAR_PREFIX):
-                yield from ((name, rows.parse()[0]) for rows in in_blocks(Row(*pair, 0) for pair in _generate(name)))
-        for source in follow(files, advance):
-            yield from ((_corpus_name(source.path), block) for block in _parse(source, config.format))
-
-
-def _corpus_name(path: Path) -> str:
-    """Of a file of pairs: `tvsub` of `parallel/tvsub.tsv.xz`, the folder's of a shard that `prepare` wrote."""
-    return (path.parent if (path.parent / PREPARED_MANIFEST).is_file() else path).name.split(".")[0]
-
-
-def _parse(source: Source, form: str) -> Iterator[PairBlock]:
-    """The pairs of a file; the first line that cannot be read is an error."""
-
-    def refuse(line: int, what: str) -> None:
-        raise DataError(f"{source.path}:{line}: {what}")
-
-    for raw in read_blocks(source, form, refuse):
-        block, problems = raw.parse()
-        for problem in problems:
-            refuse(*problem)
-        yield block
-
-
-def _sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[Source]:
-    """The files of `data.train`; of a prepared folder those that are not held out."""
-    names = (name for name in config.train if not name.startswith(GRAMMAR_PREFIX))
-    for path in find_files(names, config.root, folders=True):
-        for source in find_shards(Source(path, *langs)):
-            form = guess_format(source) if config.format == "auto" else config.format
-            if form in NUMBERED:
-                first, second = map(str, config.columns)
-                source = Source(source.path, *langs, (first, second))
-            if not (path.is_dir() and source.path.name.startswith(HELDOUT)):
-                yield source
-
-
-def _aligned_sources(config: DataConfig, langs: tuple[str, str]) -> Iterator[Source]:
-    src_files, tgt_files = (find_files(names, config.root) for names in (config.src_files, config.tgt_files))
-    if len(src_files) != len(tgt_files):
-        raise DataError(
-            f"data.src_files stands for {len(src_files)} files, data.tgt_files for {len(tgt_files)}; "
-            "expected as many of both"
-        )
-    for src, tgt in zip(src_files, tgt_files, strict=True):
-        yield Source(src, *langs, tgt_path=tgt)
-
-
-def _generate(name: str) -> list[tuple[str, str]]:
-    count = name.removeprefix(GRAMMAR_PREFIX)
-    try:
-        return generate_pairs(int(count))
-    except ValueError as error:
-        raise DataError(f"{name}: {error}; expected grammar:COUNT such as grammar:40000") from None
-
-
-def _usable(name: str, block: PairBlock, exclusion: Exclusion, counts: Counter[str]) -> Pairs:
-    """The pairs of a block of one corpus with text on both sides and no test sentence."""
-    full = ~(block.src.blank() | block.tgt.blank())
-    counts["read"] += len(block)
-    counts["empty side"] += int((~full).sum())
-    block = block.take(full)
-    src_ids, tgt_ids = block.src.ids(), block.tgt.ids()
-    left = ~(exclusion.equal(src_ids) | exclusion.equal(tgt_ids))
-    counts["test sentence"] += int((~left).sum())
-    block = block.take(left)
-    texts = (block.src.to_arrow(), block.tgt.to_arrow())
-    return Pairs(*texts, src_ids[left], tgt_ids[left], *of_corpora((name, len(block))))
-
-
-def _open_prepared(config: DataConfig, exclusion: Exclusion, *, seed: int) -> Split:
-    """Maps prepared pairs into memory; up to `data.heldout` of those held out by `prepare` are used.
-
-    If it held none out, some are held out now.
-    """
-    folder = Path(config.prepared)
-    corpus, heldout = open_prepared(folder)
-    counts = Counter({"read": len(corpus) + len(heldout)})
-    found = sum(_count_tested(part, exclusion) for part in (corpus, heldout))
-    if found:
-        raise DataError(
-            f"{folder}: pairs with a sentence of data.exclude: {found}; expected none: prepare the pairs again with "
-            "these files in exclude.files"
-        )
-    fates = np.zeros(len(corpus), dtype=np.uint8)
-    if not len(heldout):
-        return _split(corpus, (corpus.src_ids, corpus.tgt_ids), fates, config, counts, seed)
-    used = np.zeros(len(heldout), dtype=np.uint8)
-    if config.heldout < len(heldout):
-        keep_sample(used, slice(0, len(heldout)), config.heldout, [seed, 2])
-        counts["held out, not used"] = len(heldout) - config.heldout
-        heldout = heldout.take(np.flatnonzero(used == PairStatus.train))
-    return _finish(corpus, heldout, fates, config, counts, seed)
-
-
-def _count_tested(pairs: Pairs, exclusion: Exclusion) -> int:
-    """Pairs with a test sentence."""
-    parts = slices(len(pairs))
-    return sum(
-        int((exclusion.equal(pairs.src_ids[part]) | exclusion.equal(pairs.tgt_ids[part])).sum()) for part in parts
-    )
-
-
-def _split(
-    corpus: Pairs, ids: Sequence[Ids], fates: np.ndarray, config: DataConfig, counts: Counter[str], seed: int
-) -> Split:
-    """Holds pairs out, and samples the rest if asked to."""
-    hold_out(ids, fates, config.heldout, [seed, 0])
-    counts["shares a held-out sentence"] = int((fates == PairStatus.shares_heldout).sum())
-    return _finish(corpus, corpus.take(np.flatnonzero(fates == PairStatus.heldout)), fates, config, counts, seed)
-
-
-def _finish(
-    corpus: Pairs, heldout: Pairs, fates: np.ndarray, config: DataConfig, counts: Counter[str], seed: int
-) -> Split:
-    left = int((fates == PairStatus.train).sum())
-    stages: Sequence[StageConfig] = ()
-    if config.curriculum:
-        stages = sample_curriculum(corpus, fates, config.curriculum, config.max_pairs, [seed, 1])
-    elif 0 < config.max_pairs < left:
-        keep_sample(fates, slice(0, len(fates)), config.max_pairs, [seed, 1])
-    sampled = int((fates == PairStatus.train).sum())
-    if sampled < left:
-        counts["not sampled"] = left - sampled
-    train = corpus.take(np.flatnonzero(fates == PairStatus.train)) if (fates != PairStatus.train).any() else corpus
-    counts["held out"], counts["train"] = len(heldout), len(train)
-    return Split(train, heldout, dict(counts), stages)

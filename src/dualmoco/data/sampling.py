@@ -1,7 +1,7 @@
-"""Which clean pairs are kept: no duplicates, a sample of each corpus, held-out pairs apart.
+"""Which clean pairs to keep: deduplication, random samples of corpora, held-out pairs.
 
-Takes the ids of pairs, in memory or mapped from disk, and decides their fates, a slice at a time; `prepare.py` and
-`pairs.py` write and train what is left. The same seed gives the same choice.
+All functions change the `PairStatus` of pairs in place, given the ids of their sentences. Both may be mapped from disk
+and are processed in slices. The same seed gives the same choice.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dualmoco.core.vectors import Ids
 from dualmoco.data.staging import SRC_ID, TGT_ID, PairStatus, slices
 
 PARTITION_ROWS = 8_000_000  # ids sorted at once
-SPARE_CANDIDATES = 4  # held-out candidates for each one wanted, as some share a sentence
+SPARE_CANDIDATES = 4  # candidates per held-out pair, because some share a sentence
 
 
-def drop_repeats(ids: Ids, fates: np.ndarray, fate: PairStatus) -> None:
-    """Gives all rows but the first of each id a fate.
+def drop_repeats(ids: Ids, status: np.ndarray, new_status: PairStatus) -> None:
+    """Gives all training pairs but the first with each id a new status.
 
     Args:
-        ids: Of shape (rows,).
-        fates: Of shape (rows,), changed in place; rows not for training are passed over.
-        fate: Of the rows that repeat an id.
+        ids: Shape (rows,).
+        status: Shape (rows,), changed in place.
+        new_status: Of the pairs that repeat an id.
     """
     partitions = max(1, math.ceil(len(ids) / PARTITION_ROWS))
     for partition in range(partitions):
         rows, values = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
         for part in slices(len(ids)):
             own = np.ascontiguousarray(ids[part])
-            chosen = fates[part] == PairStatus.train
+            chosen = status[part] == PairStatus.train
             if partitions > 1:
                 chosen &= own.view(np.uint64) % partitions == partition
             places = np.flatnonzero(chosen)
@@ -41,20 +41,20 @@ def drop_repeats(ids: Ids, fates: np.ndarray, fate: PairStatus) -> None:
         all_rows, all_values = np.concatenate(rows), np.concatenate(values)
         order = np.argsort(all_values, kind="stable")
         ordered = all_values[order]
-        fates[all_rows[order[1:][ordered[1:] == ordered[:-1]]]] = fate
+        status[all_rows[order[1:][ordered[1:] == ordered[:-1]]]] = new_status
 
 
 def allot(available: Sequence[int], limits: Sequence[int], weights: Sequence[float], total: int) -> list[int]:
-    """How many pairs each corpus gives.
+    """Divides a number of pairs among corpora in proportion to their weights.
 
     Args:
-        available: Pairs of each corpus.
-        limits: The most to take of each; 0 for all.
+        available: Pairs in each corpus.
+        limits: Maximum for each corpus; 0 for all.
         weights: Shares of the total, in any unit.
-        total: Pairs altogether; 0 for no limit.
+        total: Pairs of all corpora; 0 for no limit.
 
     Returns:
-        A number for each corpus. What a small corpus cannot give falls to the others, by their weights.
+        Pairs to take from each corpus. What a small corpus cannot provide is taken from the others.
     """
     most = [min(count, limit) if limit else count for count, limit in zip(available, limits, strict=True)]
     if not total or total >= sum(most):
@@ -78,17 +78,22 @@ def allot(available: Sequence[int], limits: Sequence[int], weights: Sequence[flo
     return taken
 
 
-def keep_sample(fates: np.ndarray, rows: slice, count: int, seed: list[int]) -> None:
-    """Keeps a random choice of a corpus's rows, every choice being equally likely.
+def count_training(status: np.ndarray) -> int:
+    """Number of training pairs."""
+    return sum(int((status[part] == PairStatus.train).sum()) for part in slices(len(status)))
+
+
+def keep_sample(status: np.ndarray, rows: slice, count: int, seed: list[int]) -> None:
+    """Keeps a uniform random sample of the training pairs of a corpus.
 
     Args:
-        fates: Of shape (rows,), changed in place.
-        rows: Of the corpus.
-        count: Rows for training to keep.
-        seed: Of the choice.
+        status: Shape (rows,), changed in place.
+        rows: Rows of the corpus.
+        count: Size of the sample.
+        seed: Random seed.
     """
-    random, own = np.random.default_rng(seed), fates[rows]
-    left = sum(int((own[part] == PairStatus.train).sum()) for part in slices(len(own)))
+    random, own = np.random.default_rng(seed), status[rows]
+    left = count_training(own)
     for part in slices(len(own)):
         places = part.start + np.flatnonzero(own[part] == PairStatus.train)
         here = int(random.hypergeometric(len(places), left - len(places), count)) if count else 0
@@ -99,24 +104,24 @@ def keep_sample(fates: np.ndarray, rows: slice, count: int, seed: list[int]) -> 
         left, count = left - len(places), count - here
 
 
-def hold_out(ids: Sequence[Ids], fates: np.ndarray, count: int, seed: list[int]) -> None:
-    """Sets random pairs apart, and drops the pairs that share a sentence with one of them.
+def hold_out(ids: Sequence[Ids], status: np.ndarray, count: int, seed: list[int]) -> None:
+    """Holds out random pairs, and drops the other pairs that share a sentence with one of them.
 
     Args:
-        ids: Of the source and of the target sentences, each of shape (rows,).
-        fates: Of shape (rows,), changed in place.
-        count: Pairs to hold out; no sentence is twice among them.
-        seed: Of the choice.
+        ids: Ids of the source and of the target sentences, each of shape (rows,).
+        status: Shape (rows,), changed in place.
+        count: Pairs to hold out; no sentence occurs twice among them.
+        seed: Random seed.
 
     Raises:
-        DataError: Too few pairs.
+        DataError: There are too few pairs.
     """
     if not count:
         return
-    usable = sum(int((fates[part] == PairStatus.train).sum()) for part in slices(len(fates)))
-    chosen = _distinct(ids, _random_rows(fates, usable, min(usable, SPARE_CANDIDATES * count), seed))
+    usable = count_training(status)
+    chosen = _distinct(ids, _random_rows(status, usable, min(usable, SPARE_CANDIDATES * count), seed))
     if len(chosen) < count < usable:
-        chosen = _distinct(ids, _random_rows(fates, usable, usable, seed))
+        chosen = _distinct(ids, _random_rows(status, usable, usable, seed))
     if len(chosen) < count or usable <= count:
         raise DataError(
             f"{usable} usable pairs, {len(chosen)} of them without a common sentence; expected more than "
@@ -124,20 +129,20 @@ def hold_out(ids: Sequence[Ids], fates: np.ndarray, count: int, seed: list[int])
         )
     heldout = np.sort(chosen[:count])
     src, tgt = np.sort(ids[SRC_ID][heldout]), np.sort(ids[TGT_ID][heldout])
-    for part in slices(len(fates)):
+    for part in slices(len(status)):
         shares = np.isin(ids[SRC_ID][part], src) | np.isin(ids[TGT_ID][part], tgt)
-        view = fates[part]
+        view = status[part]
         view[shares & (view == PairStatus.train)] = PairStatus.shares_heldout
-    fates[heldout] = PairStatus.heldout
+    status[heldout] = PairStatus.heldout
 
 
-def _random_rows(fates: np.ndarray, usable: int, count: int, seed: list[int]) -> np.ndarray:
-    """Distinct rows for training, in random order."""
+def _random_rows(status: np.ndarray, usable: int, count: int, seed: list[int]) -> np.ndarray:
+    """Distinct rows of training pairs, in random order."""
     places = np.random.default_rng(seed).choice(usable, count, replace=False)
     order = np.argsort(places)
     found, before = [], 0
-    for part in slices(len(fates)):
-        rows = part.start + np.flatnonzero(fates[part] == PairStatus.train)
+    for part in slices(len(status)):
+        rows = part.start + np.flatnonzero(status[part] == PairStatus.train)
         first, last = np.searchsorted(places[order], [before, before + len(rows)])
         found.append(rows[places[order][first:last] - before])
         before += len(rows)
@@ -147,7 +152,7 @@ def _random_rows(fates: np.ndarray, usable: int, count: int, seed: list[int]) ->
 
 
 def _distinct(ids: Sequence[Ids], rows: np.ndarray) -> np.ndarray:
-    """Rows without those whose source or target sentence an earlier one has."""
+    """Rows without those that repeat the source or the target sentence of an earlier one."""
     for column in (SRC_ID, TGT_ID):
         rows = rows[np.sort(np.unique(ids[column][rows], return_index=True)[1])]
     return rows

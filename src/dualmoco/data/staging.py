@@ -1,10 +1,9 @@
-"""Clean pairs on disk: a temporary store between the two passes of `prepare`, and the final Parquet shards."""
+"""Clean pairs on disk: the temporary store between the two passes of `prepare`, and the Parquet shards it writes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 from types import TracebackType
@@ -18,12 +17,15 @@ from dualmoco.core.vectors import Ids
 from dualmoco.data.manifest import FileRecord, describe_file
 
 SLICE_ROWS = 1 << 20
+GROUP_ROWS = 100_000  # of a Parquet row group
 STORE_SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string())])
-SRC_ID, TGT_ID, KEY = range(3)  # which of a pair's ids
+SHARD_SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.string())])
+SRC_ID, TGT_ID, PAIR_ID = range(3)  # columns of a pair's ids
+TRAIN_SPLIT, HELDOUT_SPLIT = "train", "heldout"
 
 
 class PairStatus(IntEnum):
-    """What becomes of a clean pair."""
+    """Whether a clean pair is trained on, held out or dropped."""
 
     train = 0
     heldout = 1
@@ -33,37 +35,15 @@ class PairStatus(IntEnum):
     shares_heldout = 5
 
 
-@dataclass(frozen=True)
-class CleanPart:
-    """Clean pairs of one block, with the ids of both sides and of the pair."""
-
-    src: pa.LargeStringArray
-    tgt: pa.LargeStringArray
-    ids: np.ndarray  # (rows, 3)
-
-
 class TemporaryStore:
-    """Pairs in the order they were read, each with ids (3,) and a fate."""
+    """Pairs in the order in which they were read, each with its ids (3,) and status."""
 
     def __init__(self, folder: Path) -> None:
-        """Opens an empty store for writing.
-
-        Args:
-            folder: Where its two files are made.
-        """
-        self._texts, self._ids = folder / "texts.arrow", folder / "ids.bin"
-        self._fates = folder / "fates.bin"
+        self._texts, self._ids, self._status = folder / "texts.arrow", folder / "ids.bin", folder / "status.bin"
         self.rows = 0
         self._id_stream = self._ids.open("wb")
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_stream(str(self._texts), STORE_SCHEMA, options=options)
-
-    def append(self, part: CleanPart) -> None:
-        """Adds pairs at the end."""
-        if len(part.ids):
-            self._writer.write_batch(pa.record_batch([part.src, part.tgt], schema=STORE_SCHEMA))
-            self._id_stream.write(part.ids.astype("<i8").tobytes())
-            self.rows += len(part.ids)
 
     def __enter__(self) -> TemporaryStore:
         return self
@@ -74,23 +54,30 @@ class TemporaryStore:
         self._writer.close()
         self._id_stream.close()
 
+    def append(self, src: pa.LargeStringArray, tgt: pa.LargeStringArray, ids: np.ndarray) -> None:
+        """Adds pairs with their ids (rows, 3)."""
+        if len(ids):
+            self._writer.write_batch(pa.record_batch([src, tgt], schema=STORE_SCHEMA))
+            self._id_stream.write(ids.astype("<i8").tobytes())
+            self.rows += len(ids)
+
     def ids(self) -> tuple[Ids, Ids, Ids]:
         """The ids of all sources, targets and pairs, each (rows,), memory-mapped."""
         shape = (self.rows, 3)
         ids = np.memmap(self._ids, dtype="<i8", mode="r", shape=shape) if self.rows else np.empty(shape, dtype="<i8")
-        return ids[:, SRC_ID], ids[:, TGT_ID], ids[:, KEY]
+        return ids[:, SRC_ID], ids[:, TGT_ID], ids[:, PAIR_ID]
 
-    def fates(self) -> np.ndarray:
-        """The fate of each row (rows,), memory-mapped and writable; all are for training at first."""
+    def status(self) -> np.ndarray:
+        """The status of each pair (rows,), memory-mapped and writable; initially `PairStatus.train`."""
         if not self.rows:
             return np.empty(0, dtype=np.uint8)
-        if not self._fates.exists():
-            self._fates.touch()
-            os.truncate(self._fates, self.rows)  # all zeros: Fate.train
-        return np.memmap(self._fates, dtype=np.uint8, mode="r+", shape=(self.rows,))
+        if not self._status.exists():
+            self._status.touch()
+            os.truncate(self._status, self.rows)  # zeros
+        return np.memmap(self._status, dtype=np.uint8, mode="r+", shape=(self.rows,))
 
     def texts(self) -> Iterator[pa.RecordBatch]:
-        """All pairs, a block at a time."""
+        """All pairs, in the batches that were appended."""
         with pa.memory_map(str(self._texts)) as file:
             yield from pa.ipc.open_stream(file)
 
@@ -101,63 +88,47 @@ def slices(rows: int) -> Iterator[slice]:
         yield slice(start, min(start + SLICE_ROWS, rows))
 
 
-def mix(src: Ids, tgt: Ids) -> Ids:
-    """One 64-bit id of each pair of ids."""
-    one, other = src.view(np.uint64), tgt.view(np.uint64)
-    first, second = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-    mixed: np.ndarray = one * first + (other ^ (other >> np.uint64(31))) * second
-    mixed = (mixed ^ (mixed >> np.uint64(32))) * second
-    ids: Ids = (mixed ^ (mixed >> np.uint64(32))).view(np.int64)
-    return ids
-
-
-SHARD_SCHEMA = pa.schema([("src", pa.large_string()), ("tgt", pa.large_string()), ("corpus", pa.string())])
-GROUP_ROWS = 100_000
-TRAIN, HELDOUT = "train", "heldout"
-
-
 def write_shards(
     store: TemporaryStore, corpora: Sequence[tuple[str, slice]], folder: Path, shard_pairs: int
 ) -> list[FileRecord]:
     """Writes the pairs that are for training or held out.
 
     Args:
-        store: All clean pairs and their fates.
-        corpora: Name and rows of each corpus, in their order.
-        folder: Where the files are made.
-        shard_pairs: Pairs of one file.
+        store: All clean pairs and their status.
+        corpora: Name and rows of each corpus, in order.
+        folder: Where to write.
+        shard_pairs: Pairs per file.
 
     Returns:
-        The files, in the order of their names.
+        The files, sorted by name.
     """
-    fates = store.fates()
+    status = store.status()
     writers = {
-        PairStatus.train: _Writer(folder, TRAIN, shard_pairs),
-        PairStatus.heldout: _Writer(folder, HELDOUT, shard_pairs),
+        PairStatus.train: _ShardWriter(folder, TRAIN_SPLIT, shard_pairs),
+        PairStatus.heldout: _ShardWriter(folder, HELDOUT_SPLIT, shard_pairs),
     }
-    ends = [rows.stop for _, rows in corpora]
     row, corpus = 0, 0
     with counting("writing", store.rows, " pairs") as advance:
         for batch in store.texts():
-            while row >= ends[corpus]:  # a block belongs to one corpus
+            while row >= corpora[corpus][1].stop:  # a batch belongs to one corpus
                 corpus += 1
-            own = fates[row : row + len(batch)]
-            for fate, writer in writers.items():
-                writer.write(batch.filter(pa.array(own == fate)), corpora[corpus][0])
+            own = status[row : row + len(batch)]
+            for wanted, writer in writers.items():
+                writer.write(batch.filter(pa.array(own == wanted)), corpora[corpus][0])
             row += len(batch)
             advance(len(batch))
     paths = sorted(path for writer in writers.values() for path in writer.close())
     return [describe_file(path, folder) for path in paths]
 
 
-class _Writer:
-    """Pairs of one split, in files of a fixed number of pairs, in row groups of a fixed number."""
+class _ShardWriter:
+    """Writes the pairs of one split to files with a fixed number of pairs."""
 
     def __init__(self, folder: Path, split: str, shard_pairs: int) -> None:
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
         self.paths: list[Path] = []
         self.waiting: list[pa.RecordBatch] = []
-        self.rows, self.room = 0, 0
+        self.rows, self.room = 0, 0  # rows that wait, and rows that the current file still takes
         self.file: pq.ParquetWriter | None = None
 
     def write(self, batch: pa.RecordBatch, corpus: str) -> None:
@@ -166,27 +137,24 @@ class _Writer:
             self.waiting.append(pa.record_batch([*batch.columns, names], schema=SHARD_SCHEMA))
             self.rows += len(batch)
             if self.rows >= GROUP_ROWS:
-                self._flush(GROUP_ROWS)
+                self._flush()
 
     def close(self) -> list[Path]:
-        while self.rows:
-            self._flush(min(self.rows, GROUP_ROWS))
+        self._flush()
         if self.file:
             self.file.close()
         return self.paths
 
-    def _flush(self, least: int) -> None:
-        """Writes whole row groups while at least so many rows wait."""
+    def _flush(self) -> None:
         table = pa.Table.from_batches(self.waiting, SHARD_SCHEMA)
-        while table.num_rows >= least > 0:
+        self.waiting, self.rows = [], 0
+        while table.num_rows:
             if not self.room:
                 self._open()
             count = min(GROUP_ROWS, self.room, table.num_rows)
             assert self.file
             self.file.write_table(table.slice(0, count), row_group_size=count)
             table, self.room = table.slice(count), self.room - count
-            least = min(least, table.num_rows)
-        self.waiting, self.rows = table.to_batches(), table.num_rows
 
     def _open(self) -> None:
         if self.file:
