@@ -19,8 +19,8 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.align_documents import Suite, generated_suites, mac_dev
 from benchmarks.align_systems import Encoder, Given, encode_document, our_sides
 from benchmarks.measure import print_machine, print_table
-from dualmoco.alignment.align import LINKED, ONE_SIDED, confidence, find_steps
-from dualmoco.alignment.anchors import find_anchors, partner_share
+from dualmoco.alignment.align import DELETION_WEIGHTS, LINKED_WEIGHTS, confidence, find_path
+from dualmoco.alignment.anchors import anchor_share, find_anchors
 from dualmoco.core.vectors import Floats
 from dualmoco.evaluation.align import GoldDocument
 from dualmoco.models.load import open_model
@@ -39,9 +39,9 @@ def main() -> None:
     suites = [(suite, encoded(suite, encoder)) for suite in (*generated_suites(parsed.data), mac_dev(parsed.data))]
     known = [np.concatenate(part) for part in zip(*(judged(*suite) for suite in suites[:-1]), strict=True)]
     print(f"{parsed.model}: constant, for the score, for the margin\n")
-    for name, used, one_sided in (("linked", LINKED, False), ("one-sided", ONE_SIDED, True)):
+    for name, used, one_sided in (("linked", LINKED_WEIGHTS, False), ("deletions", DELETION_WEIGHTS, True)):
         fitted = ", ".join(f"{weight:.2f}" for weight in fit(*known, one_sided=one_sided))
-        print(f"{name}: fitted ({fitted}), in confidence.py {used}")
+        print(f"{name}: fitted ({fitted}), in use {used}")
     scores, margins, right = judged(*suites[-1])
     linked = ~np.isnan(scores)
     sure = confidence(scores, margins)[linked]
@@ -75,7 +75,7 @@ def judged(suite: Suite, givens: list[Given]) -> tuple[Floats, Floats, np.ndarra
 
 def _judge(document: GoldDocument, given: Given) -> tuple[Floats, Floats, np.ndarray]:
     src, tgt = our_sides(given)
-    found = find_steps(src, tgt, find_anchors(src.vectors, tgt.vectors))
+    found = find_path(src, tgt, find_anchors(src.vectors, tgt.vectors))
     gold, ends = set(document.gold), found.steps.cumsum(axis=0)
     runs = np.stack([ends - found.steps, ends], axis=2).tolist()
     right = np.array([(tuple(range(*one)), tuple(range(*other))) in gold for one, other in runs])
@@ -101,7 +101,7 @@ def print_partners(givens: list[Given]) -> None:
 
 def _partners(one: Given, other: Given) -> float:
     src, tgt = one.src[0, 1:], other.tgt[0, 1:]
-    return partner_share(find_anchors(src, tgt), len(src), len(tgt))
+    return anchor_share(find_anchors(src, tgt), len(src), len(tgt))
 
 
 if __name__ == "__main__":

@@ -14,16 +14,15 @@ import numpy as np
 
 from benchmarks.align_baselines import Lengths, bertalign, vecalign
 from benchmarks.align_documents import LONGEST, Suite
-from dualmoco.alignment.align import Links, Side, align_sides, run_text
+from dualmoco.alignment.align import Links, Side, align_sides, join_sentences
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.lexical import Words, cut_words
-from dualmoco.alignment.pipeline import text_lengths
-from dualmoco.core.vectors import Ids, Vectors
+from dualmoco.alignment.lexical import Words, split_words
+from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.evaluation.align import GoldDocument, Link, as_sets
 from dualmoco.models.model import Model
 
-OURS, AVERAGED = "dualmoco", "dualmoco, averaged runs"
-BY_VECTORS, AVERAGED_BY_VECTORS = "dualmoco, without words", "dualmoco, averaged runs, without words"
+OURS, AVERAGED = "dualmoco", "dualmoco, averaged spans"
+BY_VECTORS, AVERAGED_BY_VECTORS = "dualmoco, without words", "dualmoco, averaged spans, without words"
 PEERS = ("Bertalign", "vecalign")
 
 
@@ -67,7 +66,7 @@ def encode_document(document: GoldDocument, langs: tuple[str, str], encoder: Enc
     """The vectors of both texts of a document, of single sentences and of runs as one text."""
     texts = document.src, document.tgt
     src, tgt = (_run_vectors(side, lang, encoder) for side, lang in zip(texts, langs, strict=True))
-    return Given(src, tgt, (text_lengths(texts[0]), text_lengths(texts[1])), cut_words(texts, langs))
+    return Given(src, tgt, (_lengths(texts[0]), _lengths(texts[1])), split_words(texts, langs))
 
 
 def our_sides(given: Given, *, encoded: bool = True, words: bool = True) -> tuple[Side, Side]:
@@ -119,13 +118,17 @@ def peak_mib() -> float:
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
 
+def _lengths(sentences: Sequence[str]) -> Floats:
+    return np.array([len(sentence) for sentence in sentences], dtype=np.float64)
+
+
 def _run_vectors(texts: Sequence[str], lang: str, encoder: Encoder) -> np.ndarray:
     """Unit vectors of all runs by length and end, (P, N + 1, D)."""
     single = encoder(texts, lang)
     vectors = np.zeros((LONGEST, len(texts) + 1, single.shape[1]), dtype=np.float32)
     vectors[0, 1:] = single
     for size in range(2, min(LONGEST, len(texts)) + 1):
-        runs = [run_text(texts[end - size : end], lang) for end in range(size, len(texts) + 1)]
+        runs = [join_sentences(texts[end - size : end], lang) for end in range(size, len(texts) + 1)]
         vectors[size - 1, size:] = encoder(runs, lang)
     return vectors
 

@@ -11,14 +11,14 @@ import pytest
 
 import dualmoco
 from aligned_files import DEMO, EN, FRENCH, ZH, merged, pair_of, rows_of, texts_of, write
-from dualmoco.alignment.align import LONGEST
+from dualmoco.alignment.align import DEFAULT_LONGEST
 from dualmoco.alignment.documents import Text
-from dualmoco.alignment.output import ENDINGS, count_links
+from dualmoco.alignment.output import ALIGNMENT_ENDINGS, count_links
 from dualmoco.alignment.pipeline import (
-    MOST_LONGEST,
-    MOST_TIMES,
+    MAX_LONGEST,
+    MAX_SIZE_RATIO,
     UnrelatedError,
-    looks_like,
+    guess_language,
     resolve_languages,
     sentences_sha256,
 )
@@ -51,7 +51,7 @@ def test_sentences_are_placed_side_by_side(model: Model) -> None:
     origin = found.aligned.origin
     assert origin["model"] == FAST_MODEL and origin["model_sha256"] == model.identity.sha256
     assert origin["src_sha256"] == sentences_sha256(EN[:60]) and origin["tgt_sentences"] == 60
-    assert origin["longest"] == LONGEST and origin["split"] == "auto" and origin["runs"] == "encoded"
+    assert origin["longest"] == DEFAULT_LONGEST and origin["split"] == "auto" and origin["runs"] == "encoded"
 
 
 def test_the_other_way_round_is_the_same(model: Model) -> None:
@@ -144,7 +144,7 @@ def test_files_of_all_kinds_are_written(model: Model, tmp_path: Path) -> None:
     written: list[dict[str, bytes]] = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
-        for ending in ENDINGS:
+        for ending in ALIGNMENT_ENDINGS:
             out, page = folder / f"x{ending}", folder / "x.html"
             dualmoco.align(*paths, model=model, out=out, html=page, progress=False)
             assert json.loads((folder / f"x{ending}.json").read_text(encoding="utf-8"))["links"] == 30
@@ -174,23 +174,28 @@ BAD: dict[str, tuple[Sequence[str], Sequence[str], dict[str, Any], type[Exceptio
         ZH * 4,
         {"src_lang": "en"},
         DataError,
-        r"^sentences of src: 1, of tgt: 1,280; expected two versions of one document: check the files and --split",
+        r"src: 1, of tgt: 1,280; expected two versions of one document.*--split",
     ),
-    "just too long": (EN[:2], ZH[: 2 * MOST_TIMES + 1], {}, DataError, r"^sentences of src: 2, of tgt: 41; expected"),
+    "just too long": (
+        EN[:2],
+        ZH[: 2 * MAX_SIZE_RATIO + 1],
+        {},
+        DataError,
+        r"src: 2, of tgt: 41; expected",
+    ),
     "unrelated": (
         EN[:150],
         ZH[170:],
         {},
         UnrelatedError,
-        r"^src and tgt: only \d+ % of the sentences have a likely partner, as in unrelated texts; expected "
-        r"translations, which have 40 % and more: check the files, or add --force$",
+        r"^src and tgt: only \d+ % of the sentences .*expected at least 40 %.*--force$",
     ),
     "swapped": (
         ZH[:40],
         EN[:40],
         {"src_lang": "en", "tgt_lang": "zh"},
         DataError,
-        r"^src looks like zh and tgt like en; expected en and zh: name the files or the languages the other way round",
+        r"^src looks like zh and tgt like en; expected en and zh.*--force",
     ),
     "same look": (EN[:40], EN[:40], {}, ConfigError, r"^src and tgt: both look like en; expected two languages: name"),
     "same name": (
@@ -198,7 +203,7 @@ BAD: dict[str, tuple[Sequence[str], Sequence[str], dict[str, Any], type[Exceptio
         ZH[:40],
         {"src_lang": "zh", "tgt_lang": "zh"},
         ConfigError,
-        r"^src and tgt: both are said to be zh; expected two languages: name them with --src and --tgt$",
+        r"^src and tgt: both .* zh; expected two languages.*--src and --tgt$",
     ),
     "lacking": (EN[:40], ZH[:40], {"src_lang": "fr"}, ModelError, r"has no language 'fr'; expected one of en, zh"),
     "foreign": (
@@ -206,19 +211,19 @@ BAD: dict[str, tuple[Sequence[str], Sequence[str], dict[str, Any], type[Exceptio
         ZH[:40],
         {},
         ConfigError,
-        r"^src: looks like language fr; name it with --src or --tgt, one of en, zh$",
+        r"^src: looks like language fr; .*--src or --tgt, one of en, zh$",
     ),
     "no letters": (EN[:40], ["1 2 3", "4"], {}, ConfigError, r"^tgt: looks like language unknown; name it with --src"),
-    "no string": (EN[:40], [*ZH[:2], 3], {}, DataError, r"^tgt: sentence 2 is a int; expected a string$"),  # type: ignore[list-item]
-    "longest 0": (EN[:40], ZH[:40], {"longest": 0}, ConfigError, r"^longest 0; expected from 1 to 10 sentences$"),
-    "longest": (EN, ZH, {"longest": MOST_LONGEST + 1}, ConfigError, r"^longest 11; expected from 1 to 10 sentences$"),
+    "no string": (EN[:40], [*ZH[:2], 3], {}, DataError, r"^tgt: sentence 2 .*int; expected a string$"),  # type: ignore[list-item]
+    "longest 0": (EN[:40], ZH[:40], {"longest": 0}, ConfigError, r"^longest 0; expected .*1 to 10"),
+    "longest": (EN, ZH, {"longest": MAX_LONGEST + 1}, ConfigError, r"^longest 11; expected .*1 to 10"),
     "confidence": (EN, ZH, {"min_confidence": 1.5}, ConfigError, r"^min_confidence 1.5; expected a number from 0 to"),
     "not a number": (EN, ZH, {"min_confidence": float("nan")}, ConfigError, r"^min_confidence nan; expected a number"),
     "split": (EN, ZH, {"split": "maybe"}, ConfigError, r"^split maybe; expected one of auto, yes, no$"),
     "runs": (EN, ZH, {"runs": "summed"}, ConfigError, r"^runs summed; expected one of auto, encoded, averaged$"),
     "ending": (EN, ZH, {"out": "x.doc"}, ConfigError, r"^x.doc: ends with .doc; expected one of .tsv, .parquet, .tmx"),
-    "folder": (EN, ZH, {"out": "."}, ConfigError, r"^.: a folder; expected the name of a file to write$"),
-    "page": (EN, ZH, {"html": "."}, ConfigError, r"^.: a folder; expected the name of a file to write$"),
+    "folder": (EN, ZH, {"out": "."}, ConfigError, r"^.: .*folder; expected .* file"),
+    "page": (EN, ZH, {"html": "."}, ConfigError, r"^.: .*folder; expected .* file"),
 }
 
 
@@ -242,15 +247,16 @@ def test_what_looks_wrong_can_be_forced(fault: str, model: Model) -> None:
 
 def test_just_short_enough_is_not_too_long(model: Model) -> None:
     """Twenty times as many sentences are not refused for their number."""
-    found = dualmoco.align(EN[:2], ZH[: 2 * MOST_TIMES], model=model, progress=False)
-    assert sum(len(pair.tgt_places) for pair in found.pairs) == 2 * MOST_TIMES
+    found = dualmoco.align(EN[:2], ZH[: 2 * MAX_SIZE_RATIO], model=model, progress=False)
+    assert sum(len(pair.tgt_places) for pair in found.pairs) == 2 * MAX_SIZE_RATIO
 
 
 def test_another_language_is_a_warning(model: Model, caplog: pytest.LogCaptureFixture) -> None:
     """It is aligned as what it was said to be, and the guess is shown."""
     text = Text("a.txt", FRENCH), Text("b.txt", ZH[:40])
     assert resolve_languages(text, ("en", "zh"), model, force=False) == ("en", "zh")
-    assert caplog.messages == ["a.txt: looks like language fr, is aligned as en; if that is wrong, name the language"]
+    (said,) = caplog.messages
+    assert said.startswith("a.txt: looks like language fr, ") and "aligned as en" in said
     caplog.clear()
     assert resolve_languages((Text("a", EN[:40]), text[1]), ("en", None), model, force=False) == ("en", "zh")
     assert not caplog.messages
@@ -258,8 +264,8 @@ def test_another_language_is_a_warning(model: Model, caplog: pytest.LogCaptureFi
 
 def test_languages_of_texts_long_and_short() -> None:
     """By chunks of a long text, by all of a short one; unknown without letters."""
-    assert [looks_like(lines) for lines in (EN, ZH, FRENCH, EN[:2], ZH[:2])] == ["en", "zh", "fr", "en", "zh"]
-    assert looks_like(["1 2", "--"]) == looks_like([]) == ""
+    assert [guess_language(lines) for lines in (EN, ZH, FRENCH, EN[:2], ZH[:2])] == ["en", "zh", "fr", "en", "zh"]
+    assert guess_language(["1 2", "--"]) == guess_language([]) == ""
 
 
 def test_files_that_cannot_be_read(model: Model, tmp_path: Path) -> None:
@@ -271,9 +277,9 @@ def test_files_that_cannot_be_read(model: Model, tmp_path: Path) -> None:
     faults = {
         "gbk.txt": r"gbk\.txt:1: not UTF-8 \(invalid .*\); convert the file, for example with iconv$",
         "wide.txt": r"wide\.txt:1: not UTF-8 \(invalid .*\); convert the file, for example with iconv$",
-        "none.txt": r"none\.txt: holds no text; expected at least one sentence; check that it is the right file$",
+        "none.txt": r"none\.txt: .*no text; expected at least one sentence",
         "lost.txt": r"lost\.txt: no such file; expected a document: \.txt, \.md, \.html, \.docx or \.epub$",
-        "": r": a folder; expected a document: \.txt, \.md, \.html, \.docx or \.epub$",
+        "": r": is a folder; expected a document: \.txt, \.md, \.html, \.docx or \.epub$",
     }
     for name, said in faults.items():
         with pytest.raises(DataError, match=said):

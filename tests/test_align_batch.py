@@ -14,7 +14,7 @@ import pytest
 from aligned_files import EN, FRENCH, ZH, rows_of, run, write
 from commands import Moment, run_command
 from dualmoco.alignment.batch import SUMMARY
-from dualmoco.alignment.pairing import Match, documents_of, match_documents, pairs_by_name, pairs_of_list
+from dualmoco.alignment.pairing import documents_of, match_documents, pairs_by_name, pairs_of_list
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import locked
 from dualmoco.core.vectors import unit_vectors
@@ -95,8 +95,8 @@ def test_a_list_names_documents(tmp_path: Path) -> None:
         ("a.txt", r"list\.tsv:1: 1 columns; expected source<TAB>target$"),
         ("a.txt\t", r"list\.tsv:1: 2 columns; expected source<TAB>target$"),
         ("a.txt\ta.txt\ta.txt", r"list\.tsv:1: 3 columns; expected source<TAB>target$"),
-        ("a.txt\tb.txt", r"list\.tsv:1: .*b\.txt: no such file; relative names start from "),
-        (" ", r"list\.tsv: no pair of documents; expected lines of source<TAB>target$"),
+        ("a.txt\tb.txt", r"list\.tsv:1: .*b\.txt: no such file"),
+        (" ", r"list\.tsv: no pairs.*expected lines of source<TAB>target$"),
     ],
 )
 def test_wrong_lists_are_named(line: str, said: str, tmp_path: Path) -> None:
@@ -126,20 +126,21 @@ def test_documents_that_do_not_match(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No pair at all is an error."""
-    monkeypatch.setattr("dualmoco.alignment.pairing.LEAST_SHARE", 0.99)
+    monkeypatch.setattr("dualmoco.alignment.pairing.MIN_VOTE_SHARE", 0.99)
     en, zh = write(tmp_path / "en" / "a.txt", EN[:150]).parent, write(tmp_path / "zh" / "b.txt", ZH[170:]).parent
     assert run(en, zh, "--match", "--out", tmp_path / "out") == 2
-    said = f"{en} and {zh}: no two documents are versions of each other; expected translations"
-    assert capsys.readouterr().err.splitlines()[-1] == f"dualmoco: {said}" and not (tmp_path / "out").exists()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"dualmoco: {en} and {zh}: no two documents match; expected")
+    assert not (tmp_path / "out").exists()
 
 
 def test_matching_of_known_vectors() -> None:
-    """Copies among others are matched one to one; the share counts sentences of the shorter document."""
+    """Copies among others are matched one to one, by the share of the shorter document's sentences."""
     generator = np.random.default_rng(0)
     src = [unit_vectors(generator.normal(size=(count, 64)).astype(np.float32)) for count in (20, 35, 12)]
     more = [unit_vectors(generator.normal(size=(count, 64)).astype(np.float32)) for count in (9, 30)]
     tgt = [src[2], np.concatenate([src[0], more[0]]), more[1], src[1][5:30]]
-    assert match_documents(src, tgt) == [Match(0, 1, 1.0), Match(1, 3, 1.0), Match(2, 0, 1.0)]
+    assert match_documents(src, tgt) == [(0, 1), (1, 3), (2, 0)]
 
 
 def test_finished_documents_are_not_aligned_again(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 import dualmoco
 from aligned_files import EN, ZH, merged, pair_of, rows_of, run, write
-from dualmoco.alignment.align import LONGEST
+from dualmoco.alignment.align import DEFAULT_LONGEST
 from dualmoco.cli.main import build_parser, main
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 from dualmoco.models.model import Model
@@ -82,16 +82,16 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "mixed": (["EN", "FOLDER"], "EN and FOLDER: a folder and a file; expected two of a kind"),
     "match": (["EN", "ZH", "--match"], "--match without two folders; expected folders of documents as SRC and TGT"),
     "list and files": (["EN", "ZH", "--list", "LIST"], "--list together with SRC; expected one of them"),
-    "missing": (["--list", "LIST"], "LIST:1: FOLDER/lost.txt: no such file; relative names start from FOLDER"),
+    "missing": (["--list", "LIST"], "LIST:1: FOLDER/lost.txt: no such file; "),
     "file out": (
         ["FOLDER", "FOLDER", "--out", "a.tsv"],
         "--out a.tsv: a file; expected a folder for several documents",
     ),
     "format": (["FOLDER", "FOLDER", "--format", "doc"], "name.doc: ends with .doc; expected one of .tsv, .parquet"),
     "engine": (["FOLDER", "FOLDER", "--engine", "abacus"], "engine abacus; expected local or ray"),
-    "longest": (["FOLDER", "FOLDER", "--longest", "0"], "longest 0; expected from 1 to 10 sentences"),
-    "no names": (["FOLDER", "FOLDER", "--src", "xx", "--tgt", "yy"], "expected such as 1.en.txt and 1.zh.txt, or"),
-    "empty": (["FOLDER", "EMPTY"], "EMPTY: no document in it; expected text, Markdown, HTML, DOCX or EPUB files"),
+    "longest": (["FOLDER", "FOLDER", "--longest", "0"], "longest 0; expected 1 to 10"),
+    "no names": (["FOLDER", "FOLDER", "--src", "xx", "--tgt", "yy"], "expected names such as 1.en.txt and 1.zh.txt"),
+    "empty": (["FOLDER", "EMPTY"], "EMPTY: contains no documents; expected text, Markdown, HTML, DOCX or EPUB"),
 }
 
 
@@ -124,7 +124,7 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(capsys.readouterr().out.split()).replace("- ", "-")  # lines are broken after hyphens too
     assert ended.value.code == 0
     for text in (
-        f"sentences of one side in a link (default: {LONGEST})",
+        f"sentences of one side in a link (default: {DEFAULT_LONGEST})",
         f"(default: {DEFAULT_MODEL})",
         "tsv, parquet, tmx, xml or intertext.xml (default: tsv)",
         "auto, encoded or averaged (default: auto)",
@@ -134,7 +134,7 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert text in said
     parsed = build_parser().parse_args(["align", "a", "b", "--out", "c"])
-    assert (parsed.longest, parsed.model, parsed.min_confidence) == (LONGEST, DEFAULT_MODEL, 0)
+    assert (parsed.longest, parsed.model, parsed.min_confidence) == (DEFAULT_LONGEST, DEFAULT_MODEL, 0)
 
 
 def test_threads_change_nothing(tmp_path: Path) -> None:

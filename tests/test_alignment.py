@@ -8,7 +8,7 @@ import pytest
 from alignments import Synthetic, check_whole, random_types, types_of
 from dualmoco.alignment import align as aligner
 from dualmoco.alignment import anchors
-from dualmoco.alignment.align import USUAL_SKIPS, Links, confidence, measure, step_prices
+from dualmoco.alignment.align import USUAL_DELETION_SHARE, Links, confidence, document_stats, step_priors
 from dualmoco.alignment.anchors import Anchors
 from dualmoco.alignment.scoring import AlignmentCosts, DocumentStats
 
@@ -33,7 +33,7 @@ def test_coarse_to_fine_is_exact_here(monkeypatch: pytest.MonkeyPatch) -> None:
     text = Synthetic(5, random_types(5, 250))
     exact = text.aligned()
     monkeypatch.setattr(aligner, "EXACT_CELLS", 0)
-    monkeypatch.setattr(anchors, "FEW_CELLS", 4000)
+    monkeypatch.setattr(anchors, "COARSEST_CELLS", 4000)
     banded = text.aligned()
     assert banded.src.tolist() == exact.src.tolist() and banded.tgt.tolist() == exact.tgt.tolist()
     np.testing.assert_array_equal(banded.scores, exact.scores)
@@ -83,27 +83,27 @@ def test_ratio_of_lengths_ignores_a_far_gap() -> None:
     """Between close anchors the source is twice as long; what one side has alone does not count."""
     src, tgt = np.full(130, 20.0), np.full(30, 10.0)
     places = np.concatenate([np.arange(15), np.arange(115, 130)])
-    found = measure(Anchors(places, np.arange(30), np.linspace(0.2, 0.6, 30)), (src, tgt))
+    found = document_stats(Anchors(places, np.arange(30), np.linspace(0.2, 0.6, 30)), (src, tgt))
     assert found.similarity == pytest.approx(0.4) and found.ratio == 2
 
 
 def test_measure_without_close_anchors_takes_all() -> None:
     """One anchor: from it to the end; none: everything, and a usual similarity of one."""
     lengths = np.array([5.0, 10.0, 20.0]), np.array([7.0, 10.0, 5.0])
-    assert measure(Anchors(np.array([1]), np.array([1]), np.array([0.5])), lengths) == DocumentStats(0.5, 2.0)
+    assert document_stats(Anchors(np.array([1]), np.array([1]), np.array([0.5])), lengths) == DocumentStats(0.5, 2.0)
     none = np.empty(0, dtype=np.int64)
-    assert measure(Anchors(none, none, np.empty(0)), lengths) == DocumentStats(1.0, 35 / 22)
+    assert document_stats(Anchors(none, none, np.empty(0)), lengths) == DocumentStats(1.0, 35 / 22)
 
 
 def test_prices_of_steps_by_hand() -> None:
     """By links seen and half a link more, among all steps and one more; leaving out is dearer where it is rare."""
     steps = np.array([[1, 1], [1, 1], [2, 1], [0, 1], [1, 2]])
     prices = AlignmentCosts(rarity=1.0, skip=-0.5, skip_rarity=0.1)
-    found = step_prices(steps, 2, prices)
+    found = step_priors(steps, 2, prices)
     np.testing.assert_allclose(np.exp(found.types), np.array([2.5, 1.5, 1.5, 0.5]) / 6)
-    assert found.skip == pytest.approx(-0.5 + 0.1 * np.log(0.25 / USUAL_SKIPS))
-    assert step_prices(np.ones((400, 2), dtype=np.int64), 2, prices).skip < -0.5
-    assert step_prices(np.array([[0, 1]] * 9), 2, AlignmentCosts(skip=-0.01, skip_rarity=1.0)).skip == 0
+    assert found.deletion == pytest.approx(-0.5 + 0.1 * np.log(0.25 / USUAL_DELETION_SHARE))
+    assert step_priors(np.ones((400, 2), dtype=np.int64), 2, prices).deletion < -0.5
+    assert step_priors(np.array([[0, 1]] * 9), 2, AlignmentCosts(skip=-0.01, skip_rarity=1.0)).deletion == 0
 
 
 def test_a_band_that_is_too_narrow_grows(monkeypatch: pytest.MonkeyPatch) -> None:

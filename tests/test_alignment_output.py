@@ -18,8 +18,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from dualmoco.alignment.align import Links
-from dualmoco.alignment.documents import Aligned, Document
-from dualmoco.alignment.output import ENDINGS, AlignedPair, aligned_pairs, alignment_page, write_aligned
+from dualmoco.alignment.documents import Document
+from dualmoco.alignment.output import (
+    ALIGNMENT_ENDINGS,
+    Aligned,
+    AlignedPair,
+    aligned_pairs,
+    alignment_page,
+    write_aligned,
+)
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
@@ -196,7 +203,7 @@ def test_intertext_has_the_target_first(aligned: Aligned, tmp_path: Path) -> Non
     assert len(sentences(tmp_path / "a.src.xml")) == len(sentences(tmp_path / "a.tgt.xml")) == 5
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", ALIGNMENT_ENDINGS)
 def test_every_file_has_its_origin_and_is_the_same_each_time(aligned: Aligned, tmp_path: Path, ending: str) -> None:
     """Two writes give equal bytes; counts stand beside where the links come from; nothing half-written is left."""
     for folder in ("one", "two"):
@@ -215,7 +222,7 @@ def test_every_file_has_its_origin_and_is_the_same_each_time(aligned: Aligned, t
     }
 
 
-@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize("ending", ALIGNMENT_ENDINGS)
 def test_documents_without_a_common_sentence_are_written(aligned: Aligned, tmp_path: Path, ending: str) -> None:
     """No link has both sides, or there is none at all: files are valid and the mean is null."""
     for links in (aligned.links.take(~aligned.links.is_linked), aligned.links.take(np.zeros(5, dtype=bool))):
@@ -227,18 +234,18 @@ def test_documents_without_a_common_sentence_are_written(aligned: Aligned, tmp_p
 
 def test_paths_of_other_kinds_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder, an unknown ending, a missing package."""
-    for ending in ENDINGS:
-        check_pairs_path(tmp_path / f"a{ending}", ENDINGS)
+    for ending in ALIGNMENT_ENDINGS:
+        check_pairs_path(tmp_path / f"a{ending}", ALIGNMENT_ENDINGS)
     with pytest.raises(ConfigError, match=r": a folder; expected the name of a file to write$"):
-        check_pairs_path(tmp_path, ENDINGS)
+        check_pairs_path(tmp_path, ALIGNMENT_ENDINGS)
     expected = r"^a\.doc: ends with \.doc; expected one of \.tsv, \.parquet, \.tmx, \.xml, \.intertext\.xml$"
     with pytest.raises(ConfigError, match=expected):
-        check_pairs_path(Path("a.doc"), ENDINGS)
+        check_pairs_path(Path("a.doc"), ALIGNMENT_ENDINGS)
     with pytest.raises(ConfigError, match=r"^a: ends with nothing; expected one of"):
-        check_pairs_path(Path("a"), ENDINGS)
+        check_pairs_path(Path("a"), ALIGNMENT_ENDINGS)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(ConfigError, match=r"^Parquet needs the package pyarrow; pip install 'dualmoco\[data\]'$"):
-        check_pairs_path(Path("a.parquet"), ENDINGS)
+        check_pairs_path(Path("a.parquet"), ALIGNMENT_ENDINGS)
 
 
 class _Rows(HTMLParser):

@@ -10,15 +10,15 @@ from dualmoco.alignment import anchors
 from dualmoco.alignment import dynamic_programming as bands
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.dynamic_programming import (
-    BUFFER,
-    GAP,
+    BAND_BUFFER,
+    WIDE_GAP,
     Band,
     LinkTable,
-    StepPrices,
+    StepPriors,
     band_around,
     best_path,
-    touched,
-    widened,
+    rows_at_edge,
+    widen_band,
 )
 from dualmoco.core.vectors import Ids
 
@@ -42,11 +42,11 @@ def test_band_holds_all_anchors(seed: int, counts: Step, many: int) -> None:
     assert (np.diff(band.low) >= 0).all() and (np.diff(band.high) >= 0).all() and (band.low <= band.high).all()
     assert band.low[0] == 0 and band.high[-1] == counts[1] and (band.low[1:] <= band.high[:-1]).all()
     for row, column in ((src, tgt), (src + 1, tgt + 1)):
-        assert (band.low[row] <= np.maximum(column - BUFFER, 0)).all()
-        assert (band.high[row] >= np.minimum(column + BUFFER, counts[1])).all()
+        assert (band.low[row] <= np.maximum(column - BAND_BUFFER, 0)).all()
+        assert (band.high[row] >= np.minimum(column + BAND_BUFFER, counts[1])).all()
     zeros = np.zeros(band.cells, dtype=np.uint8)
     table = LinkTable(band, np.arange(band.cells + 1), zeros, zeros.astype(np.float32), 1)
-    path = best_path(table, StepPrices(np.zeros(1), 0.0))
+    path = best_path(table, StepPriors(np.zeros(1), 0.0))
     assert path.steps.sum(axis=0).tolist() == list(counts) and path.totals[-1] == 0
 
 
@@ -55,7 +55,7 @@ def test_wide_gaps_are_crossed_along_their_diagonal() -> None:
     band = band_around(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), (3000, 1500))
     rows = np.arange(3001)
     assert (band.low <= rows / 2).all() and (band.high >= rows / 2).all()
-    assert (band.high - band.low).max() <= 2 * (GAP + BUFFER)
+    assert (band.high - band.low).max() <= 2 * (WIDE_GAP + BAND_BUFFER)
     narrow = band_around(np.array([0, 40]), np.array([0, 50]), (41, 51))
     assert narrow.low[21] == 0 and narrow.high[21] == 51
 
@@ -87,7 +87,7 @@ def test_anchors_from_coarse_to_fine_are_the_exact_ones(monkeypatch: pytest.Monk
     src, tgt = related(generator, 280, 64, 0.8)
     tgt = np.delete(tgt, np.s_[100:130], axis=0)
     exact = find_anchors(src, tgt)
-    monkeypatch.setattr(anchors, "FEW_CELLS", 2000)
+    monkeypatch.setattr(anchors, "COARSEST_CELLS", 2000)
     found = find_anchors(src, tgt)
     assert found.src.tolist() == exact.src.tolist() and found.tgt.tolist() == exact.tgt.tolist()
     np.testing.assert_array_equal(found.similarity, exact.similarity)
@@ -97,18 +97,18 @@ def test_touched_rows_by_hand() -> None:
     """Rows where the path is at an edge, unless the text ends there."""
     band = Band(np.array([0, 0, 1, 2, 3, 4]), np.array([2, 3, 4, 5, 6, 6]))
     inside = np.array([[1, 1], [1, 1], [1, 1], [1, 1], [1, 2]])
-    assert touched(band, inside).tolist() == []
+    assert rows_at_edge(band, inside).tolist() == []
     high = np.array([[0, 1], [0, 1], [1, 1], [1, 0], [1, 1], [1, 1], [1, 1]])
-    assert touched(band, high).tolist() == [0, 1]
+    assert rows_at_edge(band, high).tolist() == [0, 1]
     low = np.array([[1, 0], [1, 1], [1, 1], [1, 1], [1, 3]])
-    assert touched(band, low).tolist() == [2, 3, 4]
+    assert rows_at_edge(band, low).tolist() == [2, 3, 4]
 
 
 def test_widened_band_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """More cells around some rows, none beyond the text, and edges that still never fall."""
-    monkeypatch.setattr(bands, "NEAR", 2)
+    monkeypatch.setattr(bands, "BAND_GROWTH", 2)
     band = Band(np.arange(10).clip(2) - 2, np.arange(10).clip(None, 7) + 2)
-    wider = widened(band, np.array([5]))
+    wider = widen_band(band, np.array([5]))
     assert band.low.tolist() == [0, 0, 0, 1, 2, 3, 4, 5, 6, 7] and band.high.tolist() == [2, 3, 4, 5, 6, 7, 8, 9, 9, 9]
     assert wider.low.tolist() == [0, 0, 0, 0, 0, 1, 2, 3, 6, 7]
     assert wider.high.tolist() == [2, 3, 4, 7, 8, 9, 9, 9, 9, 9]

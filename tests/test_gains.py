@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 
 from alignments import Step, mean_vector, random_units
-from dualmoco.alignment.dynamic_programming import Band, full_band, padded
+from dualmoco.alignment.dynamic_programming import Band, full_band, pad_band
 from dualmoco.alignment.scoring import (
     AlignmentCosts,
     BandCosines,
     DocumentStats,
-    LinkGains,
+    LinkScorer,
     band_cosines,
-    mean_shares,
     pair_cosines,
+    unit_scales,
 )
 from dualmoco.core.vectors import Floats, Vectors
 
@@ -35,7 +35,10 @@ def test_cosines_stand_in_their_cells(band: Band) -> None:
     np.testing.assert_allclose(band_cosines(src, tgt, band).values, expected, atol=6e-6)
     inner = [(i - 1, j - 1) for i, j in cells if i and j]
     products = [float(src[i] @ tgt[j]) for i, j in inner]
-    np.testing.assert_allclose(pair_cosines(src, tgt, np.array(inner)), products, atol=6e-6)
+    src_places, tgt_places = np.array(inner).T
+    for one, other in ((src_places, tgt_places), (-1 - src_places, tgt_places), (-1 - src_places, -1 - tgt_places)):
+        found = pair_cosines((src, src), (tgt, tgt), one, other)
+        np.testing.assert_allclose(found, products, atol=6e-6)
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ def test_known_cosines_are_not_multiplied_again(band: Band, other: Band) -> None
 
 def test_padded_band_has_what_stands_around() -> None:
     """Every cell so many rows and columns before and after one of the band, as far as the text goes."""
-    wider = padded(RAGGED, 3, 1)
+    wider = pad_band(RAGGED, 3, 1)
     for row in range(15):
         for there in range(max(0, row - 3), min(14, row + 1) + 1):
             assert wider.low[there] <= max(0, RAGGED.low[row] - 3)
@@ -67,7 +70,7 @@ def test_padded_band_has_what_stands_around() -> None:
 def test_shares_make_unit_vectors_of_sums(count: int, longest: int) -> None:
     """A run's sum times its share has length one; there is none where a run would begin before the text."""
     vectors = random_units(np.random.default_rng(count), count, 16)
-    shares = mean_shares(vectors, longest)
+    shares = unit_scales(vectors, longest)
     assert shares.shape == (longest, count + 1)
     for size in range(1, longest + 1):
         assert not shares[size - 1, :size].any()
@@ -79,7 +82,7 @@ def test_shares_make_unit_vectors_of_sums(count: int, longest: int) -> None:
 def test_a_run_whose_vectors_cancel_has_no_share() -> None:
     """Opposite vectors have no mean direction; zeros neither."""
     vectors = np.array([[1, 0], [-1, 0], [0, 0]], dtype=np.float32)
-    shares = mean_shares(vectors, 2)
+    shares = unit_scales(vectors, 2)
     assert shares[0].tolist() == [0, 1, 1, 0] and shares[1].tolist() == [0, 0, 0, 1]
 
 
@@ -119,15 +122,15 @@ def test_gains_are_what_the_formula_says(longest: int, band: Band) -> None:
     sides = random_units(generator, 14, 12), random_units(generator, 11, 12)
     lengths = generator.integers(1, 80, 14).astype(np.float64), generator.integers(1, 30, 11).astype(np.float64)
     formula = Formula(sides, lengths, DocumentStats(0.4, 2.5))
-    gains = LinkGains(sides, lengths, formula.scale, formula.prices, longest)
+    gains = LinkScorer(sides, lengths, formula.scale, formula.prices, longest)
     around = gains.cosines(band)
     table = gains.table(band, around, -np.inf)
-    runs = [(tuple(a), tuple(b)) for a, b in zip(*(side.tolist() for side in table.runs()), strict=True)]
+    runs = [(tuple(a), tuple(b)) for a, b in zip(*(side.tolist() for side in table.spans()), strict=True)]
     np.testing.assert_allclose(table.gains, [formula.gain(a, b) for a, b in runs], atol=2e-4)
     np.testing.assert_allclose(gains.similarity(table), [formula.similarity(a, b) for a, b in runs], atol=2e-4)
     other = generator.uniform(-1, 1, len(runs)).astype(np.float32)
     expected = [formula.gain(a, b, float(cosine)) for (a, b), cosine in zip(runs, other, strict=True)]
-    np.testing.assert_allclose(gains.changed(table, around, other), expected, atol=3e-4)
+    np.testing.assert_allclose(gains.rescore(table, around, other), expected, atol=3e-4)
     inside = [
         ((i - m, i), (j - n, j))
         for i in range(15)
@@ -139,4 +142,4 @@ def test_gains_are_what_the_formula_says(longest: int, band: Band) -> None:
     few = gains.table(band, around, -0.4)
     worth = table.gains >= -0.4 * np.array([a[1] - a[0] + b[1] - b[0] for a, b in runs])
     assert few.gains.tolist() == table.gains[worth].tolist() and 0 < len(few.gains) < len(table.gains)
-    assert few.firsts.tolist() == table.take(worth).firsts.tolist()
+    assert few.offsets.tolist() == table.take(worth).offsets.tolist()

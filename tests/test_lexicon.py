@@ -14,16 +14,16 @@ from dualmoco.alignment import lexical as lexicon
 from dualmoco.alignment.align import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.lexical import (
-    DISCOUNT,
-    IN_PLACE,
-    LEAST_USUAL,
+    COUNT_DISCOUNT,
+    MIN_USUAL_SCORE,
+    POSITION_SHARPNESS,
     PRIOR_COUNT,
-    SHARPNESS,
-    TRANSLATED,
+    TRANSLATED_SHARE,
+    VECTOR_SHARPNESS,
     Words,
-    cut_words,
-    find_meetings,
-    judge_links,
+    find_cooccurrences,
+    lexical_scores,
+    split_words,
 )
 from dualmoco.core.vectors import Ids, Vectors
 
@@ -63,7 +63,7 @@ class SlowLexicon:
                     counts[word, other] += share * prior[word][other] / total
         self.likely: dict[int, dict[int, float]] = {}
         for word in known:
-            row = {other: max(counts[word, other] - DISCOUNT, 0) + prior[word][other] for other in self.share}
+            row = {other: max(counts[word, other] - COUNT_DISCOUNT, 0) + prior[word][other] for other in self.share}
             self.likely[word] = {other: value / sum(row.values()) for other, value in row.items()}
 
     def explain(self, here: list[int], said: list[int]) -> float:
@@ -72,13 +72,13 @@ class SlowLexicon:
         for place, word in enumerate(said):
             near = zip(here, in_place(place, len(said), len(here)), strict=True)
             times = sum(share * self.likely[one][word] / self.share[word] for one, share in near)
-            total += math.log(1 - TRANSLATED + TRANSLATED * times)
+            total += math.log(1 - TRANSLATED_SHARE + TRANSLATED_SHARE * times)
         return total
 
 
 def in_place(place: int, others: int, count: int) -> list[float]:
     """How much each of so many words counts for one at a place among the others: more the nearer, 1 together."""
-    near = [math.exp(-IN_PLACE * abs((k + 0.5) / count - (place + 0.5) / others)) for k in range(count)]
+    near = [math.exp(-POSITION_SHARPNESS * abs((k + 0.5) / count - (place + 0.5) / others)) for k in range(count)]
     return [value / sum(near) for value in near]
 
 
@@ -106,7 +106,7 @@ def test_words_of_links_by_a_slow_model(seed: int, far: int, with_vectors: bool)
     ]
     met = {pair for a, b in runs for one in src[slice(*a)] for other in tgt[slice(*b)] for pair in product(one, other)}
     near = {
-        (i, j): math.exp(SHARPNESS * float(vectors[0][i] @ vectors[1][j])) if vectors and (i, j) in met else 1.0
+        (i, j): math.exp(VECTOR_SHARPNESS * float(vectors[0][i] @ vectors[1][j])) if vectors and (i, j) in met else 1.0
         for i, j in product(range(9), range(8))
     }
     to_tgt = SlowLexicon(src, tgt, links, near)
@@ -116,9 +116,9 @@ def test_words_of_links_by_a_slow_model(seed: int, far: int, with_vectors: bool)
         here = [[word for sentence in text[slice(*run)] for word in sentence] for text, run in ((src, a), (tgt, b))]
         expected.append(to_tgt.explain(here[0], here[1]) + to_src.explain(here[1], here[0]))
     single = [expected[runs.index(link)] for link in links if link[0][1] - link[0][0] == link[1][1] - link[1][0] == 1]
-    usual = max(float(np.mean(single)), LEAST_USUAL)
+    usual = max(float(np.mean(single)), MIN_USUAL_SCORE)
     words = as_words(src, vectors and vectors[0]), as_words(tgt, vectors and vectors[1])
-    found = judge_links(*words, _arrays(runs), _arrays(links))
+    found = lexical_scores(*words, _arrays(runs), _arrays(links))
     np.testing.assert_allclose(found * usual, expected, rtol=2e-3, atol=2e-3)
 
 
@@ -133,13 +133,13 @@ def test_words_meet_as_far_as_links_reach() -> None:
     src, tgt = random_text(generator, 9, 12), random_text(generator, 9, 15)
     runs: list[tuple[Step, Step]] = [((2, 3), (1, 2)), ((2, 4), (3, 5)), ((6, 7), (4, 6))]
     vectors = random_units(generator, 12, 5), random_units(generator, 15, 5)
-    met = find_meetings(as_words(src, vectors[0]), as_words(tgt, vectors[1]), _arrays(runs))
+    met = find_cooccurrences(as_words(src, vectors[0]), as_words(tgt, vectors[1]), _arrays(runs))
     reach = {2: (1, 5), 3: (3, 5), 6: (4, 6)}
     expected = {pair for i, (low, high) in reach.items() for j in range(low, high) for pair in product(src[i], tgt[j])}
     pairs = [(met.src.distinct[one], met.tgt.distinct[other]) for one, other in met.pairs]
     assert len(pairs) == len(expected) and set(pairs) == expected
-    near = [math.exp(SHARPNESS * float(vectors[0][one] @ vectors[1][other])) for one, other in pairs]
-    np.testing.assert_allclose(met.nearness, near, rtol=1e-4)
+    near = [math.exp(VECTOR_SHARPNESS * float(vectors[0][one] @ vectors[1][other])) for one, other in pairs]
+    np.testing.assert_allclose(met.similarity, near, rtol=1e-4)
     for i, (low, high) in reach.items():
         for k in range(met.src.ends[i - 2], met.src.ends[i - 1]):
             for place in range(met.tgt.ends[low - 1], met.tgt.ends[high - 1]):
@@ -154,12 +154,12 @@ def test_long_texts_have_a_lexicon_a_stretch(monkeypatch: pytest.MonkeyPatch) ->
     other = [[word + 100 for word in sentence] for sentence in text]
     links: list[tuple[Step, Step]] = [((i, i + 1), (i, i + 1)) for i in range(40)]
     src, tgt = as_words(text), as_words(other)
-    whole = judge_links(src, tgt, _arrays(links), _arrays(links))
-    monkeypatch.setattr(lexicon, "STRETCH", 40)
-    np.testing.assert_array_equal(judge_links(src, tgt, _arrays(links), _arrays(links)), whole)
-    monkeypatch.setattr(lexicon, "STRETCH", 20)
-    halves = judge_links(src, tgt, _arrays(links), _arrays(links))
-    first = judge_links(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20]), _arrays(links[:20]))
+    whole = lexical_scores(src, tgt, _arrays(links), _arrays(links))
+    monkeypatch.setattr(lexicon, "LEXICON_SENTENCES", 40)
+    np.testing.assert_array_equal(lexical_scores(src, tgt, _arrays(links), _arrays(links)), whole)
+    monkeypatch.setattr(lexicon, "LEXICON_SENTENCES", 20)
+    halves = lexical_scores(src, tgt, _arrays(links), _arrays(links))
+    first = lexical_scores(as_words(text[:20]), as_words(other[:20]), _arrays(links[:20]), _arrays(links[:20]))
     ratio = halves[:20] / first
     np.testing.assert_allclose(ratio, ratio[0], rtol=1e-9)
 
@@ -169,8 +169,8 @@ def test_no_links_and_no_words() -> None:
     src, tgt = as_words([[1], [], [2, 3]]), as_words([[], [5], [5, 6]])
     runs = _arrays([((0, 1), (0, 1)), ((1, 2), (1, 2)), ((2, 3), (2, 3))])
     none = np.empty((0, 2), dtype=np.int64)
-    assert np.isfinite(judge_links(src, tgt, runs, (none, none))).all()
-    assert np.isfinite(judge_links(src, tgt, runs, runs)).all()
+    assert np.isfinite(lexical_scores(src, tgt, runs, (none, none))).all()
+    assert np.isfinite(lexical_scores(src, tgt, runs, runs)).all()
 
 
 def test_words_decide_where_vectors_cannot() -> None:
@@ -214,20 +214,20 @@ def test_words_decide_where_vectors_cannot() -> None:
 
 def test_english_and_chinese_have_tokens_with_vectors() -> None:
     """Words of both are near in the space of the embedded model; traditional characters are read too."""
-    english, chinese = cut_words((["The water.", ""], ["水", "學習"]), ("en", "zh-CN"))
+    english, chinese = split_words((["The water.", ""], ["水", "學習"]), ("en", "zh-CN"))
     assert english.ends.tolist()[0] == 0 and english.ends[-1] == english.ends[1] == len(english.ids)
     assert english.vectors is not None and chinese.vectors is not None
     cosines = english.vectors[english.ids] @ chinese.vectors[chinese.ids[: chinese.ends[1]]].T
     assert cosines.max() > 0.5
-    simplified = cut_words((["x"], ["学习"]), ("en", "zh"))[1]
+    simplified = split_words((["x"], ["学习"]), ("en", "zh"))[1]
     assert chinese.ids[chinese.ends[1] :].tolist() == simplified.ids.tolist()
 
 
 def test_other_languages_have_words_or_characters() -> None:
     """Cut at spaces and punctuation, or into characters; nothing is known of them, so there are no vectors."""
-    german, japanese = cut_words((["Der Hund, der Hund!", "Hund"], ["犬だ。OK", "犬"]), ("de", "ja"))
+    german, japanese = split_words((["Der Hund, der Hund!", "Hund"], ["犬だ。OK", "犬"]), ("de", "ja"))
     assert german.vectors is None and japanese.vectors is None
     assert german.ids.tolist() == [0, 1, 2, 0, 1, 3, 1] and german.ends.tolist() == [0, 6, 7]
     assert japanese.ids.tolist() == [0, 1, 2, 3, 0] and japanese.ends.tolist() == [0, 4, 5]
-    mixed = cut_words((["The dog"], ["Der Hund"]), ("en", "de"))
+    mixed = split_words((["The dog"], ["Der Hund"]), ("en", "de"))
     assert mixed[0].vectors is None

@@ -10,14 +10,14 @@ import pytest
 
 from alignments import Step, cells_of
 from dualmoco.alignment.dynamic_programming import (
-    MOST_MARGIN,
+    MAX_MARGIN,
     Band,
     LinkTable,
-    StepPrices,
+    StepPriors,
     best_path,
     full_band,
-    losses,
-    margins,
+    link_losses,
+    step_margins,
 )
 from dualmoco.core.vectors import Floats, Ids
 
@@ -33,9 +33,9 @@ class Problem:
         self.rows, self.columns, self.longest = rows, columns, longest
         self.gains = generator.normal(size=(rows + 1, columns + 1, longest, longest)).astype(np.float32)
         self.types: Floats = generator.normal(size=(longest, longest)) / 4
-        self.skip = -float(generator.random())
+        self.deletion = -float(generator.random())
         self.full = full_band(rows, columns)
-        self.prices = StepPrices(self.types.ravel(), self.skip)
+        self.priors = StepPriors(self.types.ravel(), self.deletion)
 
     def table(self, band: Band) -> LinkTable:
         """All links in a band."""
@@ -49,7 +49,7 @@ class Problem:
     def gain(self, row: int, column: int, m: int, n: int) -> float:
         """Of one step into a cell."""
         if not (m and n):
-            return self.skip
+            return self.deletion
         return float(self.gains[row, column, m - 1, n - 1]) + float(self.types[m - 1, n - 1])
 
     def steps_into(self, row: int, column: int) -> Iterator[Step]:
@@ -130,7 +130,7 @@ SHAPES = [(1, 70, 66), (1, 9, 3), (3, 30, 24), (3, 1, 12), (5, 27, 31), (5, 14, 
 def test_best_path_is_the_oracles(seed: int, longest: int, rows: int, columns: int) -> None:
     """No path through all cells has a higher sum of gains; the steps take every sentence, and have that sum."""
     problem = Problem(seed, rows, columns, longest)
-    path = best_path(problem.table(problem.full), problem.prices)
+    path = best_path(problem.table(problem.full), problem.priors)
     assert path.steps.sum(axis=0).tolist() == [rows, columns]
     assert path.steps.max() <= longest and path.steps.min() >= 0 and (path.steps.sum(axis=1) > 0).all()
     one_sided = ~path.steps.all(axis=1)
@@ -145,10 +145,10 @@ def test_best_path_is_the_oracles(seed: int, longest: int, rows: int, columns: i
 def test_a_band_around_the_best_path_is_enough(seed: int, longest: int, rows: int, columns: int) -> None:
     """The same steps as through all cells, whatever the edges of the band are like."""
     problem = Problem(seed, rows, columns, longest)
-    whole = best_path(problem.table(problem.full), problem.prices)
+    whole = best_path(problem.table(problem.full), problem.priors)
     band = random_band(seed, rows, columns, cells_of(whole.steps), 5)
     assert band.cells == (band.high - band.low + 1).sum() <= (rows + 1) * (columns + 1)
-    assert best_path(problem.table(band), problem.prices).steps.tolist() == whole.steps.tolist()
+    assert best_path(problem.table(band), problem.priors).steps.tolist() == whole.steps.tolist()
 
 
 @pytest.mark.parametrize(("longest", "rows", "columns"), SHAPES)
@@ -158,7 +158,7 @@ def test_best_path_stays_in_its_band(seed: int, longest: int, rows: int, columns
     problem = Problem(seed, rows, columns, longest)
     corners = [(row, min(row + ahead, rows) * columns // rows) for row in range(rows + 1) for ahead in (0, 1)]
     band = random_band(seed, rows, columns, np.array(corners), 4)
-    path = best_path(problem.table(band), problem.prices)
+    path = best_path(problem.table(band), problem.priors)
     cells = cells_of(path.steps)
     assert ((cells[:, 1] >= band.low[cells[:, 0]]) & (cells[:, 1] <= band.high[cells[:, 0]])).all()
     assert cells[-1].tolist() == [rows, columns]
@@ -169,8 +169,8 @@ def test_a_band_without_a_way_is_refused() -> None:
     """Rows that do not meet, whatever the links are worth."""
     band = Band(np.array([0, 9]), np.array([2, 12]))
     table = LinkTable(band, np.zeros(band.cells + 1, dtype=np.int64), np.empty(0, np.uint8), np.empty(0, np.float32), 5)
-    with pytest.raises(ValueError, match="without a way through it; expected every row to begin where"):
-        best_path(table, StepPrices(np.zeros(25), -1.0))
+    with pytest.raises(ValueError, match=r"no path.*expected each row to start"):
+        best_path(table, StepPriors(np.zeros(25), -1.0))
 
 
 def test_links_know_their_cells_and_runs() -> None:
@@ -187,10 +187,10 @@ def test_links_know_their_cells_and_runs() -> None:
     ]
     for kept in (np.ones(len(expected), dtype=bool), np.random.default_rng(0).random(len(expected)) < 0.3):
         some = table.take(kept)
-        src, tgt = some.runs()
+        src, tgt = some.spans()
         found = [(tuple(a), tuple(b), gain) for a, b, gain in zip(src.tolist(), tgt.tolist(), some.gains, strict=True)]
         assert found == [link for link, keep in zip(expected, kept, strict=True) if keep]
-        assert some.firsts[-1] == kept.sum() and (np.diff(some.firsts) >= 0).all()
+        assert some.offsets[-1] == kept.sum() and (np.diff(some.offsets) >= 0).all()
 
 
 @pytest.mark.parametrize(("longest", "rows", "columns"), [(1, 4, 5), (3, 4, 4), (5, 3, 5)])
@@ -198,20 +198,20 @@ def test_losses_by_trying_every_path(longest: int, rows: int, columns: int) -> N
     """What the best path with a link lacks; links that lose little are enough for the same path."""
     problem = Problem(3, rows, columns, longest)
     table = problem.table(problem.full)
-    path = best_path(table, problem.prices)
-    found = losses(table, problem.prices, path)
+    path = best_path(table, problem.priors)
+    found = link_losses(table, problem.priors, path)
     every = problem.paths()
     best = max(total for total, _ in every)
     with_move: dict[Move, float] = {}
     for total, moves in every:
         with_move |= {move: max(total, with_move.get(move, -np.inf)) for move in moves}
-    src, tgt = table.runs()
+    src, tgt = table.spans()
     for lost, (first, row), (begin, column) in zip(found.tolist(), src.tolist(), tgt.tolist(), strict=True):
         known = with_move.get((row, column, row - first, column - begin))
         assert lost == np.inf if known is None else lost == pytest.approx(best - known, abs=1e-9)
     few = table.take(found <= 0.5)
     assert len(few.gains) < len(table.gains)
-    assert best_path(few, problem.prices).steps.tolist() == path.steps.tolist()
+    assert best_path(few, problem.priors).steps.tolist() == path.steps.tolist()
 
 
 @pytest.mark.parametrize(("longest", "rows", "columns"), [(1, 4, 5), (3, 4, 4), (5, 5, 4), (5, 3, 5), (3, 1, 3)])
@@ -220,27 +220,27 @@ def test_margins_by_trying_every_path(seed: int, longest: int, rows: int, column
     """What is lost when one of a step's sentences must be in another link, of all paths there are."""
     problem = Problem(seed, rows, columns, longest)
     table = problem.table(problem.full)
-    path = best_path(table, problem.prices)
+    path = best_path(table, problem.priors)
     every = problem.paths()
     best = max(total for total, _ in every)
     own = links_of(moves_of(path.steps))
-    for margin, move in zip(margins(table, problem.prices, path).tolist(), moves_of(path.steps), strict=True):
+    for margin, move in zip(step_margins(table, problem.priors, path).tolist(), moves_of(path.steps), strict=True):
         sentences = links_of([move])
         rivals = [
             total for total, moves in every for links in [links_of(moves)] if any(links[s] != own[s] for s in sentences)
         ]
-        assert margin == pytest.approx(min(best - max(rivals), MOST_MARGIN), abs=1e-9) and margin >= 0
+        assert margin == pytest.approx(min(best - max(rivals), MAX_MARGIN), abs=1e-9) and margin >= 0
 
 
 @pytest.mark.parametrize(("longest", "rows", "columns"), [(1, 66, 6), (3, 25, 22), (5, 14, 30)])
 def test_margins_of_links_in_a_band(longest: int, rows: int, columns: int) -> None:
     """The loss is that of the best path without the link, as the oracle finds it when the link is forbidden."""
     problem = Problem(7, rows, columns, longest)
-    whole = best_path(problem.table(problem.full), problem.prices)
+    whole = best_path(problem.table(problem.full), problem.priors)
     for band in (problem.full, random_band(7, rows, columns, cells_of(whole.steps), 6)):
         table = problem.table(band)
-        path = best_path(table, problem.prices)
+        path = best_path(table, problem.priors)
         best = problem.best(band)
-        for margin, move in zip(margins(table, problem.prices, path).tolist(), moves_of(path.steps), strict=True):
+        for margin, move in zip(step_margins(table, problem.priors, path).tolist(), moves_of(path.steps), strict=True):
             if all(move[2:]):
-                assert margin == pytest.approx(min(best - problem.best(band, move), MOST_MARGIN), abs=1e-9)
+                assert margin == pytest.approx(min(best - problem.best(band, move), MAX_MARGIN), abs=1e-9)

@@ -1,7 +1,7 @@
-"""Many pairs of documents, one output file each: resumed where it stopped, in this process or on a Ray cluster.
+"""Aligns many pairs of documents, in this process or on a Ray cluster, with one output file per pair.
 
-Takes pairs of files from folders.py, gives an `Outcome` each. A pair whose output is there, made of the same texts by
-the same model and settings, is not aligned again; one that cannot be aligned is reported, and the others go on.
+A pair whose output was made from the same texts with the same model and settings is not aligned again, so an
+interrupted batch resumes. A pair that cannot be aligned is reported, and the others are still aligned.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ SUMMARY = "documents.json"
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """What decides all alignments of a batch."""
+    """Settings of all alignments of a batch."""
 
     langs: tuple[str | None, str | None]
     align: AlignSettings
     min_confidence: float = 0.0
     page: bool = False
-    """Whether each pair gets a page too, beside its output."""
+    """Whether to write an HTML page for each pair, next to its output."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one pair of documents."""
+    """The result for one pair of documents."""
 
     src: str
     tgt: str
@@ -56,20 +56,10 @@ class Outcome:
 def align_batch(
     pairs: Sequence[DocumentPair], out: Path, model: Model, settings: BatchSettings, engine: Engine
 ) -> list[Outcome]:
-    """Aligns pairs of documents.
-
-    Args:
-        pairs: Documents and their output files.
-        out: Folder of all outputs, for the summary.
-        model: What encodes them.
-        settings: What decides.
-        engine: Where it runs.
-
-    Returns:
-        One outcome a pair, in their order; also in `documents.json`.
+    """Aligns pairs of documents and writes `documents.json` to the folder `out`; returns one outcome per pair.
 
     Raises:
-        RunError: The disk is full or not writable, or another process is at work in the folder.
+        RunError: The disk is full or not writable, or another process is writing to the folder.
     """
     work = Aligning(model, settings)
     with locked(out), counting("aligning", len(pairs), " documents") as progress:
@@ -85,23 +75,23 @@ def align_batch(
 
 @dataclass(frozen=True)
 class Aligning:
-    """The work of an engine: two documents to a file of links."""
+    """The work of an engine: aligns two documents and writes their links."""
 
     model: Model
     settings: BatchSettings
 
     @property
     def wants_gpu(self) -> bool:
-        """PyTorch alone runs on GPUs."""
+        """Whether a model runs in PyTorch, the only back-end that uses GPUs."""
         languages = self.model.languages or [lang for lang in self.settings.langs if lang]
         return any(self.model.backend(lang).name == TORCH for lang in languages)
 
     def open(self) -> Callable[[DocumentPair, Progress], Outcome]:
-        """What aligns one pair."""
+        """The function that aligns one pair."""
         return self._align
 
     def size(self, piece: DocumentPair) -> int:
-        """Every pair counts one."""
+        """Each pair counts as one."""
         return 1
 
     def opener(self) -> Callable[[], Callable[[DocumentPair, Progress], Outcome]]:
@@ -109,23 +99,18 @@ class Aligning:
         return partial(_open_aligning, model_opener(self.model), self.settings)
 
     def key(self, pair: DocumentPair) -> str:
-        """What decides the output of a pair."""
-        decides = [
-            VERSION,
-            self.model.identity.sha256,
-            asdict(self.settings),
-            file_sha256(pair.src),
-            file_sha256(pair.tgt),
-        ]
-        return hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+        """Hash of everything that the output of a pair depends on."""
+        checksums = file_sha256(pair.src), file_sha256(pair.tgt)
+        inputs = [VERSION, self.model.identity.sha256, asdict(self.settings), *checksums]
+        return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
     def finished(self, pair: DocumentPair) -> Outcome | None:
-        """What came of a pair whose outputs are there already, made of the same; None if they are to be made."""
+        """The outcome of a pair whose outputs exist and are up to date; None otherwise."""
         note = pair.out.with_name(f"{pair.out.name}.json")
         try:
             made = json.loads(note.read_text(encoding="utf-8"))
-            whole = pair.out.is_file() and (not self.settings.page or pair.page.is_file())
-            if not whole or made["key"] != self.key(pair):
+            is_complete = pair.out.is_file() and (not self.settings.page or pair.page.is_file())
+            if not is_complete or made["key"] != self.key(pair):
                 return None
             return Outcome(*pair.names, made["links"], made["linked"], made["mean_score"])
         except (OSError, ValueError, KeyError, TypeError):

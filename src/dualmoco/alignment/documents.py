@@ -1,4 +1,8 @@
-"""What is aligned and what comes of it: a document as sentences, two documents with their links."""
+"""Documents: reads plain text, Markdown, HTML, DOCX and EPUB, and splits the text into sentences.
+
+`read_text` turns a file into lines, `split_text` turns lines into a `Document` of sentences. Sentences are split by
+sentencex, whose mistakes in Chinese text and in quotations are then fixed by our own rules.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import html
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import accumulate, groupby, islice, pairwise
@@ -15,7 +19,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dualmoco.alignment.align import Links
 from dualmoco.core.errors import DataError, require
 from dualmoco.data.readers.base import plain_suffix
 from dualmoco.text.files import READ_ERRORS, open_binary, read_lines
@@ -27,10 +30,10 @@ class Text:
     """A document as lines, before it is split; an empty line ends a paragraph."""
 
     name: str
-    """Of the file, for messages."""
+    """File name, for messages."""
     lines: Sequence[str]
     is_plain: bool = True
-    """Whether it may hold one sentence a line: not so for formats with markup, whose lines are paragraphs."""
+    """Whether lines may be sentences; in formats with markup they are paragraphs."""
 
 
 @dataclass(frozen=True)
@@ -40,99 +43,93 @@ class Document:
     name: str
     sentences: Sequence[str]
     places: Sequence[str]
-    """Where each stands, from 1: the number of its line, or of its paragraph and of itself in it, such as 3.2."""
+    """Place of each sentence, from 1: its line, or its paragraph and its number there, such as 3.2."""
     lang: str
 
 
-@dataclass(frozen=True)
-class Aligned:
-    """Two documents and their links."""
+# Reading
 
-    src: Document
-    tgt: Document
-    links: Links
-    origin: Mapping[str, object]
-    """Model, checksums of the texts and every setting."""
-
-
-MAX_UNPACKED_BYTES = 1 << 30
-"""Of a DOCX or EPUB file; a few kilobytes of zip can hold more than any memory."""
-UNREADABLE = frozenset(".azw .azw3 .doc .djvu .mobi .odt .pdf .rtf".split())
-
-# an archive that is damaged, encrypted or packed in a way that Python does not know
+MAX_UNPACKED_BYTES = 1 << 30  # of a DOCX or EPUB file, because a few kilobytes of zip can fill any memory
+UNREADABLE_SUFFIXES = frozenset(".azw .azw3 .doc .djvu .mobi .odt .pdf .rtf".split())
+# for archives that are damaged, encrypted or compressed in a way that Python does not support
 ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, NotImplementedError, *READ_ERRORS)
-BLOCKS = frozenset(
+
+HTML_BLOCKS = frozenset(
     "address article aside blockquote body caption center dd details dialog div dl dt fieldset figcaption figure "
     "footer form h1 h2 h3 h4 h5 h6 header hr html legend li main ol p pre section summary table tbody td tfoot th "
     "thead tr ul".split()
 )
-UNSEEN = frozenset(  # rt and rp: how to pronounce the characters below them
+HTML_HIDDEN = frozenset(  # rt and rp give the pronunciation of the characters below them
     "button head iframe math nav noscript object rp rt script select style svg template textarea".split()
 )
-CHAPTERS = frozenset({"application/xhtml+xml", "text/html"})
+CHAPTER_TYPES = frozenset({"application/xhtml+xml", "text/html"})
 CHARSET = re.compile(rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]*?charset)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
-HEAD_BYTES = 4096  # where a page declares its encoding, and whether it is XML
-SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "cp1252", "utf-16": "utf-8"}
-"""What browsers take a declared encoding for: pages name the older standard but use the characters of the newer one,
-and a declaration that is read before it is decoded is not in UTF-16."""
+HTML_HEAD_BYTES = 4096  # in which a page declares its encoding, and that it is XML
+ENCODING_SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "cp1252", "utf-16": "utf-8"}
+"""The encodings that browsers assume: pages often declare an older standard and use characters of the newer one, and a
+page whose declaration is readable as ASCII is not in UTF-16."""
 FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:(?:[\w-]+[ \t]*:|[ \t#-]).*\n|\n)*?(?:---|\.\.\.)[ \t]*\n")
-WORD = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-WORD_SEEN = (f"{WORD}t", f"{WORD}tab", f"{WORD}br", f"{WORD}cr")  # text, and what stands for white space
-WORD_UNSEEN = (
-    f"{WORD}moveFrom",
-    f"{WORD}rt",
-    "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback",  # a text box again, for old programs
+DOCX_TAG = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+DOCX_TEXT = (f"{DOCX_TAG}t", f"{DOCX_TAG}tab", f"{DOCX_TAG}br", f"{DOCX_TAG}cr")  # text, and three kinds of white space
+DOCX_HIDDEN = (
+    f"{DOCX_TAG}moveFrom",
+    f"{DOCX_TAG}rt",
+    "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback",  # a second copy of a text box
 )
 
 
 def read_text(path: Path) -> Text:
-    """Reads a document, its format told by the extension of the file.
+    """Reads a document in the format that the extension of the file names.
 
     Args:
         path: Markdown (.md, .markdown), HTML (.html, .htm, .xhtml), .docx or .epub; any other file is plain text. All
             but the last two may be compressed.
 
     Returns:
-        Its lines as they are if it is plain; else each paragraph, heading, list item and table cell as a line, and an
-        empty line after each.
+        The lines of a plain text. For other formats, one line per paragraph, heading, list item and table cell, each
+        followed by an empty line.
 
     Raises:
-        DataError: A file that is absent, damaged, in another encoding or a format that cannot be read, or without text.
+        DataError: The file is missing, damaged, in another encoding or in an unsupported format, or contains no text.
         ConfigError: A package that the format needs is not installed.
     """
-    form = plain_suffix(path)
+    suffix = plain_suffix(path)
     if path.is_dir() or not path.exists():
-        reason = "a folder" if path.is_dir() else "no such file"
+        reason = "is a folder" if path.is_dir() else "no such file"
         raise DataError(f"{path}: {reason}; expected a document: .txt, .md, .html, .docx or .epub")
-    if form in UNREADABLE:
-        raise DataError(f"{path}: {form} cannot be read; convert the file to .docx, .epub, .html or .txt first")
-    reader = PARAGRAPH_READERS.get(form)
+    if suffix in UNREADABLE_SUFFIXES:
+        raise DataError(f"{path}: {suffix} is not supported; convert the file to .docx, .epub, .html or .txt first")
+    reader = PARAGRAPH_READERS.get(suffix)
     lines = [line for paragraph in reader(path) for line in (paragraph, "")] if reader else list(_plain_lines(path))
     if not any(map(str.strip, lines)):
-        raise DataError(f"{path}: holds no text; expected at least one sentence; check that it is the right file")
+        raise DataError(f"{path}: contains no text; expected at least one sentence; check that it is the right file")
     return Text(str(path), lines, is_plain=reader is None)
 
 
 def _plain_lines(path: Path) -> Iterator[str]:
     for number, line in enumerate(read_lines(path), start=1):
-        if "\0" in line:  # Latin letters in UTF-16 are valid UTF-8, with a zero byte beside each
+        if "\0" in line:  # Latin letters in UTF-16 are valid UTF-8 with zero bytes in between
             raise DataError(f"{path}:{number}: not UTF-8 (zero bytes); convert the file, for example with iconv")
         yield line
 
 
-def _collapse(text: str) -> str:
-    return " ".join(text.replace("\u00ad", "").split())  # soft hyphens are not seen inside a line
+def _collapse_spaces(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _paragraph_text(pieces: Sequence[str]) -> str:
+    return _collapse_spaces("".join(pieces).replace("\u00ad", ""))  # soft hyphens are invisible inside a line
 
 
 def _markdown_paragraphs(path: Path) -> Iterator[str]:
     markdown = require("markdown_it", "align", "A Markdown file").MarkdownIt("commonmark")
     source = FRONT_MATTER.sub("", "\n".join(_plain_lines(path)) + "\n")
     for token in markdown.enable(["table", "strikethrough"]).parse(source):
-        if token.type == "inline" and (text := _collapse("".join(map(_seen_of_markdown, token.children)))):
+        if token.type == "inline" and (text := _paragraph_text([*map(_visible_markdown, token.children)])):
             yield text
 
 
-def _seen_of_markdown(token: Any) -> str:
+def _visible_markdown(token: Any) -> str:
     if token.type in ("text", "code_inline"):
         return str(token.content)
     is_break = token.type in ("softbreak", "hardbreak") or token.content.startswith("<br")
@@ -155,33 +152,33 @@ def _html_paragraphs(page: bytes, name: str) -> Iterator[str]:
     walker = etree.iterwalk(_parse_page(page, name), events=("start", "end", "comment", "pi"))
     for event, node in walker:
         tag = etree.QName(node).localname.lower() if isinstance(node.tag, str) else ""
-        if tag in BLOCKS:
-            if text := _collapse("".join(pieces)):
+        if tag in HTML_BLOCKS:
+            if text := _paragraph_text(pieces):
                 yield text
             pieces = []
         if event == "start":
-            if tag in UNSEEN or (tag and "hidden" in node.attrib):
+            if tag in HTML_HIDDEN or (tag and "hidden" in node.attrib):
                 walker.skip_subtree()
             elif tag:
                 pieces.append(" " if tag == "br" else node.text or "")
             else:
-                pieces.append(html.unescape(node.text))  # an entity such as &nbsp; that XML knows only by its DTD
+                pieces.append(html.unescape(node.text))  # an entity such as &nbsp;, which XML knows only from a DTD
         else:
             pieces.append(node.tail or "")
-    if text := _collapse("".join(pieces)):
+    if text := _paragraph_text(pieces):
         yield text
 
 
 def _parse_page(page: bytes, name: str) -> Any:
-    """The root of a page; XHTML is parsed as XML, since in HTML `<a/>` would not be closed."""
+    """The root of a page; XHTML is parsed as XML, because `<a/>` does not close the element in HTML."""
     etree, parsers = require("lxml.etree", "align", "HTML"), require("lxml.html", "align", "HTML")
-    head = page[:HEAD_BYTES]
+    head = page[:HTML_HEAD_BYTES]
     utf8 = _decode(page, name).encode()
     if b"<?xml" in head or b"http://www.w3.org/1999/xhtml" in head:
         try:
             return _parse_xml(utf8, encoding="utf-8")
         except etree.XMLSyntaxError:
-            pass  # many pages that call themselves XHTML are not
+            pass  # many pages that claim to be XHTML are not
     try:
         return parsers.document_fromstring(utf8, parser=parsers.HTMLParser(encoding="utf-8", no_network=True))
     except etree.LxmlError:  # nothing but white space and comments
@@ -194,9 +191,9 @@ def _parse_xml(document: bytes, encoding: str | None = None) -> Any:
 
 
 def _decode(page: bytes, name: str) -> str:
-    declared = CHARSET.search(page[:HEAD_BYTES])
+    declared = CHARSET.search(page[:HTML_HEAD_BYTES])
     encoding = declared[1].decode().lower() if declared else "utf-8"
-    encoding = SUPERSETS.get(encoding, encoding)
+    encoding = ENCODING_SUPERSETS.get(encoding, encoding)
     if page.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encoding = "utf-16"
     try:
@@ -215,14 +212,14 @@ def _docx_paragraphs(path: Path) -> Iterator[str]:
         body = docx.Document(str(path)).element.body
     except DataError:
         raise
-    except Exception as error:  # python-docx has no error of its own: a damaged file ends in any of Python's
+    except Exception as error:  # python-docx has no error class of its own, so a damaged file may raise anything
         reason = f"not a DOCX file, or damaged ({' '.join(str(error).split())})"
         raise DataError(f"{path}: {reason}; open it in a word processor and save it again") from None
-    etree.strip_elements(body, *WORD_UNSEEN, with_tail=False)
-    for paragraph in body.iter(f"{WORD}p"):  # python-docx itself would pass over forms, text boxes and insertions
-        parts = paragraph.iter(*WORD_SEEN)
-        own = (part for part in parts if next(part.iterancestors(f"{WORD}p")) is paragraph)
-        if text := _collapse("".join(part.text or "" if part.tag == WORD_SEEN[0] else " " for part in own)):
+    etree.strip_elements(body, *DOCX_HIDDEN, with_tail=False)
+    for paragraph in body.iter(f"{DOCX_TAG}p"):  # python-docx itself skips forms, text boxes and insertions
+        parts = paragraph.iter(*DOCX_TEXT)
+        own = (part for part in parts if next(part.iterancestors(f"{DOCX_TAG}p")) is paragraph)
+        if text := _paragraph_text([part.text or "" if part.tag == DOCX_TEXT[0] else " " for part in own]):
             yield text
 
 
@@ -237,15 +234,14 @@ def _epub_paragraphs(path: Path) -> Iterator[str]:
 
 
 class _Book:
-    """The files of an EPUB book, unpacked one by one as long as they are not too large together."""
+    """The files of an EPUB book, unpacked one by one up to a total size."""
 
     def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path = path
-        self.archive = archive
-        self.unpacked = 0  # bytes
+        self.path, self.archive = path, archive
+        self.unpacked_bytes = 0
 
     def chapters(self) -> list[str]:
-        """Names of the pages in the order of reading."""
+        """Names of the pages in reading order."""
         rootfile = self._xml("META-INF/container.xml").find(".//{*}rootfile[@full-path]")
         if rootfile is None:
             raise DataError(f"{self.path}: META-INF/container.xml names no package; expected an EPUB book")
@@ -254,12 +250,12 @@ class _Book:
         pages = {
             item.get("id"): posixpath.normpath(posixpath.join(posixpath.dirname(place), unquote(item.get("href", ""))))
             for item in package.iterfind("{*}manifest/{*}item")
-            if item.get("media-type") in CHAPTERS
+            if item.get("media-type") in CHAPTER_TYPES
         }
         order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
         spine = [pages[name] for name in order if name in pages]
         if not spine:
-            raise DataError(f"{self.path}: {place} has no pages in its spine; expected an EPUB book that can be read")
+            raise DataError(f"{self.path}: {place} has no pages in its spine; expected a readable EPUB book")
         if locked := self._encrypted() & set(spine):
             raise DataError(f"{self.path}: {min(locked)} is encrypted; expected a book without copy protection")
         return spine
@@ -267,12 +263,12 @@ class _Book:
     def read(self, name: str) -> bytes:
         """The content of one file."""
         try:
-            with self.archive.open(name) as member:
-                content = member.read(MAX_UNPACKED_BYTES - self.unpacked + 1)  # the size that is stated may be a lie
+            with self.archive.open(name) as member:  # the size in the archive's directory may be wrong
+                content = member.read(MAX_UNPACKED_BYTES - self.unpacked_bytes + 1)
         except KeyError:
-            raise DataError(f"{self.path}: lacks {name}; expected an EPUB book with all of its files") from None
-        self.unpacked += len(content)
-        _check_size(self.path, self.unpacked)
+            raise DataError(f"{self.path}: {name} is missing; expected a complete EPUB book") from None
+        self.unpacked_bytes += len(content)
+        _check_size(self.path, self.unpacked_bytes)
         return content
 
     def _encrypted(self) -> set[str]:
@@ -284,7 +280,7 @@ class _Book:
     def _xml(self, name: str) -> Any:
         try:
             return _parse_xml(self.read(name))
-        except SyntaxError as error:  # of XML; lxml's own is a kind of Python's
+        except SyntaxError as error:  # lxml's XML errors are subclasses of Python's
             raise DataError(f"{self.path}: {name} is not XML ({error.msg}); expected an EPUB book") from None
 
 
@@ -303,14 +299,16 @@ PARAGRAPH_READERS: dict[str, Callable[[Path], Iterator[str]]] = {
     ".docx": _docx_paragraphs,
     ".epub": _epub_paragraphs,
 }
-"""The readers of formats with markup, each of which yields paragraphs on a single line."""
+"""Readers of formats with markup, which yield each paragraph as one line."""
 
-SAMPLE_LINES = 500  # that show whether lines are sentences
-SEVERAL_SHARE = 0.1  # of them with more than one sentence, from which they are not
-BROKEN_SHARE = 0.5  # of lines that break off in a sentence, from which a text is hard-wrapped
-FULL_SHARE = 0.6  # of the longest line's length, from which a line may have been broken for want of room
-STOPS_SHARE = 0.1  # of lines with a full stop; fewer, and joined lines would never be cut apart again
-OUTLIERS = 100  # one line in so many may be longer than the width of the text: an address, a row of a table
+# Splitting
+
+SAMPLE_LINES = 500  # lines that are checked to see whether they are sentences
+SEVERAL_SHARE = 0.1  # share of lines with several sentences from which a text is split
+BROKEN_SHARE = 0.5  # share of lines that end inside a sentence from which a text is hard-wrapped
+FULL_SHARE = 0.6  # share of the text width from which a line may have been wrapped
+STOPS_SHARE = 0.1  # share of lines with a full stop; with fewer, joined lines would never be split again
+WIDTH_OUTLIERS = 100  # one line in this many may be longer than the text width: a URL, a table row
 
 CLOSERS = "”’」』）】"
 STOPS = ".!?…。！？｡．؟۔।॥።។။།"
@@ -318,48 +316,39 @@ FINAL = re.compile(rf"""[{STOPS}:：]["')\]»›“{CLOSERS}]*$|["»›{CLOSERS}
 QUOTATION = re.compile(
     r"“[^“”]+”|‘(?:[^‘’]|’(?=[a-z]))+’|\"[^\"]+\"|„[^„“]+“|«[^«»]+»|»[^«»]+«|「[^「」]+」|『[^『』]+』"
 )
-LABEL = re.compile(r"\W*(?:\d{1,3}|[A-Za-z]|[ivx]+)[.)）]\s*")  # 1. or (a): of an item, it belongs to what follows
+ITEM_LABEL = re.compile(r"\W*(?:\d{1,3}|[A-Za-z]|[ivx]+)[.)）]\s*")  # 1. or (a), which belongs to the text after it
 LEADING_CLOSERS = re.compile(rf"[{CLOSERS}]+")
-CONTINUES = re.compile(r"[，、；：,;]")  # begins no sentence
-UNFINISHED = re.compile(r"(?:(?<![A-Za-z])[A-Z][a-z]{0,3}\.|》)\s*$")  # Mr. amid Chinese; a title such as 《谁？》
-UNCUT = re.compile(
-    rf"[。！？｡][{CLOSERS}]*\s*(?=[0-9a-z])"  # the splitter never begins a sentence with a digit or a small letter
-    rf"|(?:。）|[。！？｡][”’」』]{{2,}})\s*(?=[^\s{CLOSERS}，、；：])"  # nor looks beyond one closing mark
-    r"|…[”’」』]+\s*(?=[“‘「『])"  # one speaker trails off, another begins; elsewhere …… is as often a pause as an end
+CONTINUES = re.compile(r"[，、；：,;]")  # cannot start a sentence
+UNFINISHED = re.compile(r"(?:(?<![A-Za-z])[A-Z][a-z]{0,3}\.|》)\s*$")  # Mr. in Chinese text; a title such as 《谁？》
+MISSED_END = re.compile(
+    rf"[。！？｡][{CLOSERS}]*\s*(?=[0-9a-z])"  # sentencex never starts a sentence with a digit or a lowercase letter
+    rf"|(?:。）|[。！？｡][”’」』]{{2,}})\s*(?=[^\s{CLOSERS}，、；：])"  # nor looks past one closing mark
+    r"|…[”’」』]+\s*(?=[“‘「『])"  # one speaker trails off and another starts; elsewhere …… is often just a pause
 )
 LONG_TEXT = re.compile(r".{4000}[^。！？]*[。！？]+|.+", re.DOTALL)
-"""Parts that the splitter is given one by one, for its time grows with the square of a Chinese text's length."""
+"""Parts that are split separately, because sentencex takes quadratic time on Chinese text."""
 
 
 class SplitMode(StrEnum):
-    """Whether the lines of a document are cut into sentences."""
+    """Whether lines are split into sentences."""
 
     auto = "auto"
-    """Yes for formats with markup and for plain text whose lines are paragraphs or hard-wrapped, else no."""
+    """Yes for formats with markup and for plain text whose lines are paragraphs or hard-wrapped, no otherwise."""
     yes = "yes"
-    """Lines are joined to paragraphs where they were hard-wrapped, and paragraphs are cut."""
+    """Hard-wrapped lines are joined into paragraphs, which are split."""
     no = "no"
-    """Every line that is not empty is one sentence."""
+    """Each line that is not empty is one sentence."""
 
 
 def split_text(text: Text, lang: str, split: SplitMode) -> Document:
-    """Finds the sentences of a document.
-
-    Args:
-        text: The document as lines.
-        lang: Its language.
-        split: Whether lines are cut.
-
-    Returns:
-        Its sentences with their places: numbers of lines if they are not cut, such as 7, else of paragraphs and of
-        sentences in them, such as 3.2.
+    """Splits a document into sentences.
 
     Raises:
-        DataError: A document without sentences.
-        ConfigError: The splitter is not installed.
+        DataError: The document contains no sentences.
+        ConfigError: sentencex is not installed.
     """
     code = base_language(lang)
-    if split is SplitMode.yes or (split is SplitMode.auto and _needs_cutting(text, code)):
+    if split is SplitMode.yes or (split is SplitMode.auto and _needs_splitting(text, code)):
         found = [
             (f"{number}.{position}", sentence)
             for number, paragraph in enumerate(_paragraphs(text.lines, code), start=1)
@@ -368,35 +357,35 @@ def split_text(text: Text, lang: str, split: SplitMode) -> Document:
     else:
         found = [(str(number), line.strip()) for number, line in enumerate(text.lines, start=1) if line.strip()]
     if not found:
-        raise DataError(f"{text.name}: holds no sentences; expected at least one line of text")
+        raise DataError(f"{text.name}: contains no sentences; expected at least one line of text")
     places, sentences = zip(*found, strict=True)
     return Document(text.name, sentences, places, lang)
 
 
-def _needs_cutting(text: Text, code: str) -> bool:
+def _needs_splitting(text: Text, code: str) -> bool:
     if not text.is_plain:
         return True
     sample = list(islice(filter(None, map(_collapse_spaces, text.lines)), SAMPLE_LINES))
-    # a quotation of several sentences is no sign, for other splitters may have kept it whole
-    several = sum(len(_cut(line, code)) > 1 for line in sample)
+    # quotations do not count, because other splitters may have kept those of several sentences whole
+    several = sum(len(_segment(line, code)) > 1 for line in sample)
     return several >= max(1, SEVERAL_SHARE * len(sample)) or _is_wrapped(text.lines, code)
 
 
 def _is_wrapped(lines: Sequence[str], code: str) -> bool:
-    """Whether most lines that another one follows break off in a sentence."""
-    width = _width(lines)
-    followed = [pair for group in _groups(lines) for pair in pairwise(group)]
+    """Whether most lines that are followed by another line end inside a sentence."""
+    width = _text_width(lines)
+    followed = [pair for block in _blocks(lines) for pair in pairwise(block)]
     broken = sum(_is_broken(line, following, width, code) for line, following in followed)
     stops = sum(not set(STOPS).isdisjoint(line) for line, _ in followed)
     return bool(followed) and broken >= BROKEN_SHARE * len(followed) and stops >= STOPS_SHARE * len(followed)
 
 
 def _paragraphs(lines: Sequence[str], code: str) -> Iterator[str]:
-    """Yields the lines between empty ones, those that were hard-wrapped put together."""
-    width = _width(lines)
-    for group in _groups(lines):
-        paragraph = [group[0]]
-        for line, following in pairwise(group):
+    """Yields paragraphs: the lines between empty lines, with hard-wrapped ones joined."""
+    width = _text_width(lines)
+    for block in _blocks(lines):
+        paragraph = [block[0]]
+        for line, following in pairwise(block):
             if not _is_broken(line, following, width, code):
                 yield "".join(paragraph)
                 paragraph = []
@@ -406,38 +395,33 @@ def _paragraphs(lines: Sequence[str], code: str) -> Iterator[str]:
         yield "".join(paragraph)
 
 
-def _groups(lines: Sequence[str]) -> list[list[str]]:
-    """The lines between empty ones."""
-    return [list(group) for is_text, group in groupby(map(_collapse_spaces, lines), key=bool) if is_text]
+def _blocks(lines: Sequence[str]) -> list[list[str]]:
+    """The lines between empty lines; sentencex fails on some white space, so only plain spaces are left."""
+    return [list(block) for is_text, block in groupby(map(_collapse_spaces, lines), key=bool) if is_text]
 
 
-def _collapse_spaces(line: str) -> str:
-    return " ".join(line.split())  # the splitter fails on some white space that is not a plain space
-
-
-def _width(lines: Sequence[str]) -> int:
+def _text_width(lines: Sequence[str]) -> int:
     lengths = sorted(filter(None, (len(_collapse_spaces(line)) for line in lines)))
-    return lengths[-1 - len(lengths) // OUTLIERS] if lengths else 0
+    return lengths[-1 - len(lengths) // WIDTH_OUTLIERS] if lengths else 0
 
 
 def _is_broken(line: str, following: str, width: int, code: str) -> bool:
-    """Whether a line ended for want of room, so that the one after it continues its sentence."""
+    """Whether a line was wrapped, so that the line after it continues its sentence."""
     if len(line) < FULL_SHARE * width:
         return False
     if not FINAL.search(line):
         return True
-    # a full stop may be that of an abbreviation, which the splitter knows
+    # the full stop may be that of an abbreviation, which sentencex knows
     together = f"{line} {following}"
-    return line.endswith(".") and len(line) + 1 not in accumulate(map(len, _cut(together, code)))
+    return line.endswith(".") and len(line) + 1 not in accumulate(map(len, _segment(together, code)))
 
 
 def _sentences(paragraph: str, code: str) -> list[str]:
-    """Cuts a paragraph into sentences, those inside quotations too."""
-    return [sentence for part in _cut(paragraph, code) for sentence in _open_quotations(part, code)]
+    """Splits a paragraph into sentences, also inside quotations, most of which sentencex keeps whole."""
+    return [sentence for part in _segment(paragraph, code) for sentence in _split_quotations(part, code)]
 
 
-def _open_quotations(sentence: str, code: str) -> list[str]:
-    """Cuts a sentence inside its quotations, most of which the splitter keeps whole however long they are."""
+def _split_quotations(sentence: str, code: str) -> list[str]:
     ends: list[int] = []
     for quotation in QUOTATION.finditer(sentence):
         start = quotation.start() + 1
@@ -446,12 +430,12 @@ def _open_quotations(sentence: str, code: str) -> list[str]:
     return _cut_at(sentence, ends)
 
 
-def _cut(paragraph: str, code: str) -> list[str]:
-    """Cuts a paragraph into sentences that are together the same text, and mends what the splitter does wrong."""
+def _segment(paragraph: str, code: str) -> list[str]:
+    """Splits a paragraph with sentencex and fixes its mistakes; the sentences add up to the paragraph."""
     segment = require("sentencex", "align", "Splitting into sentences").segment
     pieces = [piece for part in LONG_TEXT.findall(paragraph) for piece in segment(code, part)]
     sentences: list[str] = []
-    for piece in _mend_unspaced(pieces) if code in WITHOUT_SPACES else pieces:
+    for piece in _fix_unspaced(pieces) if code in WITHOUT_SPACES else pieces:
         if sentences and _belong_together(sentences[-1], piece, code):
             sentences[-1] += piece
         else:
@@ -459,15 +443,15 @@ def _cut(paragraph: str, code: str) -> list[str]:
     return sentences
 
 
-def _mend_unspaced(pieces: Sequence[str]) -> list[str]:
-    """Gives back to a sentence the marks that close it, and cuts where the splitter did not."""
-    mended: list[str] = []
+def _fix_unspaced(pieces: Sequence[str]) -> list[str]:
+    """Moves closing marks back to the sentence they close, and splits where sentencex missed an end."""
+    fixed: list[str] = []
     for piece in pieces:
-        if mended and (closing := LEADING_CLOSERS.match(piece)):
-            mended[-1] += closing[0]
+        if fixed and (closing := LEADING_CLOSERS.match(piece)):
+            fixed[-1] += closing[0]
             piece = piece[closing.end() :]
-        mended += _cut_at(piece, [match.end() for match in UNCUT.finditer(piece)])
-    return mended
+        fixed += _cut_at(piece, [match.end() for match in MISSED_END.finditer(piece)])
+    return fixed
 
 
 def _cut_at(text: str, ends: Sequence[int]) -> list[str]:
@@ -475,6 +459,6 @@ def _cut_at(text: str, ends: Sequence[int]) -> list[str]:
 
 
 def _belong_together(left: str, right: str, code: str) -> bool:
-    if not (any(map(str.isalnum, left)) and any(map(str.isalnum, right))) or LABEL.fullmatch(left):
+    if not (any(map(str.isalnum, left)) and any(map(str.isalnum, right))) or ITEM_LABEL.fullmatch(left):
         return True
     return code in WITHOUT_SPACES and bool(CONTINUES.match(right) or UNFINISHED.search(left))

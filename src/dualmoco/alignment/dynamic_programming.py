@@ -1,7 +1,10 @@
-"""The cells that are looked at: a band around the anchors, and how it grows.
+"""The best path through two texts by dynamic programming, within a band of cells.
 
-A cell (i, j) is reached when i sentences of the source and j of the target are linked. Takes anchors' numbers, gives
-`Band`. Shapes: N and M sentences, a anchors, c cells.
+Cell (i, j) is reached once the first i source and the first j target sentences are aligned. A path leads from cell
+(0, 0) to cell (N, M); each step is a link of several sentences, or the deletion of one sentence of either side. Only
+the cells of a `Band` are visited. The loops are compiled by Numba, because row-wise NumPy took several times as long.
+
+Shapes: N and M sentences, P the most sentences of one side in a link, a anchors, c cells, b candidate links, s steps.
 """
 
 from __future__ import annotations
@@ -14,14 +17,17 @@ from numba import njit
 
 from dualmoco.core.vectors import Floats, Ids
 
-BUFFER = 3  # cells around a path in which the next one is looked for
-GAP = 64  # sentences between two anchors; a wider gap is crossed along its diagonal
-NEAR = 32  # rows and columns that are added around a place where a path runs along the edge
+BAND_BUFFER = 3  # cells on each side of a coarse path that are searched for the finer one
+WIDE_GAP = 64  # sentences between two anchors; wider gaps are crossed along their diagonal
+BAND_GROWTH = 32  # rows and columns added where a path runs along the edge of its band
+
+BandArrays = tuple[Ids, Ids, Ids]
+"""Lower edge, upper edge and row starts of a band, as the compiled functions take them."""
 
 
 @dataclass(frozen=True)
 class Band:
-    """In row i the columns from low[i] to high[i], both never falling; cells are numbered row by row."""
+    """The cells to visit: in row i the columns low[i] to high[i], numbered row by row. The edges never decrease."""
 
     low: Ids  # (N + 1,), 0 in the first row
     high: Ids  # (N + 1,), M in the last row
@@ -33,32 +39,24 @@ class Band:
 
     @property
     def cells(self) -> int:
-        """How many there are: c."""
+        """Number of cells."""
         return int(self.starts[-1])
 
-    def check_passable(self, reach: int) -> None:
-        """ValueError if no steps of at most so many columns lead through."""
-        if (self.low[1:] > self.high[:-1] + reach).any():
-            raise ValueError("a band without a way through it; expected every row to begin where the one above ends")
+    @property
+    def arrays(self) -> BandArrays:
+        """See `BandArrays`."""
+        return self.low, self.high, self.starts
 
 
 def full_band(rows: int, columns: int) -> Band:
-    """All cells of N = `rows` source and M = `columns` target sentences."""
+    """All cells of two texts with N = `rows` and M = `columns` sentences."""
     return Band(np.zeros(rows + 1, dtype=np.int64), np.full(rows + 1, columns, dtype=np.int64))
 
 
-def band_around(src: Ids, tgt: Ids, counts: tuple[int, int], gap: int = GAP, buffer: int = BUFFER) -> Band:
-    """The cells around anchors.
+def band_around(src: Ids, tgt: Ids, counts: tuple[int, int], gap: int = WIDE_GAP, buffer: int = BAND_BUFFER) -> Band:
+    """The cells around anchors (a,) in texts of N and M sentences, with `buffer` cells on each side.
 
-    Args:
-        src: Source sentences of anchors, rising, shape (a,).
-        tgt: Their target sentences.
-        counts: N and M.
-        gap: Between anchors further apart than this the cells around the diagonal are taken, not all.
-        buffer: How far around.
-
-    Returns:
-        The band.
+    Between anchors that are more than `gap` sentences apart, only cells near the diagonal are included.
     """
     rows, columns = _corners(src, tgt, counts, gap)
     numbers = np.arange(counts[0] + 1)
@@ -72,300 +70,246 @@ def band_around(src: Ids, tgt: Ids, counts: tuple[int, int], gap: int = GAP, buf
 
 
 def _corners(src: Ids, tgt: Ids, counts: tuple[int, int], gap: int) -> tuple[Ids, Ids]:
-    """Cells that the path goes through, rows and columns never falling; wide gaps have cells along their diagonal."""
+    """Rows and columns of the cells before and after each anchor, with cells along the diagonal of wide gaps."""
     corners = [np.empty(2 * len(side) + 2, dtype=np.int64) for side in (src, tgt)]
     for side, anchors, count in zip(corners, (src, tgt), counts, strict=True):
         side[0], side[-1] = 0, count
         side[1:-1:2], side[2:-1:2] = anchors, anchors + 1
-    wide = np.maximum(np.diff(corners[0]), np.diff(corners[1]))
-    pieces = np.maximum(1, -(-wide // gap))  # (2 a + 1,)
+    widths = np.maximum(np.diff(corners[0]), np.diff(corners[1]))
+    pieces = np.maximum(1, -(-widths // gap))  # (2 a + 1,)
     owner = np.repeat(np.arange(len(pieces)), pieces)
     part = (np.arange(len(owner)) - np.repeat(np.cumsum(pieces) - pieces, pieces)) / pieces[owner]
     rows, columns = ((side[owner] + np.floor(part * np.diff(side)[owner])).astype(np.int64) for side in corners)
     return np.append(rows, counts[0]), np.append(columns, counts[1])
 
 
-def padded(band: Band, before: int, after: int) -> Band:
-    """The band with so many more rows and columns before and after each of its cells, as far as the text goes."""
+def pad_band(band: Band, before: int, after: int) -> Band:
+    """The band with more rows and columns before and after each of its cells, within the limits of the texts."""
     rows, columns = np.arange(len(band.low)), int(band.high[-1])
     low = band.low[np.maximum(rows - after, 0)] - before
     high = band.high[np.minimum(rows + before, len(rows) - 1)] + after
     return Band(np.maximum(low, 0), np.minimum(high, columns))
 
 
-def touched(band: Band, steps: Ids) -> Ids:
-    """Rows in which a path of steps (s, 2) runs along the edge of its band, where the text does not end there."""
+def rows_at_edge(band: Band, steps: Ids) -> Ids:
+    """Rows in which a path of steps (s, 2) touches an edge of its band that is not the start or end of the target."""
     cells = np.concatenate([np.zeros((1, 2), dtype=np.int64), steps.cumsum(axis=0)])
-    rows, places = cells[:, 0], cells[:, 1]
+    rows, columns = cells[:, 0], cells[:, 1]
     low, high = band.low[rows], band.high[rows]
-    at_edge = ((places == low) & (low > 0)) | ((places == high) & (high < band.high[-1]))
+    at_edge = ((columns == low) & (low > 0)) | ((columns == high) & (high < band.high[-1]))
     return np.unique(rows[at_edge])
 
 
-def widened(band: Band, rows: Ids) -> Band:
-    """The band with more cells around some rows."""
+def widen_band(band: Band, rows: Ids) -> Band:
+    """The band with BAND_GROWTH more cells on each side of the given rows and of the rows near them."""
     near = np.zeros(len(band.low), dtype=bool)
     for row in rows.tolist():
-        near[max(0, row - NEAR) : row + NEAR + 1] = True
-    low = np.where(near, np.maximum(band.low - NEAR, 0), band.low)
-    high = np.where(near, np.minimum(band.high + NEAR, band.high[-1]), band.high)
-    return Band(np.minimum.accumulate(low[::-1])[::-1], np.maximum.accumulate(high))
+        near[max(0, row - BAND_GROWTH) : row + BAND_GROWTH + 1] = True
+    low = np.where(near, np.maximum(band.low - BAND_GROWTH, 0), band.low)
+    high = np.where(near, np.minimum(band.high + BAND_GROWTH, band.high[-1]), band.high)
+    low = np.minimum.accumulate(low[::-1])[::-1]
+    return Band(np.ascontiguousarray(low), np.maximum.accumulate(high))  # another layout would be compiled separately
 
 
-# Compiled by Numba: a version vectorised in NumPy, row by row, took several times as long (docs/align.md).
+MAX_MARGIN = 2.0  # larger margins carry no more certainty
+UNREACHABLE = -1e30  # total of a cell that no path reaches
+DELETED_TGT, DELETED_SRC = -1, -2  # instead of the number of a link: a sentence of that side is deleted
 
-
-MOST_MARGIN = 2.0  # beyond it nothing is more certain
-NEVER = -1e30  # in the place of minus infinity
-LEFT, UP = -1, -2  # in the place of a link: a target or a source sentence that is left out
+PathProblem = tuple[Ids, Ids, Ids, Ids, np.ndarray, np.ndarray, int, Floats, float]
+"""Band arrays, then offsets, types, gains and `longest` of a LinkTable, then both fields of StepPriors."""
 
 
 @dataclass(frozen=True)
 class LinkTable:
-    """Links that a path can take, by the cell that they lead to."""
+    """Candidate links, grouped by the cell they lead to."""
 
     band: Band
-    firsts: Ids  # (c + 1,) number of the first link into each cell
-    sizes: np.ndarray  # (b,) m source and n target sentences as (m - 1) * P + n - 1, in 8 bits
-    gains: np.ndarray  # (b,) in single precision
+    offsets: Ids  # (c + 1,) number of the first link into each cell
+    types: np.ndarray  # (b,) the type m-n as (m - 1) * P + n - 1, uint8
+    gains: np.ndarray  # (b,) what each link adds to the total of a path, float32
     longest: int  # P
 
     @cached_property
     def ends(self) -> tuple[Ids, Ids]:
-        """Rows and columns that the links lead to, shapes (b,)."""
-        rows = np.repeat(np.arange(len(self.band.low)), np.diff(self.firsts[self.band.starts]))
-        cells = np.repeat(np.arange(self.band.cells), np.diff(self.firsts))
+        """Rows and columns of the cells that the links lead to, shapes (b,)."""
+        rows = np.repeat(np.arange(len(self.band.low)), np.diff(self.offsets[self.band.starts]))
+        cells = np.repeat(np.arange(self.band.cells), np.diff(self.offsets))
         return rows, cells - self.band.starts[rows] + self.band.low[rows]
 
-    def runs(self) -> tuple[Ids, Ids]:
-        """Sentences of the links on either side, from one to before another, shapes (b, 2)."""
+    def spans(self) -> tuple[Ids, Ids]:
+        """Source and target spans of the links, as first sentence and end (exclusive), shapes (b, 2)."""
         rows, columns = self.ends
-        m, n = (part.astype(np.int64) + 1 for part in np.divmod(self.sizes, self.longest))
+        m, n = (part.astype(np.int64) + 1 for part in np.divmod(self.types, self.longest))
         return np.stack([rows - m, rows], axis=1), np.stack([columns - n, columns], axis=1)
 
     def take(self, kept: np.ndarray) -> LinkTable:
-        """Some of the links, by a mask (b,)."""
-        firsts, sizes, gains = _take(kept, self.firsts, self.sizes, self.gains)
-        return replace(self, firsts=firsts, sizes=sizes, gains=gains)
+        """The links for which a mask (b,) is true."""
+        places = np.flatnonzero(kept)
+        offsets = np.searchsorted(places, self.offsets)
+        return replace(self, offsets=offsets, types=self.types[places], gains=self.gains[places])
 
 
 @dataclass(frozen=True)
-class StepPrices:
-    """What is added to the gains of steps."""
+class StepPriors:
+    """What is added to the total of a path for the type of each step."""
 
-    types: Floats  # (P * P,) for links by their size
-    skip: float  # for leaving out one sentence; not above 0
+    types: Floats  # (P * P,) for links, by type
+    deletion: float  # for each deleted sentence; at most 0
 
 
 @dataclass(frozen=True)
 class BestPath:
-    """A way through the cells."""
+    """The path with the highest total."""
 
-    steps: Ids  # (s, 2) sentences of the source and of the target that each step takes
-    links: Ids  # (s,) numbers of the links; below zero where a sentence is left out
-    totals: Floats  # (c,) best sum of gains up to each cell
+    steps: Ids  # (s, 2) number of source and target sentences of each step
+    links: Ids  # (s,) number of each step's link; negative for a deletion
+    totals: Floats  # (c,) highest total of a path to each cell
 
 
-def best_path(table: LinkTable, prices: StepPrices) -> BestPath:
-    """The steps from the first cell to the last whose gains sum up highest.
-
-    Args:
-        table: The links.
-        prices: Of their sizes, and of leaving out sentences.
-
-    Returns:
-        The path.
-    """
+def best_path(table: LinkTable, priors: StepPriors) -> BestPath:
+    """Finds the path whose gains and priors have the highest sum; ValueError if the band has a break."""
     band = table.band
-    band.check_passable(table.longest)
+    if (band.low[1:] > band.high[:-1] + table.longest).any():
+        raise ValueError("no path leads through the band; expected each row to start before the previous row ends")
     totals, taken = np.empty(band.cells), np.empty(band.cells, dtype=np.int32)
-    _fill(*_arrays(table), prices.types, prices.skip, totals, taken)
-    rows, columns = len(band.low) - 1, int(band.high[-1])
-    steps, links = np.empty((rows + columns, 2), dtype=np.int64), np.empty(rows + columns, dtype=np.int64)
-    count = _trace(taken, band.low, band.starts, columns, table.sizes, table.longest, steps, links)
+    _forward_pass(_problem(table, priors), totals, taken)
+    longest_path = len(band.low) - 1 + int(band.high[-1])
+    steps, links = np.empty((longest_path, 2), dtype=np.int64), np.empty(longest_path, dtype=np.int64)
+    count = _trace_back(taken, band.arrays, table.types, table.longest, steps, links)
     return BestPath(steps[:count][::-1], links[:count][::-1], totals)
 
 
-def losses(table: LinkTable, prices: StepPrices, path: BestPath) -> Floats:
-    """How much less than the best path the best one with each of the links has, shape (b,); 0 on the best path."""
-    found: Floats = _look_back(*_arrays(table), prices.types, prices.skip, path.totals)[0]
-    return found
+def link_losses(table: LinkTable, priors: StepPriors, path: BestPath) -> Floats:
+    """How far the best path through each link falls short of the best path, shape (b,); 0 for links on that path."""
+    losses: Floats = _backward_pass(_problem(table, priors), path.totals)[0]
+    return losses
 
 
-def margins(table: LinkTable, prices: StepPrices, path: BestPath) -> Floats:
-    """How much a path would lose if it had to do without each of its steps.
+def step_margins(table: LinkTable, priors: StepPriors, path: BestPath) -> Floats:
+    """How far the best path without each step falls short of the best path, shape (s,); at most MAX_MARGIN.
 
-    Args:
-        table: The links.
-        prices: As for `best_path`.
-        path: The best one.
-
-    Returns:
-        For each step the sum of gains less that of the best path with one of its sentences in another step, (s,); at
-        most MOST_MARGIN.
+    A path is without a step if it has at least one of the step's sentences in another step.
     """
-    lost, *skipped = _look_back(*_arrays(table), prices.types, prices.skip, path.totals)
-    lost[path.links[path.links >= 0]] = np.inf  # a step is no rival of itself
-    near = np.flatnonzero(lost < MOST_MARGIN)
-    src, tgt = (side[near] for side in table.runs())
-    rivals = [np.full(count, MOST_MARGIN) for count in (len(table.band.low) - 1, int(table.band.high[-1]))]
-    _lower(rivals[0], src, lost[near])
-    _lower(rivals[1], tgt, lost[near])
-    owners = [np.repeat(np.arange(len(path.steps)), path.steps[:, side]) for side in (0, 1)]  # (N,), (M,)
-    one_sided = path.links < 0
-    for rival, owner, without in zip(rivals, owners, skipped, strict=True):
-        out = one_sided[owner]  # sentences that the path leaves out itself
-        np.minimum(rival, np.where(out, np.inf, without), out=rival)
-    found = np.full(len(path.steps), MOST_MARGIN)
-    for owner, rival in zip(owners, rivals, strict=True):
-        np.minimum.at(found, owner, rival)
-    return np.asarray(np.maximum(found, 0.0))
+    losses, *deletion_losses = _backward_pass(_problem(table, priors), path.totals)
+    losses[path.links[path.links >= 0]] = np.inf  # a step is not its own alternative
+    close = np.flatnonzero(losses < MAX_MARGIN)
+    margins = np.full(len(path.steps), MAX_MARGIN)
+    for side, (spans, without) in enumerate(zip(table.spans(), deletion_losses, strict=True)):
+        owner = np.repeat(np.arange(len(path.steps)), path.steps[:, side])  # step of each sentence, (N,) or (M,)
+        lowest = np.full(len(owner), MAX_MARGIN)  # loss of the best path that has the sentence in another step
+        _lower(lowest, spans[close], losses[close])
+        is_deleted = path.links[owner] < 0
+        np.minimum(lowest, np.where(is_deleted, np.inf, without), out=lowest)
+        np.minimum.at(margins, owner, lowest)
+    return np.asarray(np.maximum(margins, 0.0))
 
 
-def _arrays(table: LinkTable) -> tuple[Ids, Ids, Ids, Ids, np.ndarray, Ids, Ids, np.ndarray]:
-    """The band, the links, how many sentences links of each size take of either side, (P * P,), and gains."""
-    band, (m, n) = table.band, np.divmod(np.arange(table.longest**2), table.longest)
-    return band.low, band.high, band.starts, table.firsts, table.sizes, m + 1, n + 1, table.gains
+def _problem(table: LinkTable, priors: StepPriors) -> PathProblem:
+    links = table.offsets, table.types, table.gains, table.longest
+    return *table.band.arrays, *links, priors.types, priors.deletion
 
 
 @njit(cache=True)
-def _fill(
-    low: Ids,
-    high: Ids,
-    starts: Ids,
-    firsts: Ids,
-    sizes: np.ndarray,
-    src_sizes: Ids,
-    tgt_sizes: Ids,
-    gains: np.ndarray,
-    types: Floats,
-    skip: float,
-    totals: Floats,
-    taken: np.ndarray,
-) -> None:
-    """Finds the best sum of each cell and the step that came to it, row by row."""
-    reach = np.empty((3, len(types)), np.int64)
+def _forward_pass(problem: PathProblem, totals: Floats, taken: np.ndarray) -> None:
+    """Writes the highest total of each cell and the step that leads to it, row by row."""
+    low, high, starts, offsets, types, gains, longest, priors, deletion = problem
+    origins = np.empty((3, len(priors)), np.int64)
     for row in range(len(low)):
-        _look_up(low, high, starts, row, src_sizes, tgt_sizes, reach)
+        _find_origins(low, high, starts, row, longest, origins)
         for column in range(low[row], high[row] + 1):
             cell = starts[row] + column - low[row]
-            best, step = _best_skip(low, high, starts, row, column, skip, totals)
-            for link in range(firsts[cell], firsts[cell + 1]):
-                size = sizes[link]
-                if reach[1, size] <= column <= reach[2, size]:
-                    total = totals[reach[0, size] + column] + gains[link] + types[size]
+            best, step = _best_deletion(low, high, starts, row, column, deletion, totals)
+            for link in range(offsets[cell], offsets[cell + 1]):
+                kind = types[link]
+                if origins[1, kind] <= column <= origins[2, kind]:
+                    total = totals[origins[0, kind] + column] + gains[link] + priors[kind]
                     if total > best:
                         best, step = total, link
             totals[cell], taken[cell] = best, step
 
 
 @njit(cache=True)
-def _look_up(low: Ids, high: Ids, starts: Ids, row: int, src_sizes: Ids, tgt_sizes: Ids, reach: Ids) -> None:
-    """For links of each size into a row: what is added to a column for the cell they come from, and in which columns.
+def _find_origins(low: Ids, high: Ids, starts: Ids, row: int, longest: int, origins: Ids) -> None:
+    """Writes where links of each type into a row come from, (3, P * P).
 
-    Writes three numbers a size, (3, P * P): the difference, the first and the last column.
+    The first number plus the column that a link leads to is the cell it comes from; that cell is in the band if the
+    column is between the second and the third number.
     """
-    for size in range(len(src_sizes)):
-        above = row - src_sizes[size]
-        reach[1, size], reach[2, size] = 1, 0
+    for kind in range(longest * longest):
+        m, n = kind // longest + 1, kind % longest + 1
+        above = row - m
+        origins[1, kind], origins[2, kind] = 1, 0
         if above >= 0:
-            reach[0, size] = starts[above] - low[above] - tgt_sizes[size]
-            reach[1, size], reach[2, size] = low[above] + tgt_sizes[size], high[above] + tgt_sizes[size]
+            origins[0, kind] = starts[above] - low[above] - n
+            origins[1, kind], origins[2, kind] = low[above] + n, high[above] + n
 
 
 @njit(cache=True, inline="always")
-def _best_skip(
-    low: Ids, high: Ids, starts: Ids, row: int, column: int, skip: float, totals: Floats
+def _best_deletion(
+    low: Ids, high: Ids, starts: Ids, row: int, column: int, deletion: float, totals: Floats
 ) -> tuple[float, int]:
-    """The best sum of a cell if a sentence of either side is left out before it, and which; 0 for the first cell."""
-    best, step = 0.0 if row == column == 0 else NEVER, LEFT
+    """The highest total of a cell that a deletion leads to, and the deleted side; 0 for the first cell."""
+    best, step = 0.0 if row == column == 0 else UNREACHABLE, DELETED_TGT
     if column > low[row]:
-        best = totals[starts[row] + column - low[row] - 1] + skip
+        best = totals[starts[row] + column - low[row] - 1] + deletion
     if row > 0 and low[row - 1] <= column <= high[row - 1]:
-        total = totals[starts[row - 1] + column - low[row - 1]] + skip
+        total = totals[starts[row - 1] + column - low[row - 1]] + deletion
         if total > best:
-            best, step = total, UP
+            best, step = total, DELETED_SRC
     return best, step
 
 
 @njit(cache=True)
-def _look_back(
-    low: Ids,
-    high: Ids,
-    starts: Ids,
-    firsts: Ids,
-    sizes: np.ndarray,
-    src_sizes: Ids,
-    tgt_sizes: Ids,
-    gains: np.ndarray,
-    types: Floats,
-    skip: float,
-    totals: Floats,
-) -> tuple[Floats, Floats, Floats]:
-    """What paths lose with each of the links, (b,), and if each sentence is left out, (N,) and (M,).
+def _backward_pass(problem: PathProblem, totals: Floats) -> tuple[Floats, Floats, Floats]:
+    """Losses of the best path through each link, (b,), and with each sentence deleted, (N,) and (M,).
 
-    Takes cells from the last to the first: the best sum from each cell on is known when it is reached.
+    Visits the cells from last to first, so the best total from each cell to the end is known when it is visited.
     """
-    after, best = np.full(len(totals), NEVER), totals[-1]
-    lost, lost_src, lost_tgt = np.full(len(gains), np.inf), np.full(len(low) - 1, np.inf), np.full(high[-1], np.inf)
-    after[-1], reach = 0.0, np.empty((3, len(types)), np.int64)
+    low, high, starts, offsets, types, gains, longest, priors, deletion = problem
+    after, best = np.full(len(totals), UNREACHABLE), totals[-1]
+    losses = np.full(len(gains), np.inf)
+    src_losses, tgt_losses = np.full(len(low) - 1, np.inf), np.full(high[-1], np.inf)
+    after[-1], origins = 0.0, np.empty((3, len(priors)), np.int64)
     for row in range(len(low) - 1, -1, -1):
-        _look_up(low, high, starts, row, src_sizes, tgt_sizes, reach)
+        _find_origins(low, high, starts, row, longest, origins)
         for column in range(high[row], low[row] - 1, -1):
             cell = starts[row] + column - low[row]
             rest = after[cell]
             if column > low[row]:
-                after[cell - 1] = max(after[cell - 1], rest + skip)
-                lost_tgt[column - 1] = min(lost_tgt[column - 1], best - (totals[cell - 1] + skip + rest))
+                after[cell - 1] = max(after[cell - 1], rest + deletion)
+                tgt_losses[column - 1] = min(tgt_losses[column - 1], best - (totals[cell - 1] + deletion + rest))
             if row > 0 and low[row - 1] <= column <= high[row - 1]:
-                place = starts[row - 1] + column - low[row - 1]
-                after[place] = max(after[place], rest + skip)
-                lost_src[row - 1] = min(lost_src[row - 1], best - (totals[place] + skip + rest))
-            for link in range(firsts[cell], firsts[cell + 1]):
-                size = sizes[link]
-                if reach[1, size] <= column <= reach[2, size]:
-                    place = reach[0, size] + column
-                    onwards = rest + gains[link] + types[size]
-                    after[place] = max(after[place], onwards)
-                    lost[link] = best - (totals[place] + onwards)
-    return lost, lost_src, lost_tgt
+                origin = starts[row - 1] + column - low[row - 1]
+                after[origin] = max(after[origin], rest + deletion)
+                src_losses[row - 1] = min(src_losses[row - 1], best - (totals[origin] + deletion + rest))
+            for link in range(offsets[cell], offsets[cell + 1]):
+                kind = types[link]
+                if origins[1, kind] <= column <= origins[2, kind]:
+                    origin = origins[0, kind] + column
+                    total = rest + gains[link] + priors[kind]
+                    after[origin] = max(after[origin], total)
+                    losses[link] = best - (totals[origin] + total)
+    return losses, src_losses, tgt_losses
 
 
 @njit(cache=True)
-def _take(kept: np.ndarray, firsts: Ids, sizes: np.ndarray, gains: np.ndarray) -> tuple[Ids, np.ndarray, np.ndarray]:
-    """The links for which `kept` (b,) is true."""
-    count, cells = 0, len(firsts) - 1
-    left, total = np.empty_like(firsts), kept.sum()
-    left_sizes, left_gains = np.empty(total, sizes.dtype), np.empty(total, gains.dtype)
-    for cell in range(cells):
-        left[cell] = count
-        for link in range(firsts[cell], firsts[cell + 1]):
-            if kept[link]:
-                left_sizes[count], left_gains[count] = sizes[link], gains[link]
-                count += 1
-    left[cells] = count
-    return left, left_sizes, left_gains
-
-
-@njit(cache=True)
-def _lower(values: Floats, runs: Ids, limits: Floats) -> None:
-    """Puts each limit in the place of the larger values of its run (b, 2)."""
-    for number in range(len(runs)):
-        for place in range(runs[number, 0], runs[number, 1]):
-            values[place] = min(values[place], limits[number])
-
-
-@njit(cache=True)
-def _trace(
-    taken: np.ndarray, low: Ids, starts: Ids, columns: int, sizes: np.ndarray, longest: int, steps: Ids, links: Ids
-) -> int:
-    """Writes the steps of the best path, the last one first; gives their number."""
-    row, column, count = len(low) - 1, columns, 0
+def _trace_back(taken: np.ndarray, band: BandArrays, types: np.ndarray, longest: int, steps: Ids, links: Ids) -> int:
+    """Writes the steps of the best path, last step first, and returns their number."""
+    low, high, starts = band
+    row, column, count = len(low) - 1, high[-1], 0
     while row > 0 or column > 0:
         link = taken[starts[row] + column - low[row]]
-        m, n = (1, 0) if link == UP else (0, 1)
+        m, n = (1, 0) if link == DELETED_SRC else (0, 1)
         if link >= 0:
-            m, n = sizes[link] // longest + 1, sizes[link] % longest + 1
+            m, n = types[link] // longest + 1, types[link] % longest + 1
         steps[count, 0], steps[count, 1], links[count] = m, n, link
         row, column, count = row - m, column - n, count + 1
     return count
+
+
+@njit(cache=True)
+def _lower(values: Floats, spans: Ids, limits: Floats) -> None:
+    """Lowers the values in each span (b, 2) to the limit of that span (b,)."""
+    for number in range(len(spans)):
+        for place in range(spans[number, 0], spans[number, 1]):
+            values[place] = min(values[place], limits[number])

@@ -1,8 +1,11 @@
-"""The words of a text, for the lexicon of a pair of documents.
+"""Lexical scores of links: how well their words translate each other, by IBM Model 1.
 
-Takes sentences of a language, gives `Words`. English and Chinese are cut into the tokens of the static model that comes
-with dualmoco, which has vectors for them in one space; other languages into words, or characters where words are not
-written apart, of which nothing is known beforehand. Shapes: N sentences, V distinct words, D dimension.
+Translation probabilities are learned from the links of a preliminary path, separately for every few hundred sentences,
+with one round of expectation and maximization. English and Chinese are split into the tokens of the embedded static
+model, whose vectors give the prior: words with similar vectors are assumed to be translations. Other languages are
+split into words, or into characters if they are written without spaces, and have a uniform prior.
+
+Shapes: N sentences, k words of a text, V distinct words, D dimension, b links, w pairs of words.
 """
 
 from __future__ import annotations
@@ -25,25 +28,33 @@ from dualmoco.models.model import Model
 from dualmoco.text.languages import WITHOUT_SPACES, base_language
 
 TOKEN_LANGUAGES = {"en", "zh"}
-"""Of FAST_MODEL."""
-WORD = re.compile(r"\w+|[^\w\s]")
-CHARACTER = re.compile(r"[a-z0-9]+|\S")
+"""Languages of FAST_MODEL."""
+SPACED_WORD = re.compile(r"\w+|[^\w\s]")
+UNSPACED_WORD = re.compile(r"[a-z0-9]+|\S")
+
+Spans = tuple[Ids, Ids]
+"""Source and target spans of links, as first sentence and end (exclusive), shapes (b, 2)."""
 
 
-def cut_words(sentences: tuple[Sequence[str], Sequence[str]], langs: tuple[str, str]) -> tuple[Words, Words]:
-    """The words of two texts.
+@dataclass(frozen=True)
+class Words:
+    """The words of a text."""
 
-    Args:
-        sentences: Of both.
-        langs: Their languages.
+    ids: Ids  # (k,) number of each word in the vocabulary
+    ends: Ids  # (N + 1,) number of words before each sentence, then of all words
+    vectors: Vectors | None  # (V, D) unit vectors by number; None if there are none
 
-    Returns:
-        The words of both, with vectors of one space if the embedded model has both languages.
-    """
-    src, tgt = map(base_language, langs)
-    if {src, tgt} <= TOKEN_LANGUAGES:
-        return _tokens(sentences[0], src), _tokens(sentences[1], tgt)
-    return _plain_words(sentences[0], src), _plain_words(sentences[1], tgt)
+
+def split_words(sentences: tuple[Sequence[str], Sequence[str]], langs: tuple[str, str]) -> tuple[Words, Words]:
+    """The words of the source and of the target; they have vectors if the embedded model has both languages."""
+    split = _model_tokens if {base_language(lang) for lang in langs} <= TOKEN_LANGUAGES else _plain_words
+    return split(sentences[0], base_language(langs[0])), split(sentences[1], base_language(langs[1]))
+
+
+def _model_tokens(sentences: Sequence[str], lang: str) -> Words:
+    model = _token_model()
+    backend, vectors = _token_table(lang)
+    return _number_words(backend.words.tokens(model.conversion.apply(list(sentences), lang)), vectors)
 
 
 @cache
@@ -51,107 +62,124 @@ def _token_model() -> Model:
     return open_model(FAST_MODEL)
 
 
-def _token_table(lang: str) -> StaticBackend:
+@cache
+def _token_table(lang: str) -> tuple[StaticBackend, Vectors]:
     backend = _token_model().backend(lang)
     assert isinstance(backend, StaticBackend)
-    return backend
-
-
-@cache
-def _token_vectors(lang: str) -> Vectors:
-    return unit_vectors(_token_table(lang).table)
-
-
-def _tokens(sentences: Sequence[str], lang: str) -> Words:
-    converted = _token_model().conversion.apply(list(sentences), lang)
-    return _words(_token_table(lang).words.tokens(converted), _token_vectors(lang))
+    return backend, unit_vectors(backend.table)
 
 
 def _plain_words(sentences: Sequence[str], lang: str) -> Words:
-    pattern = CHARACTER if lang in WITHOUT_SPACES else WORD
-    cut = [pattern.findall(sentence.lower()) for sentence in sentences]
-    number = {word: place for place, word in enumerate(dict.fromkeys(chain.from_iterable(cut)))}
-    return _words([[number[word] for word in words] for words in cut], None)
+    pattern = UNSPACED_WORD if lang in WITHOUT_SPACES else SPACED_WORD
+    words = [pattern.findall(sentence.lower()) for sentence in sentences]
+    number = {word: place for place, word in enumerate(dict.fromkeys(chain.from_iterable(words)))}
+    return _number_words([[number[word] for word in sentence] for sentence in words], None)
 
 
-def _words(cut: Sequence[Sequence[int]], vectors: Vectors | None) -> Words:
-    ends = np.cumsum([0, *map(len, cut)], dtype=np.int64)
-    ids = np.fromiter(chain.from_iterable(cut), dtype=np.int64, count=int(ends[-1]))
+def _number_words(sentences: Sequence[Sequence[int]], vectors: Vectors | None) -> Words:
+    ends = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
+    ids = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(ends[-1]))
     return Words(ids, ends, vectors)
 
 
-SHARPNESS = 10.0  # of the nearness of vectors
-Runs = tuple[Ids, Ids]
-"""Sentences of links on either side, each from one to before another, shapes (b, 2)."""
+LEXICON_SENTENCES = 500  # source sentences that share a lexicon
+COUNT_DISCOUNT = 0.7  # subtracted from counts, because the scored link contributed to them
+PRIOR_COUNT = 5.0  # weight of the prior, in words
+VECTOR_SHARPNESS = 10.0  # the prior is proportional to exp(VECTOR_SHARPNESS * cosine)
+POSITION_SHARPNESS = 3.0  # preference for words at the same relative position in both spans
+TRANSLATED_SHARE = 0.5  # share of the words that have a translation in their link
+MIN_USUAL_SCORE = 5.0  # lower limit of the scale, so that small differences are not magnified
+
+
+def lexical_scores(src: Words, tgt: Words, candidates: Spans, path: Spans) -> Floats:
+    """Scores candidate links, ordered by the end of their source span, with a lexicon learned from a path's links.
+
+    The score of a link is the sum, over its words, of the log ratio of their probability given the other side to their
+    probability anywhere in the text. Scores (b,) are divided by the mean of the 1-1 links on the path.
+    """
+    scores = np.zeros(len(candidates[0]))
+    for first in range(0, len(src.ends) - 1, LEXICON_SENTENCES):
+        here, learned = (
+            slice(*np.searchsorted(links[0][:, 1], [first + 1, first + LEXICON_SENTENCES + 1]))
+            for links in (candidates, path)
+        )
+        if here.start < here.stop:
+            own = candidates[0][here], candidates[1][here]
+            scores[here] = _score_part(find_cooccurrences(src, tgt, own), own, (path[0][learned], path[1][learned]))
+    return scores / _usual_score(candidates, path, scores)
+
+
+def _score_part(met: Cooccurrences, candidates: Spans, path: Spans) -> Floats:
+    """Lexical scores of the links in one part of the documents, before scaling."""
+    shares = _word_shares(met.src), _word_shares(met.tgt)
+    prior, rest = _prior_counts(met.pairs, met.similarity, shares)
+    counts = _expected_counts(met.rows, met.numbers, *_word_spans(met, path), prior)
+    ratios = _probability_ratios(met.pairs, counts, prior, shares, rest)
+    return np.asarray(_sum_log_ratios(met.rows, met.numbers, *_word_spans(met, candidates), ratios))
+
+
+def _word_shares(part: TextPart) -> Floats:
+    return np.asarray(np.bincount(part.ids, minlength=len(part.distinct)) / max(1, len(part.ids)))
+
+
+def _word_spans(met: Cooccurrences, links: Spans) -> Spans:
+    """First word and end (exclusive) of each link's source and target, shapes (b, 2)."""
+    return met.src.ends[links[0] - met.src.first], met.tgt.ends[links[1] - met.tgt.first]
+
+
+def _usual_score(candidates: Spans, path: Spans, scores: Floats) -> float:
+    """Mean score of the 1-1 links on the path, at least MIN_USUAL_SCORE."""
+    partner = np.full(int(candidates[0].max(initial=0)) + 1, -1)  # target sentence of each 1-1 linked source sentence
+    on_path, single = ((np.diff(links[0]) == 1)[:, 0] & (np.diff(links[1]) == 1)[:, 0] for links in (path, candidates))
+    partner[path[0][on_path, 0]] = path[1][on_path, 0]
+    chosen = scores[single & (partner[candidates[0][:, 0]] == candidates[1][:, 0])]
+    return max(float(chosen.mean()), MIN_USUAL_SCORE) if len(chosen) else MIN_USUAL_SCORE
 
 
 @dataclass(frozen=True)
-class Words:
-    """The words of a text."""
+class TextPart:
+    """The words of consecutive sentences, numbered by first appearance."""
 
-    ids: Ids  # (k,) each word's number
-    ends: Ids  # (N + 1,) how many words there are up to each sentence, from 0
-    vectors: Vectors | None  # (V, D) unit vectors by number; None if nothing is known of them
-
-
-@dataclass(frozen=True)
-class Part:
-    """The words of some sentences of a text, numbered anew."""
-
-    first: int  # the first sentence
-    ids: np.ndarray  # (k,) in 32 bits, as all that there are millions of
+    first: int  # number of the first sentence
+    ids: np.ndarray  # (k,), int32 because there are millions of pairs
     ends: Ids  # (N + 1,)
-    distinct: Ids  # (V,) their numbers in the whole text
-
-    @property
-    def size(self) -> int:
-        """V."""
-        return len(self.distinct)
+    distinct: Ids  # (V,) numbers of the words in the whole text
 
 
 @dataclass(frozen=True)
 class Cooccurrences:
-    """Pairs of words that meet, by source word."""
+    """Distinct pairs of a source and a target word that occur in the same link, ordered by source word."""
 
-    src: Part
-    tgt: Part
+    src: TextPart
+    tgt: TextPart
     pairs: np.ndarray  # (w, 2)
-    nearness: np.ndarray  # (w,) above 0; 1 where nothing is known of words
-    rows: Ids  # (k,) the pair of source word k and target word j has the number numbers[rows[k] + j]
-    numbers: np.ndarray  # (sum of what each source word meets,)
+    similarity: np.ndarray  # (w,) exp of the scaled cosine; 1 if words have no vectors
+    rows: Ids  # (k,) the k-th source and the j-th target word are pair number numbers[rows[k] + j]
+    numbers: np.ndarray  # one entry per source word and target word within its reach
 
 
-def find_meetings(src: Words, tgt: Words, links: Runs) -> Cooccurrences:
-    """The pairs of words of some links.
-
-    Args:
-        src: Words of the source.
-        tgt: Words of the target.
-        links: At least one.
-
-    Returns:
-        The pairs.
-    """
-    one, other = _part(src, links[0]), _part(tgt, links[1])
+def find_cooccurrences(src: Words, tgt: Words, links: Spans) -> Cooccurrences:
+    """The pairs of words that occur in at least one of some links."""
+    one, other = _take_part(src, links[0]), _take_part(tgt, links[1])
     low, high = _reach(links[0] - one.first, links[1] - other.first, len(one.ends) - 1)
-    if src.vectors is None or tgt.vectors is None:  # vectors of no dimension have products of 0, so all are as near
-        vectors = np.zeros((one.size, 0), dtype=np.float32), np.zeros((other.size, 0), dtype=np.float32)
+    if src.vectors is None or tgt.vectors is None:  # vectors of dimension 0 have products of 0, hence a uniform prior
+        vectors = [np.zeros((len(part.distinct), 0), dtype=np.float32) for part in (one, other)]
     else:
-        vectors = src.vectors[one.distinct], tgt.vectors[other.distinct]
-    return Cooccurrences(one, other, *_meet(one.ids, one.ends, other.ids, other.ends, low, high, *vectors))
+        vectors = [src.vectors[one.distinct], tgt.vectors[other.distinct]]
+    return Cooccurrences(one, other, *_pair_words((one.ids, one.ends), (other.ids, other.ends), (low, high), *vectors))
 
 
-def _part(words: Words, runs: Ids) -> Part:
-    first, last = int(runs[:, 0].min()), int(runs[:, 1].max())
+def _take_part(words: Words, spans: Ids) -> TextPart:
+    first, last = int(spans[:, 0].min()), int(spans[:, 1].max())
     ends = words.ends[first : last + 1]
     ids = words.ids[ends[0] : ends[-1]]
-    new, distinct = _number_anew(ids, int(ids.max(initial=-1)) + 1)
-    return Part(first, new, ends - ends[0], distinct)
+    new, distinct = _renumber(ids, int(ids.max(initial=-1)) + 1)
+    return TextPart(first, new, ends - ends[0], distinct)
 
 
 @njit(cache=True)
-def _number_anew(ids: Ids, most: int) -> tuple[np.ndarray, Ids]:
-    """Numbers (k,) of words below `most` by the order in which they appear, and the old ones (V,) of these."""
+def _renumber(ids: Ids, most: int) -> tuple[np.ndarray, Ids]:
+    """Numbers of words (k,), all below `most`, by first appearance; and the old number of each, (V,)."""
     new, distinct = np.empty(len(ids), np.int32), np.empty(min(len(ids), most), np.int64)
     number, count = np.full(most, -1, np.int32), 0
     for place in range(len(ids)):
@@ -164,7 +192,7 @@ def _number_anew(ids: Ids, most: int) -> tuple[np.ndarray, Ids]:
 
 @njit(cache=True)
 def _reach(src: Ids, tgt: Ids, count: int) -> tuple[Ids, Ids]:
-    """For each source sentence (N,) the first target sentence of its links (b, 2), and the one after the last."""
+    """The first target sentence and end (exclusive) of all links (b, 2) of each source sentence, shapes (N,)."""
     low, high = np.zeros(count, np.int64), np.zeros(count, np.int64)
     for link in range(len(src)):
         for sentence in range(src[link, 0], src[link, 1]):
@@ -176,17 +204,15 @@ def _reach(src: Ids, tgt: Ids, count: int) -> tuple[Ids, Ids]:
 
 
 @njit(cache=True)
-def _meet(
-    ids: np.ndarray,
-    ends: Ids,
-    other_ids: np.ndarray,
-    other_ends: Ids,
-    low: Ids,
-    high: Ids,
+def _pair_words(
+    src: tuple[np.ndarray, Ids],
+    tgt: tuple[np.ndarray, Ids],
+    reach: tuple[Ids, Ids],
     vectors: np.ndarray,
     other_vectors: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, Ids, np.ndarray]:
-    """The pairs, their nearness, rows and numbers of `Cooccurrences`; takes all places of a source word together."""
+    """The last four fields of `Cooccurrences`; handles all occurrences of a source word together."""
+    (ids, ends), (other_ids, other_ends), (low, high) = src, tgt, reach
     begins, stops, rows, total = np.empty_like(ids), np.empty_like(ids), np.empty(len(ids), np.int64), 0
     for sentence in range(len(low)):
         for k in range(ends[sentence], ends[sentence + 1]):
@@ -207,169 +233,113 @@ def _meet(
             numbers[rows[k] + place] = number[other]
         dots(vectors[word], other_vectors, pairs[before:count, 1], near[before:count])
     for pair in range(count):
-        near[pair] = np.exp(np.float32(SHARPNESS) * near[pair])
+        near[pair] = np.exp(np.float32(VECTOR_SHARPNESS) * near[pair])
     return pairs[:count].copy(), near[:count].copy(), rows, numbers
 
 
-STRETCH = 500  # source sentences that a lexicon is learnt from
-DISCOUNT = 0.7
-PRIOR_COUNT = 5.0  # what nearness of vectors counts for, in words
-IN_PLACE = 3.0  # how much a word is looked for in the place of its link where the other stands in its own
-TRANSLATED = 0.5  # share of the words that have a translation in the link
-LEAST_USUAL = 5.0  # what words say of a link of one with one, at least, for differences not to be blown up
-
-
-def judge_links(src: Words, tgt: Words, judged: Runs, path: Runs) -> Floats:
-    """How well the words of links translate each other, learnt from those that a path takes.
-
-    Args:
-        src: Words of the source.
-        tgt: Words of the target.
-        judged: The links, by rising ends of the source.
-        path: Those of them that the path takes, in its order.
-
-    Returns:
-        Sums of the logarithms of how much more likely the words are than anywhere, 1 for a mean link of one with one
-        sentence on the path; shape (b,).
-    """
-    found = np.zeros(len(judged[0]))
-    for first in range(0, len(src.ends) - 1, STRETCH):
-        here, taken = (
-            slice(*np.searchsorted(links[0][:, 1], [first + 1, first + STRETCH + 1])) for links in (judged, path)
-        )
-        if here.start < here.stop:
-            own, learnt = (judged[0][here], judged[1][here]), (path[0][taken], path[1][taken])
-            found[here] = _judge_stretch(find_meetings(src, tgt, own), own, learnt)
-    return found / _usual(judged, path, found)
-
-
-def _judge_stretch(met: Cooccurrences, judged: Runs, path: Runs) -> Floats:
-    """See `judge_links`; not scaled."""
-    src, tgt = (np.bincount(part.ids, minlength=part.size) / max(1, len(part.ids)) for part in (met.src, met.tgt))
-    prior, src_unmet, tgt_unmet = _prior(met.pairs, met.nearness, src, tgt)
-    counts = _count(met.rows, met.numbers, *_places(met, path), prior)
-    times = _times(met.pairs, counts, prior, src, tgt, src_unmet, tgt_unmet)
-    return np.asarray(_explain(met.rows, met.numbers, *_places(met, judged), times))
-
-
-def _places(met: Cooccurrences, links: Runs) -> Runs:
-    """Words of links on either side, each from one to before another, shapes (b, 2)."""
-    return met.src.ends[links[0] - met.src.first], met.tgt.ends[links[1] - met.tgt.first]
-
-
-def _usual(judged: Runs, path: Runs, found: Floats) -> float:
-    """The mean of the links of one with one sentence that are on the path; LEAST_USUAL where words say little."""
-    partner = np.full(int(judged[0].max(initial=0)) + 1, -1)  # of each source sentence that the path links so
-    single = (np.diff(path[0])[:, 0] == 1) & (np.diff(path[1])[:, 0] == 1)
-    partner[path[0][single, 0]] = path[1][single, 0]
-    alone = (np.diff(judged[0])[:, 0] == 1) & (np.diff(judged[1])[:, 0] == 1)
-    chosen = found[alone & (partner[judged[0][:, 0]] == judged[1][:, 0])]
-    return max(float(chosen.mean()), LEAST_USUAL) if len(chosen) else LEAST_USUAL
+# In arrays of shape (w, 2), column 0 is about target words given source words, column 1 about the opposite direction.
 
 
 @njit(cache=True)
-def _prior(
-    pairs: np.ndarray, nearness: np.ndarray, src_shares: Floats, tgt_shares: Floats
-) -> tuple[np.ndarray, Floats, Floats]:
-    """What is known before any link: counts (w, 2), and those of all words that a word does not meet, (V,), (V')."""
+def _prior_counts(
+    pairs: np.ndarray, similarity: np.ndarray, shares: tuple[Floats, Floats]
+) -> tuple[np.ndarray, tuple[Floats, Floats]]:
+    """Prior counts of pairs, (w, 2), and those of all words that each source or target word does not meet, (V,)."""
+    src_shares, tgt_shares = shares
     prior = np.empty((len(pairs), 2), np.float32)
-    src_unmet, tgt_unmet = np.ones(len(src_shares)), np.ones(len(tgt_shares))
+    src_rest, tgt_rest = np.ones(len(src_shares)), np.ones(len(tgt_shares))
     src_sums, tgt_sums = np.zeros(len(src_shares)), np.zeros(len(tgt_shares))
     for pair in range(len(pairs)):
         word, other = pairs[pair, 0], pairs[pair, 1]
-        prior[pair, 0], prior[pair, 1] = nearness[pair] * tgt_shares[other], nearness[pair] * src_shares[word]
+        prior[pair, 0], prior[pair, 1] = similarity[pair] * tgt_shares[other], similarity[pair] * src_shares[word]
         src_sums[word] += prior[pair, 0]
         tgt_sums[other] += prior[pair, 1]
-        src_unmet[word] -= tgt_shares[other]
-        tgt_unmet[other] -= src_shares[word]
-    src_scales, tgt_scales = PRIOR_COUNT / (src_sums + src_unmet), PRIOR_COUNT / (tgt_sums + tgt_unmet)
+        src_rest[word] -= tgt_shares[other]
+        tgt_rest[other] -= src_shares[word]
+    src_scales, tgt_scales = PRIOR_COUNT / (src_sums + src_rest), PRIOR_COUNT / (tgt_sums + tgt_rest)
     for pair in range(len(pairs)):
         prior[pair, 0] *= src_scales[pairs[pair, 0]]
         prior[pair, 1] *= tgt_scales[pairs[pair, 1]]
-    return prior, src_unmet * src_scales, tgt_unmet * tgt_scales
+    return prior, (src_rest * src_scales, tgt_rest * tgt_scales)
 
 
 @njit(cache=True)
-def _count(rows: Ids, numbers: np.ndarray, src: Ids, tgt: Ids, prior: np.ndarray) -> np.ndarray:
-    """Expectation: how often words of links translate words, (w, 2); each is shared among those of the other side."""
+def _expected_counts(rows: Ids, numbers: np.ndarray, src: Ids, tgt: Ids, prior: np.ndarray) -> np.ndarray:
+    """Expectation: how often words translate each other in links, (w, 2)."""
     counts = np.zeros_like(prior)
     for link in range(len(src)):
         first, other_first = src[link, 0], tgt[link, 0]
-        rise, fall = _near_places(src[link, 1] - first)
-        other_rise, other_fall = _near_places(tgt[link, 1] - other_first)
-        own, others = np.zeros_like(rise), np.zeros_like(other_rise)  # sums of what is shared, of each word
+        rise, fall = _position_weights(src[link, 1] - first)
+        other_rise, other_fall = _position_weights(tgt[link, 1] - other_first)
+        sums, other_sums = np.zeros_like(rise), np.zeros_like(other_rise)  # by which each word's shares are divided
         for k in range(len(rise)):
             start = rows[first + k] + other_first
             for place in range(len(other_rise)):
                 pair = numbers[start + place]
                 near = min(rise[k] * other_fall[place], fall[k] * other_rise[place])
-                others[place] += near * prior[pair, 0]
-                own[k] += near * prior[pair, 1]
+                other_sums[place] += near * prior[pair, 0]
+                sums[k] += near * prior[pair, 1]
         for k in range(len(rise)):
             start = rows[first + k] + other_first
             for place in range(len(other_rise)):
                 pair = numbers[start + place]
                 near = min(rise[k] * other_fall[place], fall[k] * other_rise[place])
-                counts[pair, 0] += near * prior[pair, 0] / others[place]
-                counts[pair, 1] += near * prior[pair, 1] / own[k]
+                counts[pair, 0] += near * prior[pair, 0] / other_sums[place]
+                counts[pair, 1] += near * prior[pair, 1] / sums[k]
     return counts
 
 
 @njit(cache=True)
-def _times(
-    pairs: np.ndarray,
-    counts: np.ndarray,
-    prior: np.ndarray,
-    src_shares: Floats,
-    tgt_shares: Floats,
-    src_unmet: Floats,
-    tgt_unmet: Floats,
+def _probability_ratios(
+    pairs: np.ndarray, counts: np.ndarray, prior: np.ndarray, shares: tuple[Floats, Floats], rest: tuple[Floats, Floats]
 ) -> np.ndarray:
-    """Maximisation: how many times more likely than anywhere words are beside words, (w, 2)."""
-    times = np.empty_like(prior)
-    src_sums, tgt_sums = src_unmet.copy(), tgt_unmet.copy()
+    """Maximization: probability of a word given the other word, divided by its share of the text, (w, 2)."""
+    ratios, (src_shares, tgt_shares) = np.empty_like(prior), shares
+    src_sums, tgt_sums = rest[0].copy(), rest[1].copy()
     for pair in range(len(pairs)):
-        times[pair, 0] = max(counts[pair, 0] - DISCOUNT, 0) + prior[pair, 0]
-        times[pair, 1] = max(counts[pair, 1] - DISCOUNT, 0) + prior[pair, 1]
-        src_sums[pairs[pair, 0]] += times[pair, 0]
-        tgt_sums[pairs[pair, 1]] += times[pair, 1]
+        ratios[pair, 0] = max(counts[pair, 0] - COUNT_DISCOUNT, 0) + prior[pair, 0]
+        ratios[pair, 1] = max(counts[pair, 1] - COUNT_DISCOUNT, 0) + prior[pair, 1]
+        src_sums[pairs[pair, 0]] += ratios[pair, 0]
+        tgt_sums[pairs[pair, 1]] += ratios[pair, 1]
     for pair in range(len(pairs)):
         word, other = pairs[pair, 0], pairs[pair, 1]
-        times[pair, 0] /= src_sums[word] * tgt_shares[other]
-        times[pair, 1] /= tgt_sums[other] * src_shares[word]
-    return times
+        ratios[pair, 0] /= src_sums[word] * tgt_shares[other]
+        ratios[pair, 1] /= tgt_sums[other] * src_shares[word]
+    return ratios
 
 
 @njit(cache=True)
-def _explain(rows: Ids, numbers: np.ndarray, src: Ids, tgt: Ids, times: np.ndarray) -> Floats:
-    """Sums over the words of both sides of the logarithm of how much more likely they are by the other side's, (b,)."""
-    found = np.zeros(len(src))
+def _sum_log_ratios(rows: Ids, numbers: np.ndarray, src: Ids, tgt: Ids, ratios: np.ndarray) -> Floats:
+    """Sums over the words of both sides of each link of the log of their probability ratio, (b,)."""
+    scores = np.zeros(len(src))
     for link in range(len(src)):
         first, other_first = src[link, 0], tgt[link, 0]
-        rise, fall = _near_places(src[link, 1] - first)
-        other_rise, other_fall = _near_places(tgt[link, 1] - other_first)
-        sums, near_sums = np.zeros_like(other_rise), np.zeros_like(other_rise)
+        rise, fall = _position_weights(src[link, 1] - first)
+        other_rise, other_fall = _position_weights(tgt[link, 1] - other_first)
+        other_sums, other_weights = np.zeros_like(other_rise), np.zeros_like(other_rise)
         for k in range(len(rise)):
-            start, own, near_own = rows[first + k] + other_first, np.float32(0), np.float32(0)
+            start, total, weight = rows[first + k] + other_first, np.float32(0), np.float32(0)
             for place in range(len(other_rise)):
                 pair = numbers[start + place]
                 near = min(rise[k] * other_fall[place], fall[k] * other_rise[place])
-                sums[place] += near * times[pair, 0]
-                own += near * times[pair, 1]
-                near_sums[place] += near
-                near_own += near
-            found[link] += np.log(1 - TRANSLATED + (TRANSLATED * own / near_own if near_own > 0 else 0.0))
+                other_sums[place] += near * ratios[pair, 0]
+                total += near * ratios[pair, 1]
+                other_weights[place] += near
+                weight += near
+            mean = TRANSLATED_SHARE * total / weight if weight > 0 else 0.0
+            scores[link] += np.log(1 - TRANSLATED_SHARE + mean)
         for place in range(len(other_rise)):
-            share = sums[place] / near_sums[place] if near_sums[place] > 0 else 0.0
-            found[link] += np.log(1 - TRANSLATED + TRANSLATED * share)
-    return found
+            mean = other_sums[place] / other_weights[place] if other_weights[place] > 0 else 0.0
+            scores[link] += np.log(1 - TRANSLATED_SHARE + TRANSLATED_SHARE * mean)
+    return scores
 
 
 @njit(cache=True)
-def _near_places(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """For words of a run of so many, by place from 0 to 1: exp(IN_PLACE * place) and what it is multiplied with for 1.
+def _position_weights(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Exp and its inverse of the scaled relative position, from 0 to 1, of each word of a span.
 
-    The lower one of two words' products, one's rise with the other's fall, is exp(-IN_PLACE * distance).
+    The smaller product of one word's first weight with the other's second is exp(-POSITION_SHARPNESS * distance).
     """
     places = (np.arange(count) + 0.5) / max(1, count)
-    return np.exp(IN_PLACE * places).astype(np.float32), np.exp(-IN_PLACE * places).astype(np.float32)
+    rise, fall = np.exp(POSITION_SHARPNESS * places), np.exp(-POSITION_SHARPNESS * places)
+    return rise.astype(np.float32), fall.astype(np.float32)

@@ -1,7 +1,10 @@
-"""Cosines of the sentences of two texts in the cells of a band, and of pairs of vectors.
+"""Gains of candidate links: how similar both sides are, compared with their neighbors, and how well lengths agree.
 
-Cell (i, j) holds the cosine of source sentence i with target sentence j, counted from 1; row 0 and column 0 are zero.
-Shapes: N and M sentences, D dimension, c cells, u vectors, b pairs.
+All cosines are computed from single sentences: the cosine of two mean vectors is a scaled sum of sentence cosines.
+`LinkScorer` turns the cosines in a band into a `LinkTable`. Cell (i, j) of a band holds the cosine of source sentence i
+and target sentence j, counted from 1; row 0 and column 0 are zero.
+
+Shapes: N and M sentences, P the most sentences of one side in a link, D dimension, c cells, u vectors, b links.
 """
 
 from __future__ import annotations
@@ -11,53 +14,39 @@ from dataclasses import dataclass
 import numpy as np
 from numba import njit
 
-from dualmoco.alignment.dynamic_programming import Band, LinkTable, padded
+from dualmoco.alignment.dynamic_programming import Band, BandArrays, LinkTable, pad_band
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
-SCALE = 1e5  # cosines are rounded to five places, so that a sum in another order changes nothing
+COSINE_ROUNDING = 1e5  # cosines are rounded to five decimals, so that the order of summation does not matter
+
+VectorTables = tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class BandCosines:
-    """Cosines of single sentences."""
+    """Cosines of single sentences, by cell."""
 
     band: Band
-    values: np.ndarray  # (c,) by cell, single precision
+    values: np.ndarray  # (c,), float32
 
 
 def band_cosines(src: Vectors, tgt: Vectors, band: Band, known: BandCosines | None = None) -> BandCosines:
-    """Cosines in a band, the same for any number of threads.
+    """Cosines of unit vectors (N, D) and (M, D) in a band, the same for any number of threads.
 
-    Args:
-        src: Unit vectors of the source sentences, shape (N, D).
-        tgt: Of the target sentences, shape (M, D).
-        band: The cells.
-        known: Of the same sentences in another band; those are not multiplied again.
-
-    Returns:
-        The cosines.
+    Cosines that are known from another band are copied instead of computed.
     """
-    known = known or BandCosines(Band(band.high + 1, band.high), np.empty(0, dtype=np.float32))  # of no cell
+    known = known or BandCosines(Band(band.high + 1, band.high), np.empty(0, dtype=np.float32))  # has no cells
     cosines = np.zeros(band.cells, dtype=np.float32)
-    old = known.band
-    _multiply(src, tgt, band.low, band.high, band.starts, old.low, old.high, old.starts, known.values, cosines)
+    _fill_cosines(src, tgt, band.arrays, known.band.arrays, known.values, cosines)
     return BandCosines(band, cosines)
 
 
 @njit(cache=True)
-def _multiply(
-    src: np.ndarray,
-    tgt: np.ndarray,
-    low: Ids,
-    high: Ids,
-    starts: Ids,
-    known_low: Ids,
-    known_high: Ids,
-    known_starts: Ids,
-    known: np.ndarray,
-    cosines: np.ndarray,
+def _fill_cosines(
+    src: np.ndarray, tgt: np.ndarray, band: BandArrays, known_band: BandArrays, known: np.ndarray, cosines: np.ndarray
 ) -> None:
-    """Writes the cosines of each row: what is known already, and what lies before it and after it."""
+    """Writes the cosines of each row: copies the known ones, computes those before and after them."""
+    (low, high, starts), (known_low, known_high, known_starts) = band, known_band
     columns = np.arange(len(tgt))
     for row in range(1, len(low)):
         begin, end, to_cell = max(1, low[row]), high[row] + 1, starts[row] - low[row]
@@ -70,14 +59,14 @@ def _multiply(
             found = cosines[to_cell + one : to_cell + other]
             dots(src[row - 1], tgt, columns[one - 1 : other - 1], found)
             for place in range(len(found)):
-                found[place] = np.round(found[place] * SCALE) / SCALE
+                found[place] = np.round(found[place] * COSINE_ROUNDING) / COSINE_ROUNDING
 
 
 @njit(cache=True, fastmath=True)
 def dots(own: np.ndarray, vectors: np.ndarray, which: np.ndarray, products: np.ndarray) -> None:
-    """Writes the scalar products of a vector (D,) with some of others (u, D), by their numbers (n,).
+    """Writes the dot products of a vector (D,) with the vectors (u, D) that are numbered in `which` (n,).
 
-    Four at a time: for a narrow band that is as fast as products of matrices.
+    Four at a time, which is as fast as a matrix product when the band is narrow.
     """
     end = len(which) - 1
     for first in range(0, end + 1, 4):
@@ -94,17 +83,22 @@ def dots(own: np.ndarray, vectors: np.ndarray, which: np.ndarray, products: np.n
 
 
 @njit(cache=True)
-def pair_cosines(src: np.ndarray, tgt: np.ndarray, pairs: Ids) -> np.ndarray:
-    """Cosines (b,) of pairs (b, 2) of unit vectors (u, D) of either side."""
-    cosines = np.empty(len(pairs), dtype=np.float32)
-    for number in range(len(pairs)):
-        cosines[number] = np.round(_dot(src[pairs[number, 0]], tgt[pairs[number, 1]]) * SCALE) / SCALE
+def pair_cosines(src: VectorTables, tgt: VectorTables, src_places: Ids, tgt_places: Ids) -> np.ndarray:
+    """Cosines (b,) of pairs of a source and a target vector.
+
+    Each side has two tables of vectors (u, D); place i is row i of the first, place -1 - i is row i of the second.
+    """
+    cosines = np.empty(len(src_places), dtype=np.float32)
+    for pair in range(len(src_places)):
+        one, other = src_places[pair], tgt_places[pair]
+        x = src[0][one] if one >= 0 else src[1][-1 - one]
+        y = tgt[0][other] if other >= 0 else tgt[1][-1 - other]
+        cosines[pair] = np.round(_dot(x, y) * COSINE_ROUNDING) / COSINE_ROUNDING
     return cosines
 
 
 @njit(cache=True, fastmath=True)
 def _dot(first: np.ndarray, second: np.ndarray) -> float:
-    """The scalar product of two vectors (D,)."""
     total = np.float32(0)
     for place in range(len(first)):
         total += first[place] * second[place]
@@ -113,141 +107,114 @@ def _dot(first: np.ndarray, second: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class AlignmentCosts:
-    """What decides between links, in units of a usual translation's similarity; chosen on generated documents.
+    """Weights of the terms of a gain, in units of a typical translation's similarity.
 
-    docs/align.md says how, and how much each of them matters.
+    They were tuned on generated documents; docs/align.md explains how, and how much each matters.
     """
 
     beside: float = 0.6
-    """Share of the similarity to the sentences beside the other run that is taken off."""
+    """Share of the similarity to the neighbors of the other side that is subtracted."""
     length: float = 1.0
-    """For the square of the logarithm of how much longer a side is than it should be."""
+    """Cost of the squared log of how much longer one side is than expected."""
     length_cap: float = 2.0
-    """The most that such a square counts."""
+    """Upper limit of that square."""
     length_start: float = 0.3
-    """Added to all lengths, in mean sentences: of short ones the ratio says little."""
+    """Added to all lengths, in mean sentence lengths, because the length ratio of short spans is noisy."""
     size_power: float = 0.25
-    """A link of more sentences counts more, by the mean number of both sides to this power."""
+    """The gain of a link is multiplied by the mean number of sentences of both sides to this power."""
     many: float = 0.1
-    """For every sentence beyond the first of the side that has fewer: several to several is rare."""
+    """Cost of each sentence after the first on the shorter side, because many-to-many links are rare."""
     rarity: float = 0.08
-    """For the logarithm of the share that links of the same type have in this very document."""
+    """Weight of the log frequency of the link's type in this document."""
     skip: float = -0.25
-    """For a sentence that is left out, if USUAL_SKIPS of the steps of this document leave one out."""
+    """Added for each deleted sentence, if the share of deletions in the document is typical."""
     skip_rarity: float = 0.08
-    """For the logarithm of how many times more of them do."""
+    """Weight of the log ratio of the share of deletions in this document to the typical share."""
     words: float = 1.5
-    """For what the words of a link say, 1 for a usual link of one with one; see lexicon.py."""
+    """Weight of the lexical score of a link, which is 1 for a typical 1-1 link."""
 
 
 @dataclass(frozen=True)
 class DocumentStats:
-    """What anchors tell of a pair of texts."""
+    """Statistics of a pair of documents, estimated from anchors."""
 
     similarity: float
-    """Of a usual translation, above that of unrelated sentences."""
+    """Cosine of a typical translation minus that of unrelated sentences."""
     ratio: float
-    """Characters of the source for one of the target."""
+    """Source characters per target character."""
 
 
-class LinkGains:
-    """Gains of links between two texts, by the mean vectors of their runs.
+class LinkScorer:
+    """Computes the gains of links between two texts, from the mean vectors of their spans.
 
-    Args:
-        vectors: Unit vectors of the sentences of both sides, shapes (N, D) and (M, D).
-        lengths: Their characters, shapes (N,) and (M,).
-        scale: What anchors tell.
-        prices: What decides.
-        longest: P.
+    Takes unit vectors (N, D) and (M, D) of the sentences, and their lengths (N,) and (M,) in characters.
     """
 
     def __init__(
         self,
         vectors: tuple[Vectors, Vectors],
         lengths: tuple[Floats, Floats],
-        scale: DocumentStats,
-        prices: AlignmentCosts,
+        stats: DocumentStats,
+        costs: AlignmentCosts,
         longest: int,
     ) -> None:
-        self.vectors, self.scale, self.prices, self.longest = vectors, scale, prices, longest
-        self.shares = mean_shares(vectors[0], longest), mean_shares(vectors[1], longest)  # (P, N + 1), (P, M + 1)
-        start = prices.length_start * float(np.mean(lengths[0]))
-        self.logs = (
+        self.vectors, self.stats, self.costs, self.longest = vectors, stats, costs, longest
+        self.scales = unit_scales(vectors[0], longest), unit_scales(vectors[1], longest)  # (P, N + 1), (P, M + 1)
+        start = costs.length_start * float(np.mean(lengths[0]))
+        self.log_lengths = (
             _log_lengths(lengths[0], longest, start),  # (P, N + 1)
-            _log_lengths(lengths[1] * scale.ratio, longest, start),  # (P, M + 1)
+            _log_lengths(lengths[1] * stats.ratio, longest, start),  # (P, M + 1)
         )
         sizes = np.arange(1, longest + 1)
-        self.weights = ((sizes[:, None] + sizes) / 2.0) ** prices.size_power  # (P, P)
-        self.costs = prices.many * (np.minimum(sizes[:, None], sizes) - 1.0)  # (P, P)
+        self.weights = ((sizes[:, None] + sizes) / 2.0) ** costs.size_power  # (P, P)
+        self.many_costs = costs.many * (np.minimum(sizes[:, None], sizes) - 1.0)  # (P, P)
 
     def cosines(self, band: Band, known: BandCosines | None = None) -> BandCosines:
-        """Cosines of all single sentences that links into a band, and what stands beside them, are made of."""
-        return band_cosines(*self.vectors, padded(band, self.longest, 1), known)
+        """Cosines of all sentences that links into a band contain or have as neighbors."""
+        return band_cosines(*self.vectors, pad_band(band, self.longest, 1), known)
 
     def table(self, band: Band, cosines: BandCosines, least: float) -> LinkTable:
-        """The links into the cells of a band.
-
-        Args:
-            band: The cells.
-            cosines: Around it.
-            least: A link that is worth less than this for each of its sentences is left out.
-
-        Returns:
-            The links.
-        """
-        near, most = cosines.band, band.cells * self.longest**2
-        firsts, sizes = np.empty(band.cells + 1, dtype=np.int64), np.empty(most, dtype=np.uint8)
+        """The links into the cells of a band whose gain is at least `least` per sentence."""
+        most = band.cells * self.longest**2
+        offsets, types = np.empty(band.cells + 1, dtype=np.int64), np.empty(most, dtype=np.uint8)
         gains = np.empty(most, dtype=np.float32)
-        count = _price(
-            band.low,
-            band.high,
-            near.low,
-            near.high,
-            near.starts,
+        costs = self.costs.beside, self.costs.length, self.costs.length_cap
+        count = _score_links(
+            band.arrays,
+            cosines.band.arrays,
             cosines.values,
-            *self.shares,
-            *self.logs,
-            self.weights,
-            self.costs,
-            1.0 / self.scale.similarity,
-            self.prices.beside,
-            self.prices.length,
-            self.prices.length_cap,
-            least,
-            firsts,
-            sizes,
-            gains,
+            self.scales,
+            self.log_lengths,
+            (self.weights, self.many_costs),
+            (1.0 / self.stats.similarity, *costs, least),
+            (offsets, types, gains),
         )
-        return LinkTable(band, firsts, sizes[:count].copy(), gains[:count].copy(), self.longest)
+        return LinkTable(band, offsets, types[:count].copy(), gains[:count].copy(), self.longest)
 
     def similarity(self, table: LinkTable) -> Floats:
-        """What the links' gains say of likeness alone, 1 for a usual translation, shape (b,)."""
+        """The links' similarity without the other terms of their gains, 1 for a typical translation, shape (b,)."""
         rows, columns = table.ends
-        m, n = np.divmod(table.sizes, self.longest)
-        off = self.logs[0][m, rows] - self.logs[1][n, columns]
-        lengths = self.prices.length * np.minimum(off * off, self.prices.length_cap)
-        return np.asarray((table.gains + self.costs[m, n]) / self.weights[m, n] + lengths)
+        m, n = np.divmod(table.types, self.longest)
+        off = self.log_lengths[0][m, rows] - self.log_lengths[1][n, columns]
+        length_costs = self.costs.length * np.minimum(off * off, self.costs.length_cap)
+        return np.asarray((table.gains + self.many_costs[m, n]) / self.weights[m, n] + length_costs)
 
-    def changed(self, table: LinkTable, cosines: BandCosines, found: np.ndarray) -> np.ndarray:
-        """Gains (b,) of links whose runs were found to have other cosines (b,) than their mean vectors have."""
+    def rescore(self, table: LinkTable, cosines: BandCosines, found: np.ndarray) -> np.ndarray:
+        """Gains (b,) of links when the cosines of their mean vectors are replaced by others (b,)."""
         rows, columns = table.ends
-        m, n = np.divmod(table.sizes, self.longest)
-        sums = _sums(cosines.band.low, cosines.band.starts, cosines.values, rows, columns, m, n)
-        more = found - sums * self.shares[0][m, rows] * self.shares[1][n, columns]
-        return np.asarray(table.gains + self.weights[m, n] * more / self.scale.similarity, dtype=np.float32)
+        m, n = np.divmod(table.types, self.longest)
+        sums = _block_sums(cosines.band.arrays, cosines.values, rows, columns, m, n)
+        more = found - sums * self.scales[0][m, rows] * self.scales[1][n, columns]
+        return np.asarray(table.gains + self.weights[m, n] * more / self.stats.similarity, dtype=np.float32)
 
 
-def mean_shares(vectors: Vectors, longest: int) -> Floats:
-    """What the sum of a run's vectors is multiplied with to be a unit vector.
-
-    Args:
-        vectors: Unit vectors of single sentences, shape (N, D).
-        longest: P.
+def unit_scales(vectors: Vectors, longest: int) -> Floats:
+    """Factors that scale the sum of a span's vectors (N, D) to unit length.
 
     Returns:
-        Numbers by size and end, shape (P, N + 1); 0 where a run would begin before the text.
+        One factor per size and end of a span, shape (P, N + 1); 0 where a span would start before the text.
     """
-    products = _neighbour_products(vectors, longest).T  # (P, N)
+    products = _neighbor_products(vectors, longest).T  # (P, N)
     squares = np.zeros((longest, len(vectors) + 1))
     squares[0, 1:] = products[0]
     for size in range(1, min(longest, len(vectors))):
@@ -257,8 +224,8 @@ def mean_shares(vectors: Vectors, longest: int) -> Floats:
 
 
 @njit(cache=True)
-def _neighbour_products(vectors: np.ndarray, longest: int) -> np.ndarray:
-    """Products of each vector with the one so many places after it, by the first's place and the distance, (N, P)."""
+def _neighbor_products(vectors: np.ndarray, longest: int) -> np.ndarray:
+    """Dot products of each vector with itself and with the P - 1 vectors after it, shape (N, P)."""
     products, places = np.zeros((len(vectors), longest), np.float32), np.arange(len(vectors))
     for place in range(len(vectors)):
         after = places[place : place + longest]
@@ -266,70 +233,66 @@ def _neighbour_products(vectors: np.ndarray, longest: int) -> np.ndarray:
     return products
 
 
+def _log_lengths(lengths: Floats, longest: int, start: float) -> Floats:
+    """Logs of the lengths of spans plus `start`, by size and end, shape (P, N + 1)."""
+    ends = np.concatenate([[0.0], np.cumsum(lengths)])
+    begins = np.maximum(np.arange(len(ends)) - np.arange(1, longest + 1)[:, None], 0)
+    return np.asarray(np.log(np.maximum(ends - ends[begins], 1.0) + start))
+
+
 @njit(cache=True)
-def _price(
-    low: Ids,
-    high: Ids,
-    near_low: Ids,
-    near_high: Ids,
-    near_starts: Ids,
+def _score_links(
+    band: BandArrays,
+    padded: BandArrays,
     cosines: np.ndarray,
-    src_shares: Floats,
-    tgt_shares: Floats,
-    src_logs: Floats,
-    tgt_logs: Floats,
-    weights: Floats,
-    costs: Floats,
-    scale: float,
-    beside: float,
-    length: float,
-    cap: float,
-    least: float,
-    firsts: Ids,
-    sizes: np.ndarray,
-    gains: np.ndarray,
+    scales: tuple[Floats, Floats],
+    log_lengths: tuple[Floats, Floats],
+    by_type: tuple[Floats, Floats],
+    constants: tuple[float, float, float, float, float],
+    links: tuple[Ids, np.ndarray, np.ndarray],
 ) -> int:
-    """Writes a table of links from cosines of single sentences in a band with cells around; gives their number."""
+    """Writes the links into the cells of a band, from cosines in the padded band, and returns their number."""
+    (low, high, _), (src_scales, tgt_scales), (src_logs, tgt_logs) = band, scales, log_lengths
+    (weights, costs), (scale, beside, length, cap, least), (offsets, types, gains) = by_type, constants, links
     longest, rows, columns = len(weights), len(low) - 1, high[-1]
     width = (high - low).max() + longest + 2
-    single = np.zeros((longest + 2, width))  # cosines of the row after this one, of this one and of those before it
-    down = np.zeros((longest, width))  # sums of the cosines of 1 to P rows up to this one
+    single = np.zeros((longest + 2, width))  # cosines of the next row, this row and those before it
+    down = np.zeros((longest, width))  # sums of the cosines of the last 1 to P rows
     cell, count = 0, 0
     for row in range(rows + 1):
         left = low[row] - longest
-        _lay_out(row, left, near_low, near_high, near_starts, cosines, single, down)
+        _lay_out_rows(row, left, padded, cosines, single, down)
         for column in range(low[row], high[row] + 1):
-            place, firsts[cell] = column - left, count
-            last = 0.0 if column == columns else 1.0
+            place, offsets[cell] = column - left, count
+            has_right = 0.0 if column == columns else 1.0
             for m in range(min(longest, row)):
-                block, above, below = 0.0, 0.0, 0.0
-                first_row, last_row = 0.0 if row == m + 1 else 1.0, 0.0 if row == rows else 1.0
-                x, src_log = src_shares[m, row], src_logs[m, row]
-                around = 0.5 if first_row + last_row == 2 else 1.0
+                block, above, below = 0.0, 0.0, 0.0  # sums of cosines inside the link, before it and after it
+                has_above, has_below = 0.0 if row == m + 1 else 1.0, 0.0 if row == rows else 1.0
+                src_scale, src_log = src_scales[m, row], src_logs[m, row]
+                src_mean = 0.5 if has_above + has_below == 2 else 1.0
                 for n in range(min(longest, column)):
                     block += down[m, place - n]
                     above += single[m + 2, place - n]
                     below += single[0, place - n]
-                    first, y = 0.0 if column == n + 1 else 1.0, tgt_shares[n, column]
-                    sides = first * down[m, place - n - 1] + last * down[m, place + 1]
-                    near = x * sides * (0.5 if first + last == 2 else 1.0)
-                    near += y * (first_row * above + last_row * below) * around
+                    has_left, tgt_scale = 0.0 if column == n + 1 else 1.0, tgt_scales[n, column]
+                    sides = has_left * down[m, place - n - 1] + has_right * down[m, place + 1]
+                    near = src_scale * sides * (0.5 if has_left + has_right == 2 else 1.0)
+                    near += tgt_scale * (has_above * above + has_below * below) * src_mean
                     off = src_log - tgt_logs[n, column]
-                    likeness = (block * x * y - beside * near / 2) * scale
-                    gain = weights[m, n] * (likeness - length * min(off * off, cap)) - costs[m, n]
+                    similarity = (block * src_scale * tgt_scale - beside * near / 2) * scale
+                    gain = weights[m, n] * (similarity - length * min(off * off, cap)) - costs[m, n]
                     if gain >= least * (m + n + 2):
-                        sizes[count], gains[count] = m * longest + n, gain
+                        types[count], gains[count] = m * longest + n, gain
                         count += 1
             cell += 1
-    firsts[cell] = count
+    offsets[cell] = count
     return count
 
 
 @njit(cache=True)
-def _lay_out(
-    row: int, left: int, low: Ids, high: Ids, starts: Ids, cosines: np.ndarray, single: Floats, down: Floats
-) -> None:
-    """Writes the cosines that a row of cells needs, from column `left` on, and their sums; zeros beside the band."""
+def _lay_out_rows(row: int, left: int, band: BandArrays, cosines: np.ndarray, single: Floats, down: Floats) -> None:
+    """Writes the cosines around a row of cells, from column `left` on, and their sums; zeros outside the band."""
+    low, high, starts = band
     for back in range(len(single)):
         single[back] = 0.0
         there = row + 1 - back
@@ -345,18 +308,12 @@ def _lay_out(
 
 
 @njit(cache=True)
-def _sums(low: Ids, starts: Ids, cosines: np.ndarray, rows: Ids, columns: Ids, m: Ids, n: Ids) -> Floats:
-    """Sums (b,) of the cosines of all sentences of one run with all of the other."""
+def _block_sums(band: BandArrays, cosines: np.ndarray, rows: Ids, columns: Ids, m: Ids, n: Ids) -> Floats:
+    """Sums (b,) of the cosines of all source sentences of a link with all of its target sentences."""
+    low, _, starts = band
     sums = np.zeros(len(rows))
     for link in range(len(rows)):
         for row in range(rows[link] - m[link], rows[link] + 1):
             for column in range(columns[link] - n[link], columns[link] + 1):
                 sums[link] += cosines[starts[row] + column - low[row]]
     return sums
-
-
-def _log_lengths(lengths: Floats, longest: int, start: float) -> Floats:
-    """Logarithms of the lengths of runs by size and end, (P, N + 1), all longer by `start`."""
-    ends = np.concatenate([[0.0], np.cumsum(lengths)])
-    begins = np.maximum(np.arange(len(ends)) - np.arange(1, longest + 1)[:, None], 0)
-    return np.asarray(np.log(np.maximum(ends - ends[begins], 1.0) + start))

@@ -15,10 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.alignment.align import LONGEST, Links, Side, align_sides, run_encoder, run_text
+from dualmoco.alignment.align import DEFAULT_LONGEST, Links, Side, align_sides, join_sentences
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.lexical import cut_words
-from dualmoco.alignment.pipeline import text_lengths
+from dualmoco.alignment.lexical import split_words
 from dualmoco.core.errors import DataError
 from dualmoco.evaluation.score import Extraction, Signer, value_of
 from dualmoco.evaluation.task import Sentences, TaskResult
@@ -57,9 +56,9 @@ class Align:
         sides = [document.src for document in self.documents], [document.tgt for document in self.documents]
         return {
             lang: [
-                run_text(text[first : first + size], lang)
+                join_sentences(text[first : first + size], lang)
                 for text in texts
-                for size in range(1, LONGEST + 1)
+                for size in range(1, DEFAULT_LONGEST + 1)
                 for first in range(len(text) - size + 1)
             ]
             for lang, texts in zip(self.langs, sides, strict=True)
@@ -70,7 +69,7 @@ class Align:
         golds = [document.gold for document in self.documents]
         made = [self.align(document, sentences) for document in self.documents]
         signer = Signer(identity, "align", [path for document in self.documents for path in document.paths])
-        settings = {"pair": self.pair, "documents": len(golds), "longest": LONGEST, "lexicon": "learnt"}
+        settings = {"pair": self.pair, "documents": len(golds), "longest": DEFAULT_LONGEST, "lexicon": "learnt"}
         scores = []
         for protocol in ("strict", "lax"):
             sample = agreement(golds, made, lax=protocol == "lax")
@@ -80,14 +79,9 @@ class Align:
     def align(self, document: GoldDocument, sentences: Sentences) -> list[Link]:
         """The links of one document."""
         texts = document.src, document.tgt
-        words = cut_words(texts, (self.langs[0], self.langs[1]))
+        words = split_words(texts, (self.langs[0], self.langs[1]))
         src, tgt = (
-            Side(
-                sentences.vectors(text, lang),
-                text_lengths(text),
-                run_encoder(text, lang, partial(sentences.vectors, lang=lang)),
-                own,
-            )
+            Side.from_sentences(text, lang, sentences.vectors(text, lang), partial(sentences.vectors, lang=lang), own)
             for text, lang, own in zip(texts, self.langs, words, strict=True)
         )
         return as_sets(align_sides(src, tgt, find_anchors(src.vectors, tgt.vectors)))
