@@ -184,7 +184,7 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
             "embeddings:/no",
             "auto",
             DataError,
-            r"^/no: no vectors there; expected a folder with LANG\.txt and LANG\.npy",
+            r"^/no: no vectors; expected a folder with LANG\.txt and LANG\.npy",
         ),
     ],
 )

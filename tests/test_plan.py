@@ -15,7 +15,7 @@ from dualmoco.analysis.plan import DryRunResult, RunPlan, StageTime, plan, read_
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.models.build import KNOWN, build_encoder, read_shape, shape_of
+from dualmoco.models.build import PAPER_SHAPES, build_encoder, read_shape, shape_of
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
 from dualmoco.training import memory as fitting
@@ -78,8 +78,8 @@ def test_shapes_of_other_architectures(config: PretrainedConfig) -> None:
 
 def test_shapes_of_the_papers_encoders() -> None:
     """BERT base and large have the weights that their authors give, without poolers."""
-    assert KNOWN["bert-base-uncased"].parameters == pytest.approx(109e6, rel=0.01)
-    assert KNOWN["roberta-large"].parameters == pytest.approx(354e6, rel=0.01)
+    assert PAPER_SHAPES["bert-base-uncased"].parameters == pytest.approx(109e6, rel=0.01)
+    assert PAPER_SHAPES["roberta-large"].parameters == pytest.approx(354e6, rel=0.01)
     side = EncoderConfig(kind=EncoderKind.pretrained, name="bert-base-uncased", projection=256)
     assert shape_of(side).dimension == 256
 

@@ -14,8 +14,7 @@ import pytest
 
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import file_sha256
-from dualmoco.models import word_vectors as wordtable
-from dualmoco.models import word_vectors as wordvectors
+from dualmoco.models import word_vectors
 from dualmoco.models.external import open_package
 from dualmoco.models.word_vectors import WordAverager, WordTable, open_words, read_word_table
 
@@ -71,7 +70,7 @@ def test_array_with_its_words_beside(tmp_path: Path, ending: str) -> None:
 
 def test_many_blocks_and_repeated_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows stay in order over blocks that make the table grow; of a word that comes twice the first counts."""
-    monkeypatch.setattr(wordtable, "BLOCK_LINES", 7)
+    monkeypatch.setattr(word_vectors, "BLOCK_LINES", 7)
     lines = [f"w{i % 90} {i} {-i}" for i in range(100)]
     table = read_word_table(_write(tmp_path / "v.vec", ["100 2", *lines, ""]))
     assert _as_dict(table) == {f"w{i}": [i, -i] for i in range(90)}
@@ -87,7 +86,7 @@ def test_many_blocks_and_repeated_words(tmp_path: Path, monkeypatch: pytest.Monk
         (["a 1 2", "", "b nan 2"], r"v\.txt:3: holds NaN or infinity; expected finite numbers$"),
         (["a 1 2", "b 1 1e99"], r"v\.txt:2: holds NaN or infinity; expected finite numbers$"),
         ([], r"v\.txt: no word vectors on the first line; expected a word and its numbers on every line$"),
-        (["2 3"], r"v\.txt: holds no word; expected a word and its numbers on every line$"),
+        (["2 3"], r"v\.txt: no words; expected a word and its numbers on every line$"),
     ],
 )
 def test_damaged_text_is_refused(tmp_path: Path, lines: list[str], expected: str) -> None:
@@ -100,7 +99,7 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
     """Missing words, another number of them, other shapes, objects and NaN are told apart."""
     path = tmp_path / "v.npy"
     np.save(path, np.ones((2, 3)))
-    with pytest.raises(DataError, match=r"no words beside it; expected v\.txt, one a line, or v\.parquet$"):
+    with pytest.raises(DataError, match=r"no words for these vectors; expected v\.txt, one per line, or v\.parquet$"):
         read_word_table(path)
     _write(tmp_path / "v.txt", ["a", "b", "c"])
     with pytest.raises(DataError, match=r"2 vectors for the 3 words of v\.txt; expected as many$"):
@@ -135,7 +134,7 @@ def test_text_without_spaces_is_cut_into_longest_words() -> None:
 
 def test_means_agree_with_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors are those of one sentence and one word at a time; without a known word they are zero."""
-    monkeypatch.setattr(wordvectors, "BLOCK_SENTENCES", 8)
+    monkeypatch.setattr(word_vectors, "BLOCK_SENTENCES", 8)
     generator = random.Random(1)
     averager = _averager(*(f"w{i}" for i in range(30)))
     texts = [" ".join(f"w{generator.randrange(40)}" for _ in range(generator.randrange(6))) for _ in range(60)]

@@ -1,4 +1,9 @@
-"""The encoders of a recipe: built from scratch or from pretrained weights, and the teacher of a distillation."""
+"""Build the encoders of a recipe, and the teacher of a distillation.
+
+An encoder comes from pretrained weights or starts from scratch; then come the start of its projection by ridge
+regression, the choice of what is trained, and its size for estimates of cost. Shapes: n sentences, P pooled dimension,
+D dimension.
+"""
 
 from __future__ import annotations
 
@@ -22,22 +27,23 @@ from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind, 
 from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
 from dualmoco.models.network import Encoder, is_projection, is_static, open_modules, route_of
-from dualmoco.models.tokenizer import PAD, entry_texts, train_tokenizer
+from dualmoco.models.tokenizer import CLS, MASK, PAD, SEP, UNKNOWN, entry_texts, train_tokenizer
 
 STATIC_INIT_STD = 0.1
-ENTRY_LENGTH = 6.0  # of token vectors that come from a model: between those of random ones, 2, and of trained ones, 22
+ENTRY_LENGTH = 6.0  # length of token vectors from `entry_vectors`; random ones have length 2, trained ones 22
+RIDGE_STRENGTH = 0.01  # penalty as a share of the mean squared length of the inputs per dimension
 
 
 def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, Iterable[str]]) -> dict[str, Encoder]:
-    """Makes the two encoders of a recipe.
+    """Builds the two encoders of a recipe.
 
     Args:
-        src: The source language's encoder.
-        tgt: The target language's.
-        texts: Sentences of each language, by its name, on which tokenizers are trained where a recipe asks for it.
+        src: The source encoder.
+        tgt: The target encoder.
+        texts: Sentences by language, to train tokenizers on if the recipe says so.
 
     Returns:
-        An encoder for each language; one and the same for both if the target's kind is `shared`.
+        An encoder for each language; the same one for both if the target's kind is `shared`.
 
     Raises:
         ModelError: A model that cannot be loaded safely, or encoders of different dimension without a projection.
@@ -57,7 +63,7 @@ def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, I
 
 
 def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> str:
-    """What to set where the dimensions of both sides differ."""
+    """The settings that give both sides the same dimension."""
     if src.frozen:
         return f"set tgt.projection={dimensions[0]}"
     if tgt.frozen:
@@ -66,49 +72,53 @@ def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> st
 
 
 def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
-    """Makes the encoder of one language.
+    """Builds the encoder of one language.
 
     Args:
-        config: Where it comes from and how it pools.
-        texts: Sentences to train a tokenizer on, used by the kinds `bert` and `static`.
+        config: Its part of the recipe.
+        texts: Sentences to train a tokenizer on, for the kinds `bert` and `static`.
 
     Returns:
         The encoder, on the CPU.
 
     Raises:
-        ModelError: A model that cannot be loaded safely, or that cannot pool as the recipe asks.
+        ModelError: A model that cannot be loaded safely, or that does not have the requested pooling.
     """
-    makers = {EncoderKind.pretrained: _pretrained, EncoderKind.bert: _bert, EncoderKind.static: _static}
-    layers = makers[config.kind](config, texts)
+    builders = {EncoderKind.pretrained: _load_pretrained, EncoderKind.bert: _new_bert, EncoderKind.static: _new_static}
+    layers = builders[config.kind](config, texts)
     if isinstance(layers[0], Transformer):
-        layers[0].max_seq_length = min(config.max_tokens, layers[0].max_seq_length or config.max_tokens)
+        _limit_tokens(layers[0], config)
     elif config.dropout and not any(isinstance(layer, Dropout) for layer in layers):
         layers.insert(1, Dropout(config.dropout))
-    return _finish(_pool(layers, config), config.projection)
+    return _end_with_unit_vectors(_set_pooling(layers, config), config.projection)
 
 
 def load_teacher(name: str, config: EncoderConfig) -> Encoder:
-    """Opens the model that `distill` copies, with its own pooling if it is a sentence-transformers model.
+    """Opens the teacher of `distill`, which returns unit vectors.
 
     Args:
-        name: Folder or hub name.
-        config: Of the source encoder; its pooling and length serve a teacher that names no pooling.
+        name: A folder or hub name.
+        config: The source encoder, whose pooling and length are used if the teacher defines no pooling.
 
     Returns:
-        The teacher, giving unit vectors.
+        The teacher.
 
     Raises:
         ModelError: A model that cannot be loaded safely.
     """
     layers = _open_layers(name, config.lang)
     if len(layers) == 1 and isinstance(layers[0], Transformer):
-        layers[0].max_seq_length = min(config.max_tokens, layers[0].max_seq_length or config.max_tokens)
-        layers = _pool(layers, config)
-    return _finish(layers, projection=0)
+        _limit_tokens(layers[0], config)
+        layers = _set_pooling(layers, config)
+    return _end_with_unit_vectors(layers, projection=0)
 
 
-def _pool(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Module]:
-    """The layers with the pooling that the recipe asks for; with `auto` their own, or mean where they have none."""
+def _limit_tokens(transformer: Transformer, config: EncoderConfig) -> None:
+    transformer.max_seq_length = min(config.max_tokens, transformer.max_seq_length or config.max_tokens)
+
+
+def _set_pooling(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Module]:
+    """The layers with the pooling of the recipe; for `auto` their own, or mean if they have none."""
     first, asked = layers[0], config.pooling
     if not isinstance(first, Transformer):
         if asked not in (PoolingMode.auto, PoolingMode.mean):
@@ -132,8 +142,8 @@ def _pool(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Module]:
     return [*layers[:own], new, *layers[own + 1 :]]
 
 
-def _finish(layers: list[nn.Module], projection: int) -> Encoder:
-    """Projection and unit length after the other layers; a saved projection of that dimension serves as it is."""
+def _end_with_unit_vectors(layers: list[nn.Module], projection: int) -> Encoder:
+    """Adds a projection, unless the last layer is one of that dimension, and normalization."""
     while isinstance(layers[-1], Normalize):
         layers = layers[:-1]
     dimension = Encoder(layers).dimension
@@ -143,7 +153,7 @@ def _finish(layers: list[nn.Module], projection: int) -> Encoder:
 
 
 def _open_layers(name: str, lang: str) -> list[nn.Module]:
-    """All layers of a local or hub model: ours (then the language's route), sentence-transformers' or a plain one."""
+    """The layers of a local or hub model; of a model with routes those of the language."""
     folder = find_folder(name)
     if folder is None:
         raise ModelError(f"{name}: not a network; expected a model folder or hub name to train from")
@@ -154,8 +164,7 @@ def _open_layers(name: str, lang: str) -> list[nn.Module]:
     return list(route_of(layers[0], lang, name).children()) if isinstance(layers[0], Router) else layers
 
 
-def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
-    """The layers of a saved model, those after pooling among them."""
+def _load_pretrained(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     layers = _open_layers(config.name, config.lang)
     if not isinstance(layers[0], Transformer | StaticEmbedding):
         kind = type(layers[0]).__name__
@@ -163,7 +172,7 @@ def _pretrained(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     return layers
 
 
-def _bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
+def _new_bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     """A BERT with random weights."""
     disable_progress_bar()
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=True)
@@ -182,17 +191,17 @@ def _bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
             tokenizer_object=tokenizer,
             model_max_length=config.max_tokens,
             pad_token=PAD,
-            unk_token="[UNK]",
-            cls_token="[CLS]",
-            sep_token="[SEP]",
-            mask_token="[MASK]",
+            unk_token=UNKNOWN,
+            cls_token=CLS,
+            sep_token=SEP,
+            mask_token=MASK,
         ).save_pretrained(folder)
         return [Transformer(folder)]
 
 
-def _static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
-    """A table of token vectors: random ones, or those that a model gives to the entries as texts."""
-    start = _entry_model(config) if config.entry_vectors else None
+def _new_static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
+    """A table of token vectors: random, or the vectors of the tokens as encoded by the model `entry_vectors`."""
+    start = _open_entry_model(config) if config.entry_vectors else None
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
     tokenizer.enable_truncation(config.max_tokens)
     first = StaticEmbedding(tokenizer, embedding_dim=config.width)
@@ -205,8 +214,7 @@ def _static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
     return [first]
 
 
-def _entry_model(config: EncoderConfig) -> Model:
-    """Opens the model that a table of token vectors starts from; ModelError if of another dimension or language."""
+def _open_entry_model(config: EncoderConfig) -> Model:
     model = open_model(config.entry_vectors)
     dimension = model.backend(config.lang).dimension
     if dimension != config.width:
@@ -217,16 +225,12 @@ def _entry_model(config: EncoderConfig) -> Model:
     return model
 
 
-STRENGTH = 0.01
-"""Of the penalty, as a share of the mean squared length of the pooled vectors along a dimension."""
-
-
 def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, lang: str) -> None:
     """Sets the projection of an encoder to the ridge regression from its pooled vectors to given ones.
 
     Args:
-        encoder: Ends in a linear layer and unit length.
-        texts: Sentences of its language.
+        encoder: Ends with a linear layer and normalization.
+        texts: n sentences of its language.
         goals: Vectors (n, D) of their translations.
         lang: Its language, for errors.
 
@@ -250,16 +254,16 @@ def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, 
         projection.linear.weight.copy_(torch.from_numpy(ridge_regression(pooled, goals)))
 
 
-def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = STRENGTH) -> np.ndarray:
-    """The matrix W (D, P) for which W x comes nearest to the goals.
+def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = RIDGE_STRENGTH) -> np.ndarray:
+    """The matrix W (D, P) that minimizes the squared distances of W x from the goals plus a penalty on W.
 
     Args:
         inputs: Vectors x (n, P).
         goals: Vectors (n, D).
-        strength: Of the penalty on W, as a share of the mean of the inputs' squared length along a dimension.
+        strength: The penalty, as a share of the mean squared length of the inputs per dimension.
 
     Returns:
-        The matrix that minimises squared distances plus the penalty, in double precision.
+        The matrix, in double precision.
     """
     x, y = inputs.astype(np.float64), goals.astype(np.float64)
     covariance = x.T @ x  # (P, P)
@@ -269,25 +273,27 @@ def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = STRENGTH
 
 
 def set_trainable(encoder: Encoder, config: EncoderConfig) -> None:
-    """Leaves to training what a recipe's `frozen` and `trainable` leave to it, and fixes the other weights.
+    """Freezes the weights that `frozen` and `trainable` exclude from training.
 
     Args:
-        encoder: All of whose weights learn so far.
-        config: Of that encoder.
+        encoder: An encoder all of whose weights are trainable.
+        config: Its part of the recipe.
 
     Raises:
-        ModelError: More layers than there are, layers of an encoder that has none, or nothing that could learn.
+        ModelError: More layers than the encoder has, or nothing left to train.
     """
     if config.frozen:
         encoder.requires_grad_(False).eval()
         return
     if config.trainable == ALL:
         return
-    learning = _head(encoder)
+    layers = list(encoder.layers)
+    pooling = max((place for place, layer in enumerate(layers) if isinstance(layer, Pooling)), default=0)
+    trained = layers[pooling + 1 :]  # a static encoder pools in its first layer
     if config.trainable != HEAD:
-        learning += _last_layers(encoder, config)
+        trained += _last_layers(encoder, config)
     encoder.requires_grad_(False)
-    for module in learning:
+    for module in trained:
         module.requires_grad_(True)
     if encoder.is_frozen:
         raise ModelError(
@@ -296,15 +302,8 @@ def set_trainable(encoder: Encoder, config: EncoderConfig) -> None:
         )
 
 
-def _head(encoder: Encoder) -> list[nn.Module]:
-    """The layers after pooling; a static encoder's table pools by itself."""
-    layers = list(encoder.layers)
-    pooling = max((place for place, layer in enumerate(layers) if isinstance(layer, Pooling)), default=0)
-    return layers[pooling + 1 :]
-
-
 def _last_layers(encoder: Encoder, config: EncoderConfig) -> list[nn.Module]:
-    """The transformer layers that `last:N` names."""
+    """The transformer layers of `last:N`."""
     first: Any = encoder.layers[0]
     wanted = int(config.trainable.removeprefix(LAST))
     count = first.model.config.num_hidden_layers if isinstance(first, Transformer) else 0
@@ -349,7 +348,7 @@ class Shape:
         return table + self.layers * self.layer_parameters + projection
 
     def operations(self, tokens: float) -> float:
-        """Of one sentence of so many tokens, forward."""
+        """Floating-point operations of the forward pass of one sentence."""
         if not self.layers:
             return 2 * tokens * self.width
         matrices = 4 * self.width * self.width + 2 * self.width * self.feed_forward
@@ -357,46 +356,45 @@ class Shape:
         return 2 * tokens * self.layers * (matrices + attention)
 
 
-KNOWN = {
+PAPER_SHAPES = {
     "bert-base-uncased": Shape(30522, 768, 768, 12, 12, 3072, 512),
     "hfl/chinese-roberta-wwm-ext": Shape(21128, 768, 768, 12, 12, 3072, 512),
     "roberta-large": Shape(50265, 1024, 1024, 24, 16, 4096, 514),
     "hfl/chinese-roberta-wwm-ext-large": Shape(21128, 1024, 1024, 24, 16, 4096, 512),
 }
-"""The paper's encoders by their hub names, for plans where the hub is out of reach."""
+"""The paper's encoders by hub name, so that `plan` works offline."""
 
 
 def shape_of(config: EncoderConfig) -> Shape:
-    """The shape of the encoder that a recipe's side names.
+    """The shape of an encoder of a recipe.
 
     Args:
-        config: Of the side; not of the kind `shared`, which has the other's.
+        config: The encoder; not of the kind `shared`.
 
     Returns:
-        Its sizes; a vocabulary that is still to be made counts as large as it may become.
+        Its sizes; a vocabulary that is not trained yet has the size that the recipe allows.
 
     Raises:
         ModelError: A model that cannot be opened.
     """
+    if config.kind == EncoderKind.pretrained:
+        if known := PAPER_SHAPES.get(config.name):
+            return replace(known, dimension=config.projection or known.dimension)
+        return read_shape(build_encoder(config, []))
+    table = Shape(config.vocab_size, config.width, config.projection or config.width)
     if config.kind == EncoderKind.static:
-        return Shape(config.vocab_size, config.width, config.projection or config.width)
-    if config.kind == EncoderKind.bert:
-        return Shape(
-            config.vocab_size,
-            config.width,
-            config.projection or config.width,
-            config.layers,
-            config.heads,
-            4 * config.width,
-            config.max_tokens,
-        )
-    if config.name in KNOWN:
-        return replace(KNOWN[config.name], dimension=config.projection or KNOWN[config.name].dimension)
-    return read_shape(build_encoder(config, []))
+        return table
+    return replace(
+        table,
+        layers=config.layers,
+        heads=config.heads,
+        feed_forward=4 * config.width,
+        positions=config.max_tokens,
+    )
 
 
 def read_shape(encoder: Encoder) -> Shape:
-    """The shape of an encoder that is built; of an unusual architecture what its configuration tells."""
+    """The shape of a built encoder; for an unusual architecture as far as its configuration shows it."""
     first: Any = encoder.layers[0]
     if is_static(encoder):
         vocab, width = first.embedding.weight.shape

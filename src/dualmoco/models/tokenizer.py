@@ -1,6 +1,6 @@
 """Tokenizers trained on a corpus, for encoders that start from scratch.
 
-Takes sentences, gives `building.py` a byte-pair tokenizer of the `tokenizers` library.
+From sentences to a byte-pair tokenizer of the `tokenizers` library, for `build.py`.
 """
 
 from __future__ import annotations
@@ -11,23 +11,22 @@ from collections.abc import Iterable
 
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 
-PAD, UNKNOWN, CLS, SEP, MASK = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
-SPECIAL = [PAD, UNKNOWN, CLS, SEP, MASK]
-ALPHABET = 8000  # characters kept; the rest become [UNK]
+PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+MOST_CHARACTERS = 8000  # rarer characters become [UNK]
 MERGE_SENTENCES = 200_000  # enough to learn which characters go together; rare characters need more
-CHUNK_SENTENCES = 10_000
+COUNTED_SENTENCES = 10_000  # whose characters are counted at once
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int, *, special_tokens: bool) -> Tokenizer:
     """Trains a lower-casing byte-pair tokenizer that splits at spaces, punctuation and between digits and letters.
 
-    Text without spaces, such as Chinese, is cut into entries of up to `max_piece_length` characters.
+    Text without spaces, such as Chinese, is split into entries of up to `max_piece_length` characters.
 
     Args:
-        texts: Sentences to learn from, in random order: characters are counted in all of them, entries are learnt from
-            the first `MERGE_SENTENCES`.
-        vocab_size: Entries, among them five special tokens.
-        max_piece_length: Characters in an entry.
+        texts: Sentences in random order; characters are counted in all of them, entries are learnt from the first
+            `MERGE_SENTENCES`.
+        vocab_size: Number of entries, including five special tokens.
+        max_piece_length: Most characters of an entry.
         special_tokens: Whether [CLS] and [SEP] surround each sentence.
 
     Returns:
@@ -40,10 +39,10 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
         [pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Digits(individual_digits=False)]
     )
     sentences = list(texts)
-    alphabet = _frequent_characters(sentences, min(ALPHABET, vocab_size // 2))
+    alphabet = _frequent_characters(sentences, min(MOST_CHARACTERS, vocab_size // 2))
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=SPECIAL,
+        special_tokens=SPECIAL_TOKENS,
         max_token_length=max_piece_length + 1,  # the trainer stops one short of it
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
@@ -57,15 +56,15 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
 
 
 def entry_texts(tokenizer: Tokenizer) -> dict[int, str]:
-    """The entries of a tokenizer trained here, by number; special tokens are left out."""
+    """The entries of a tokenizer trained here by id, without special tokens."""
     entries = sorted((number, entry) for entry, number in tokenizer.get_vocab().items())
-    return {number: entry for number, entry in entries if entry not in SPECIAL}
+    return {number: entry for number, entry in entries if entry not in SPECIAL_TOKENS}
 
 
 def _frequent_characters(sentences: list[str], count: int) -> list[str]:
-    """The most frequent characters, equal counts in the order of their codes: the trainer's own choice is random."""
+    """The most frequent characters, ties by code point: the trainer's own choice is random."""
     counts: Counter[str] = Counter()
-    for start in range(0, len(sentences), CHUNK_SENTENCES):
-        counts.update(unicodedata.normalize("NFKC", " ".join(sentences[start : start + CHUNK_SENTENCES])).lower())
+    for start in range(0, len(sentences), COUNTED_SENTENCES):
+        counts.update(unicodedata.normalize("NFKC", " ".join(sentences[start : start + COUNTED_SENTENCES])).lower())
     visible = (character for character in counts if character.isprintable() and not character.isspace())
     return sorted(visible, key=lambda character: (-counts[character], character))[:count]

@@ -1,6 +1,8 @@
-"""Word vectors as files: GloVe's and word2vec's text, fastText's `.vec`, packed or not, or an array beside its words.
+"""Averaged word vectors as a model: the baseline of GloVe, word2vec and fastText.
 
-Gives `wordvectors.py` a table: the words, each with the number of its row, and the rows (V, D).
+Word vectors are read from text files (GloVe, word2vec, fastText's `.vec`; compressed or not), or from an array and a
+file of its words. A sentence is split into words of the table, and its vector is the mean of theirs. Shapes: V words, n
+sentences, D dimension.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ import logging
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,17 @@ from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 from dualmoco.text.files import read_lines
 
 BLOCK_LINES = 4096
+BLOCK_SENTENCES = 512
+LONGEST_WORD = 8  # characters of a word in text without spaces
+UNSPACED = "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+UNSPACED += "\U00020000-\U0003ffff"
+"""Thai, Lao, Tibetan, Burmese, Khmer, Kana and Han."""
+WORD_PATTERN = re.compile(
+    rf"(?P<run>[{UNSPACED}]+)"
+    r"|\w+(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b"  # English contractions as in the Penn Treebank
+    rf"|[^\W{UNSPACED}]+|[^\w\s]",
+    re.IGNORECASE,
+)
 logger = logging.getLogger(__name__)
 
 
@@ -44,38 +57,29 @@ def read_word_table(path: Path) -> WordTable:
     """Reads word vectors.
 
     Args:
-        path: A text file with a word and its numbers on each line, packed or not, with or without a first line that
-            gives count and dimension; or a `.npy` file with its words in a `.txt` or `.parquet` file of the same stem.
+        path: A text file with a word and its numbers on each line, compressed or not, with or without a first line of
+            count and dimension; or a `.npy` file with its words in a `.txt` or `.parquet` file of the same stem.
 
     Returns:
-        The table; of a word that comes twice the first vector counts.
+        The table, with the first vector of a word that occurs twice.
 
     Raises:
-        DataError: A file that is missing, empty or damaged, another dimension than that of the first line, or a value
-            that is no finite number, with the number of the line.
+        DataError: A file that is missing, empty or damaged, or a line of another dimension or with a value that is not
+            a finite number; the error gives the line number.
     """
     if path.suffix == ".npy":
         beside = [path.with_suffix(ending) for ending in (".txt", ".parquet")]
         found = [file for file in beside if file.is_file()]
         if not found:
-            raise DataError(f"{path}: no words beside it; expected {beside[0].name}, one a line, or {beside[1].name}")
+            raise DataError(
+                f"{path}: no words for these vectors; expected {beside[0].name}, one per line, or {beside[1].name}"
+            )
         return read_array(path, found[0])
     return _read_text(path)
 
 
 def read_array(vectors: Path, words: Path) -> WordTable:
-    """Reads word vectors kept as an array.
-
-    Args:
-        vectors: A `.npy` file of shape (V, D).
-        words: A text file with one word a line, or a `.parquet` file with the words in its first column.
-
-    Returns:
-        The table.
-
-    Raises:
-        DataError: A file that is missing or damaged, or another number of words than of vectors.
-    """
+    """Reads vectors (V, D) from a `.npy` file, and words from a text file or the first column of a Parquet file."""
     rows: dict[str, int] = {}
     count = 0
     for count, word in enumerate(_read_column(words) if words.suffix == ".parquet" else read_lines(words), start=1):
@@ -106,34 +110,28 @@ def _read_text(path: Path) -> WordTable:
     table: Vectors = np.empty((0, dimension), dtype=np.float32)
     count = 0
     for block in _blocks(lines if promised is not None else chain([(number, first)], lines)):
-        names, numbers = zip(*(_cut(path, at, line, dimension) for at, line in block), strict=True)
-        _put(table, count, _parse(path, [at for at, _ in block], numbers, dimension))
+        names, numbers = zip(*(_split_line(path, at, line, dimension) for at, line in block), strict=True)
+        _put(table, count, _parse_numbers(path, [at for at, _ in block], numbers, dimension))
         for name in names:
             words.setdefault(name, count)
             count += 1
     if not count:
-        raise DataError(f"{path}: holds no word; expected a word and its numbers on every line")
+        raise DataError(f"{path}: no words; expected a word and its numbers on every line")
     if promised is not None and promised != count:
-        logger.warning("%s: its first line promises %s words, %s were read", path, f"{promised:,}", f"{count:,}")
+        logger.warning("%s: its first line says %s words, but it has %s", path, f"{promised:,}", f"{count:,}")
     table.resize((count, dimension), refcheck=False)
     return WordTable(words, table, (path,))
 
 
 def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    """Some thousand numbered lines at a time, without empty ones."""
-    block = []
-    for number, line in lines:
-        if line := line.rstrip(" "):
-            block.append((number, line))
-        if len(block) == BLOCK_LINES:
-            yield block
-            block = []
-    if block:
+    """Numbered lines in blocks, without empty ones."""
+    filled = ((number, line.rstrip(" ")) for number, line in lines if line.rstrip(" "))
+    while block := list(islice(filled, BLOCK_LINES)):
         yield block
 
 
-def _cut(path: Path, number: int, line: str, dimension: int) -> tuple[str, str]:
-    """A line's word, which may hold spaces, and its numbers, still as one text."""
+def _split_line(path: Path, number: int, line: str, dimension: int) -> tuple[str, str]:
+    """The word of a line, which may contain spaces, and its numbers as one string."""
     if line.count(" ") == dimension:
         word, _, numbers = line.partition(" ")
         return word, numbers
@@ -144,7 +142,7 @@ def _cut(path: Path, number: int, line: str, dimension: int) -> tuple[str, str]:
     return word, " ".join(fields)
 
 
-def _parse(path: Path, places: list[int], numbers: tuple[str, ...], dimension: int) -> Vectors:
+def _parse_numbers(path: Path, places: list[int], numbers: tuple[str, ...], dimension: int) -> Vectors:
     """The vectors (n, D) of a block of lines."""
     try:
         values = pc.split_pattern(pa.array(numbers), " ").flatten().cast(pa.float32()).to_numpy()
@@ -164,7 +162,7 @@ def _parse(path: Path, places: list[int], numbers: tuple[str, ...], dimension: i
 
 
 def _is_number(field: str) -> bool:
-    """Whether the reader of `_parse` takes a field."""
+    """Whether `_parse_numbers` accepts a field."""
     try:
         pa.scalar(field).cast(pa.float32())
     except pa.ArrowInvalid:
@@ -173,42 +171,24 @@ def _is_number(field: str) -> bool:
 
 
 def _put(table: Vectors, start: int, block: Vectors) -> None:
-    """Writes a block's rows, for which the table grows in place, a quarter at a time, if it has to."""
+    """Writes the rows of a block; the table grows in place, by a quarter at a time."""
     end = start + len(block)
     if end > len(table):
         table.resize((max(end, len(table) * 5 // 4), table.shape[1]), refcheck=False)
     table[start:end] = block
 
 
-LONGEST = 8  # characters of a word in text without spaces
-BLOCK_SENTENCES = 512
-UNSPACED = "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-UNSPACED += "\U00020000-\U0003ffff"
-"""Thai, Lao, Tibetan, Burmese, Khmer, Kana and Han."""
-PIECES = re.compile(
-    rf"(?P<run>[{UNSPACED}]+)"
-    r"|\w+(?=n't\b)|n't\b|'(?:s|re|ve|ll|d|m)\b"  # English contractions, as the Penn treebank cuts them
-    rf"|[^\W{UNSPACED}]+|[^\w\s]",
-    re.IGNORECASE,
-)
-
-
 class WordAverager:
-    """The mean of the vectors of a sentence's words."""
+    """Averages the vectors of a sentence's words."""
 
     name, is_unit = "words", False
 
     def __init__(self, table: WordTable) -> None:
-        self.table = table
+        self.table, self.dimension = table, int(table.vectors.shape[1])
         self._known: dict[str, list[int]] = {}
 
-    @property
-    def dimension(self) -> int:
-        """D."""
-        return int(self.table.vectors.shape[1])
-
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """The vectors (n, D) of sentences; zeros for a sentence without a known word."""
+        """Vectors (n, D) of sentences; zeros for a sentence without a known word."""
         means: Vectors = np.zeros((len(texts), self.dimension), dtype=np.float32)
         self._known.clear()
         for start in range(0, len(texts), BLOCK_SENTENCES):
@@ -223,22 +203,22 @@ class WordAverager:
         return means
 
     def find_rows(self, text: str) -> list[int]:
-        """The rows of the table that a sentence's words have, in their order."""
+        """The rows of a sentence's words in the table, in order."""
         rows: list[int] = []
         for chunk in text.split():
             found = self._known.get(chunk)
             if found is None:
-                found = self._known[chunk] = self._cut(chunk)
+                found = self._known[chunk] = self._split_chunk(chunk)
             rows += found
         return rows
 
-    def _cut(self, chunk: str) -> list[int]:
-        """The rows of what stands between two spaces."""
+    def _split_chunk(self, chunk: str) -> list[int]:
+        """The rows of the text between two spaces."""
         whole = self._row(chunk)
         if whole is not None:
             return [whole]
         rows: list[int] = []
-        for piece in PIECES.finditer(chunk):
+        for piece in WORD_PATTERN.finditer(chunk):
             if piece["run"]:
                 rows += self._longest_words(piece["run"])
             elif (row := self._row(piece[0])) is not None:
@@ -246,10 +226,10 @@ class WordAverager:
         return rows
 
     def _longest_words(self, run: str) -> list[int]:
-        """The rows of the words of a text without spaces, each as long as the table allows."""
+        """The rows of the words of a text without spaces, by greedy longest match."""
         rows, start = [], 0
         while start < len(run):
-            ends = range(min(len(run), start + LONGEST), start, -1)
+            ends = range(min(len(run), start + LONGEST_WORD), start, -1)
             end = next((end for end in ends if run[start:end] in self.table.rows), 0)
             if end:
                 rows.append(self.table.rows[run[start:end]])
@@ -265,7 +245,7 @@ def open_words(name: str) -> Model:
     """Opens word vectors.
 
     Args:
-        name: A file for text of any language, or one for each language: `en=FILE,zh=FILE`.
+        name: A file for text of any language, or one per language: `en=FILE,zh=FILE`.
 
     Returns:
         The model.
@@ -284,18 +264,7 @@ def open_words(name: str) -> Model:
 
 
 def average_words(tables: Mapping[str, WordTable], name: str) -> Model:
-    """Makes a model of tables that are read.
-
-    Args:
-        tables: One for each language, or one alone under ANY_LANGUAGE.
-        name: What to call it in results.
-
-    Returns:
-        The model.
-
-    Raises:
-        DataError: Tables of different dimension.
-    """
+    """Makes a model of one table per language, or a single one under ANY_LANGUAGE; DataError if dimensions differ."""
     dimensions = {lang: table.vectors.shape[1] for lang, table in tables.items()}
     if len(set(dimensions.values())) > 1:
         given = ", ".join(f"{lang} {dimension}" for lang, dimension in dimensions.items())
@@ -304,7 +273,7 @@ def average_words(tables: Mapping[str, WordTable], name: str) -> Model:
 
 
 def _checksum(tables: Mapping[str, WordTable]) -> str:
-    """Of the files; of a table for any language that is one file, that file's own."""
+    """The checksum of the files; of a single file for any language, that file's own."""
     if ANY_LANGUAGE not in tables:
         return files_sha256((lang, file) for lang, table in tables.items() for file in table.files)
     files = tables[ANY_LANGUAGE].files
