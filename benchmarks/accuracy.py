@@ -39,8 +39,9 @@ from dualmoco.models.config import EncoderKind
 from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes, save_encoders
 from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs, prefetch
-from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.config import TrainConfig
 from dualmoco.training.heldout import Heldout
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 from dualmoco.training.run_folder import read_log
 

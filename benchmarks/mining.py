@@ -33,7 +33,7 @@ from dualmoco.mining.threshold import best_threshold
 from dualmoco.models.load import open_model
 from dualmoco.search.exact import Neighbors, nearest, nearest_both_ways
 from dualmoco.text.files import read_lines
-from dualmoco.training.config import load_config
+from dualmoco.training.recipe import load_config
 
 CORPORA = ("tvsub", "lctt_articles", "msctd", "news_commentary_10k", "kajweb_examples", "debian_mo_sentences")
 K = 3

@@ -26,7 +26,7 @@ from dualmoco.models.build import build_encoder
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import PairBatch, PairLoader, ShardSpec, order_pairs
-from dualmoco.training.config import ContrastConfig
+from dualmoco.training.config import ContrastConfig, TrainConfig
 from dualmoco.training.objectives import DualMoco
 
 QUEUE, BATCH, TEMPERATURE, CLIP = 16_384, 256, 0.05, 10.0
@@ -116,7 +116,8 @@ Step = Callable[[list[PairBatch]], None]
 
 def ours(src: Encoder, tgt: Encoder, size: int) -> Step:
     """Dual momentum contrast with a full queue; the batch comes in its micro-batches."""
-    objective = DualMoco(src, tgt, ContrastConfig(queue_size=QUEUE, temperature=TEMPERATURE, batch_keys=True)).train()
+    contrast = ContrastConfig(queue_size=QUEUE, temperature=TEMPERATURE, batch_keys=True)
+    objective = DualMoco(src, tgt, TrainConfig(contrast=contrast)).train()
     for queue in (objective.contrast.src_queue, objective.contrast.tgt_queue):
         vectors = torch.nn.functional.normalize(torch.randn(QUEUE, src.dimension), dim=1)
         queue.enqueue(vectors, torch.randint(1 << 60, (QUEUE, 2)))

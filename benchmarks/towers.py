@@ -45,11 +45,12 @@ from dualmoco.models.network import open_routes
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs
 from dualmoco.training.checkpoint import list_checkpoints, module_tensors
-from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.config import TrainConfig
 from dualmoco.training.frozen import FrozenKeys, OneSidedBatch, OneSidedMoco
 from dualmoco.training.init_encoders import INITIAL
-from dualmoco.training.objectives import DualMoco, Objective
-from dualmoco.training.run import build_objective
+from dualmoco.training.objective import Objective
+from dualmoco.training.objectives import DualMoco, objective_class
+from dualmoco.training.recipe import load_config
 
 PAIR = "cmn-eng"
 SHORT = 70  # characters of the longer side of the pairs that speed is measured on
@@ -89,7 +90,7 @@ def score_run(parsed: argparse.Namespace) -> None:
     config = load_config(parsed.run / "config.yaml")
     test = Tatoeba(parsed.data / "eval" / "tatoeba", parsed.pair)
     encoders = open_routes(parsed.run / INITIAL)
-    objective = build_objective(config, encoders)
+    objective = objective_class(config)(*(encoders[side.lang] for side in (config.src, config.tgt)), config)
     conversion = read_conversion(parsed.run / INITIAL)
     texts = [conversion.apply(side, lang) for side, lang in zip(test.sides, test.langs, strict=True)]
     other: list[Vectors] = []
@@ -245,12 +246,12 @@ def _frozen(config: TrainConfig, tgt: Any) -> Callable[[Any], None]:
         own = torch.stack([batch.tgt_ids, batch.src_ids], dim=1)
         return OneSidedBatch(batch.tgt, queue[: len(own)], own, queue, ids)
 
-    return _step(OneSidedMoco(tgt, config.contrast), prepare)
+    return _step(OneSidedMoco(tgt, tgt, config), prepare)
 
 
 def _both(config: TrainConfig, src: Any, tgt: Any) -> Callable[[Any], None]:
     """Both sides by dual momentum contrast with a queue of that size."""
-    return _step(DualMoco(src, tgt, config.contrast), lambda batch: batch)
+    return _step(DualMoco(src, tgt, config), lambda batch: batch)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
-from dualmoco.training.config import load_config
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 
 PAIRS = 600

@@ -17,7 +17,8 @@ from dualmoco.data.nli import NliExample
 from dualmoco.data.pairs import Pairs
 from dualmoco.data.text_column import sentence_ids
 from dualmoco.models.network import Features
-from dualmoco.training.batches import BatchOrder, NliLoader, PairLoader, ShardSpec, order_pairs, prefetch
+from dualmoco.training.batches import BatchOrder, PairLoader, ShardSpec, order_pairs, prefetch
+from dualmoco.training.nli import NliLoader
 
 PAIRS = [(f"{'long ' * (i % 5)}sentence {i}", f"{'长' * (i % 7)}句子{i}") for i in range(23)]
 
@@ -184,7 +185,7 @@ def test_nli_loader_gives_matching_labels() -> None:
     """Every piece holds premises, hypotheses and labels of the same examples."""
     examples = [NliExample(f"premise {i}", f"hypothesis {i}", i % 3) for i in range(17)]
     order = BatchOrder.unsorted(17, 5, seed=1)
-    loader = NliLoader(examples, order, tokenize, ShardSpec(micro_batches=2))
+    loader = NliLoader(examples, 5, tokenize, ShardSpec(micro_batches=2), seed=1)
     for step in range(5):
         batches = loader.step(step)
         assert [len(batch.labels) for batch in batches] == [3, 2]

@@ -14,7 +14,8 @@ from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.config import PrepareConfig, check_recipe
 from dualmoco.models.config import EncoderKind, PoolingMode
-from dualmoco.training.config import MixedPrecision, NliFeatures, ObjectiveName, TrainConfig, load_config
+from dualmoco.training.config import MixedPrecision, NliFeatures, TrainConfig
+from dualmoco.training.recipe import load_config
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
 RECIPE = """
@@ -58,7 +59,7 @@ def test_values_have_their_types(path: Path) -> None:
 def test_defaults_are_the_papers(path: Path) -> None:
     """What a recipe leaves out has the value of the paper's appendix."""
     config = load_config(path)
-    assert config.objective is ObjectiveName.dual_moco
+    assert config.objective == "dual-moco"
     assert (config.contrast.queue_size, config.contrast.temperature, config.contrast.momentum) == (409_600, 0.04, 0.999)
     optimizer = config.optimizer
     assert (optimizer.batch_size, optimizer.clip, optimizer.warmup_steps, optimizer.weight_decay) == (
@@ -73,7 +74,7 @@ def test_defaults_are_the_papers(path: Path) -> None:
 @pytest.mark.parametrize("name", ["dual-moco", "in-batch", "simcse"])
 def test_objectives_have_the_names_of_the_documentation(path: Path, name: str) -> None:
     """An objective is named as the settings file of a run writes it, hyphen and all."""
-    assert load_config(path, [f"objective={name}"]).objective.value == name
+    assert load_config(path, [f"objective={name}"]).objective == name
 
 
 def test_default_precision_can_be_written(path: Path) -> None:
@@ -155,7 +156,8 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
         ("src.word_pairs=9", "Key 'word_pairs' not in 'EncoderConfig'"),  # removed
         ("contrast.teacher_weight=0.5", "Key 'teacher_weight' not in 'ContrastConfig'"),  # removed
         ("out=null", "Incompatible value 'None' for field of type 'str'"),
-        ("objective=moco", "Invalid value 'moco', expected one of .*dual_moco"),
+        ("contrast.momentum_ramp=5", "Key 'momentum_ramp' not in 'ContrastConfig'"),  # removed
+        ("nli.side=tgt", "Key 'side' not in 'NliConfig'"),  # removed
         ("src.kind=lstm", r"Invalid value 'lstm', expected one of \[pretrained, bert, static, shared\]"),
         ("src.pooling=sum", r"Invalid value 'sum', expected one of \[auto, mean, max, cls\]"),
         ("optimizer.precision=fp8", r"Invalid value 'fp8', expected one of \[fp32, bf16, fp16\]"),
@@ -187,18 +189,16 @@ FROZEN = ["src.kind=pretrained", "src.name=a", "src.frozen=true"]
 RIDGE = ["tgt.projection=8", "tgt.projection_init=ridge"]
 SENSELESS: list[tuple[list[str], str]] = [
     (["out=''"], "out is ''; expected a folder for the run"),
-    (["src.lang=''"], "src.lang is ''; expected a language name such as en"),
-    (["tgt.lang=''"], "tgt.lang is ''; expected a language name such as zh"),
+    (["src.lang=''"], "src.lang is ''; expected a language name such as"),
+    (["tgt.lang=''"], "tgt.lang is ''; expected a language name such as"),
     (["tgt.lang=en"], "tgt.lang is 'en'; expected another language than src.lang"),
-    (["src.kind=shared"], "src.kind is <Kind.shared: 'shared'>; expected pretrained, bert or static"),
+    (["src.kind=shared"], "src.kind is 'shared'; expected pretrained, bert or static"),
     (["contrast.queue_size=0"], "contrast.queue_size is 0; expected at least 1"),
     (["contrast.queue_size=-5"], "contrast.queue_size is -5; expected at least 1"),
     (["contrast.temperature=0"], "contrast.temperature is 0.0; expected above 0, for example 0.04"),
     (["contrast.temperature=nan"], "contrast.temperature is nan; expected above 0, for example 0.04"),
     (["contrast.momentum=1.0"], "contrast.momentum is 1.0; expected from 0 to below 1, for example 0.999"),
     (["contrast.momentum=-0.1"], "contrast.momentum is -0.1; expected from 0 to below 1"),
-    (["contrast.momentum_ramp=5"], "contrast.momentum_start is -1.0; expected from 0 to below 1 when momentum_ramp"),
-    (["contrast.momentum_ramp=5", "contrast.momentum_start=1"], "contrast.momentum_start is 1.0; expected from 0"),
     (["optimizer.lr=0"], "optimizer.lr is 0.0; expected above 0"),
     (["optimizer.batch_size=1"], "optimizer.batch_size is 1; expected at least 2"),
     (["optimizer.accumulate=0"], "optimizer.accumulate is 0; expected at least 1"),
@@ -210,8 +210,8 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["schedule.checkpoint_every=0"], "schedule.checkpoint_every is 0; expected at least 1"),
     (["schedule.log_every=0"], "schedule.log_every is 0; expected at least 1"),
     (["schedule.keep=0"], "schedule.keep is 0; expected at least 1"),
-    (["data.train=[]"], "data.train is []; expected TSV files, or src_files and tgt_files"),
-    (["data.src_files=[a]", "data.tgt_files=[b]"], "data.train is ['pairs.tsv']; expected TSV files, or src_files"),
+    (["data.train=[]"], "data.train is []; expected exactly one of train, prepared, and src_files"),
+    (["data.src_files=[a]", "data.tgt_files=[b]"], "data.train is ['pairs.tsv']; expected exactly one of train"),
     (["data.train=[]", "data.src_files=[a,b]", "data.tgt_files=[c]"], "data.tgt_files is ['c']; expected as many"),
     (["data.tgt_files=[c]"], "data.tgt_files is ['c']; expected as many files as src_files"),
     (["data.columns=[1]"], "data.columns is [1]; expected two column numbers from 0"),
@@ -220,7 +220,8 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["data.heldout=0"], "data.heldout is 0; expected at least 2"),
     (["data.heldout=1"], "data.heldout is 1; expected at least 2"),
     (["data.bucket=0"], "data.bucket is 0; expected at least 1"),
-    (["nli.side=both"], "nli.side is 'both'; expected src or tgt"),
+    (["objective=moco"], "objective is 'moco'; expected one of dual-moco, in-batch, distill, nli, simcse"),
+    (["options.bias=1"], "options is ['bias']; expected options of dual-moco: none"),
     (["objective=nli"], "nli.train is []; expected NLI files when objective is nli"),
     (["objective=simcse", "src.dropout=0"], "expected src.dropout and tgt.dropout above 0 when objective is simcse"),
     (["objective=simcse", "tgt.dropout=0"], "expected src.dropout and tgt.dropout above 0 when objective is simcse"),
@@ -229,7 +230,7 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["tgt.kind=pretrained"], "tgt.name is ''; expected a model folder or hub name such as bert-base-uncased"),
     (["src.dropout=1"], "src.dropout is 1.0; expected from 0 to below 1"),
     (["tgt.dropout=-0.1"], "tgt.dropout is -0.1; expected from 0 to below 1"),
-    (["src.pooling=max"], "src.pooling is 'max'; expected auto or mean when src.kind is static: it averages"),
+    (["src.pooling=max"], "src.pooling is 'max'; expected auto or mean when src.kind is static"),
     (["src.max_tokens=2"], "src.max_tokens is 2; expected at least 3"),
     (["tgt.max_tokens=2"], "tgt.max_tokens is 2; expected at least 3"),
     (["src.width=0"], "src.width is 0; expected at least 1"),
@@ -237,15 +238,18 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["src.vocab_size=10"], "src.vocab_size is 10; expected at least 11"),
     (["tgt.vocab_size=10"], "tgt.vocab_size is 10; expected at least 11"),
     (["src.frozen=true", "tgt.frozen=true"], "tgt.frozen is True; expected false when src.frozen is true: one side"),
-    (["src.frozen=true"], "src.kind is 'static'; expected pretrained when src.frozen is true: a side from scratch"),
+    (["src.frozen=true"], "src.kind is 'static'; expected pretrained when src.frozen is true"),
     (["tgt.frozen=true", "tgt.kind=bert"], "tgt.kind is 'bert'; expected pretrained when tgt.frozen is true"),
     ([*FROZEN, "tgt.kind=shared"], "src.frozen is True; expected false when tgt.kind is shared: it is one encoder"),
     (["tgt.frozen=true", "tgt.kind=shared"], "tgt.frozen is True; expected false when tgt.kind is shared"),
-    ([*FROZEN, "objective=in-batch"], "src.frozen is True; expected false when objective is in-batch, which moves it"),
+    (
+        [*FROZEN, "objective=in-batch"],
+        "src.frozen is True; expected false when objective is in-batch, which trains both",
+    ),
     ([*FROZEN, "objective=distill", "teacher=a"], "src.frozen is True; expected false when objective is distill"),
-    ([*FROZEN, "objective=nli", "nli.train=[a]", "nli.side=tgt"], "src.frozen is True; expected false when objective"),
+    ([*FROZEN, "objective=nli", "nli.train=[a]"], "src.frozen is True; expected false when objective"),
     ([*FROZEN, "objective=simcse"], "src.frozen is True; expected false when objective is simcse"),
-    ([*FROZEN, "nli.train=[a]"], "nli.side is 'src'; expected the other side when src.frozen is true: NLI would move"),
+    ([*FROZEN, "nli.train=[a]"], "src.frozen is True; expected false when nli.train names files"),
     ([*FROZEN, "contrast.key_dropout=true"], "contrast.key_dropout is True; expected false when src.frozen is true"),
     ([*FROZEN, "src.projection=8"], "src.projection is 8; expected 0 when src.frozen is true: a new layer must learn"),
     ([*FROZEN, "src.trainable=head"], "src.trainable is 'head'; expected all when src.frozen is true"),
@@ -278,16 +282,15 @@ def test_senseless_value_is_refused(path: Path, overrides: list[str], expected: 
     "overrides",
     [
         ["contrast.queue_size=1", "contrast.momentum=0", "optimizer.batch_size=2", "data.heldout=2"],
-        ["contrast.momentum_ramp=5", "contrast.momentum_start=0"],
         ["schedule.steps=0", "schedule.epochs=0.5"],
         ["data.train=[]", "data.src_files=[a]", "data.tgt_files=[b]"],
         ["tgt.kind=shared", "src.dropout=0", "src.max_tokens=3", "src.vocab_size=11", "tgt.width=1"],
-        ["objective=nli", "nli.train=[a]", "nli.side=tgt"],
+        ["objective=nli", "nli.train=[a]"],
         ["objective=distill", "teacher=a"],
         ["src.kind=pretrained", "src.name=a"],
-        ["src.kind=pretrained", "src.name=a", "src.frozen=True", "nli.train=[a]", "nli.side=tgt"],
+        ["tgt.kind=pretrained", "tgt.name=a", "tgt.frozen=True", "nli.train=[a]"],
         ["tgt.kind=bert", "tgt.trainable=last:4", "src.trainable=head", "src.projection=1"],
-        ["tgt.projection=1", "tgt.projection_init=ridge", "tgt.ridge_pairs=1", "contrast.key_precision=int8"],
+        ["tgt.projection=1", "tgt.projection_init=ridge", "tgt.ridge_pairs=1"],
     ],
     ids=" ".join,
 )
@@ -334,7 +337,6 @@ def test_fingerprint_tells_every_other_setting(path: Path) -> None:
         "nli.features=concat",
         "src.trainable=head",
         "tgt.ridge_pairs=9",
-        "contrast.key_precision=fp32",
     ]
     prints = [load_config(path).fingerprint(), *(load_config(path, [change]).fingerprint() for change in overrides)]
     assert len(set(prints)) == len(overrides) + 1
@@ -370,9 +372,9 @@ def _paper(name: str) -> TrainConfig:
 def test_recipe_has_the_papers_values(name: str) -> None:
     """Every value of the paper's appendix A."""
     config = _paper(name)
-    assert config.objective is ObjectiveName.dual_moco
+    assert config.objective == "dual-moco"
     assert (config.contrast.queue_size, config.contrast.temperature, config.contrast.momentum) == (409_600, 0.04, 0.999)
-    assert (config.contrast.momentum_ramp, config.contrast.learn_temperature) == (0, False)
+    assert not config.contrast.learn_temperature
     assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.clip) == (4e-5, 1024, 10.0)
     assert (config.optimizer.warmup_steps, config.optimizer.weight_decay) == (400, 1e-4)
     assert (config.schedule.epochs, config.schedule.steps, config.schedule.minutes) == (15, 0, 0)
@@ -385,5 +387,5 @@ def test_nli_recipe_has_the_papers_values() -> None:
     """Every value of the paper's appendix B; the recipe without NLI names no NLI files."""
     nli = _paper("paper-nli.yaml").nli
     assert (nli.weight, nli.batch_size, nli.hidden, nli.dropout) == (0.1, 128, 256, 0.1)
-    assert nli.train and nli.side == "src"
+    assert nli.train
     assert _paper("paper.yaml").nli.train == []

@@ -21,7 +21,7 @@ from dualmoco.data.prepare import prepare
 from dualmoco.data.staging import PairStatus
 from dualmoco.training import trainer as loop
 from dualmoco.training.batches import PREFETCH, BatchOrder, Curriculum, PairLoader, order_pairs
-from dualmoco.training.config import load_config
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 from dualmoco.training.run_folder import read_log
 from runfolders import assert_same_state

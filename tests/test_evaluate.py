@@ -18,7 +18,7 @@ from dualmoco.data.nli import LABELS
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.sts import Sts
 from dualmoco.models.load import open_model
-from dualmoco.training.config import load_config
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 from testsets import TrigramEncoder, write_all, write_lines
 

@@ -18,19 +18,21 @@ from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
 from dualmoco.training import frozen as hard
 from dualmoco.training.batches import ShardSpec, order_pairs
-from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.config import TrainConfig
 from dualmoco.training.frozen import (
-    FILE,
-    NONE,
+    HARD_NEGATIVES_FILE,
+    NO_NEIGHBOR,
     FrozenKeys,
     HardNegatives,
     OneSidedLoader,
     find_hard_negatives,
     open_hard_negatives,
 )
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 
 HARD = 3
+FROZEN = ["src.kind=pretrained", "src.name=a", "src.frozen=true"]
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_keys_without_neighbours_have_none(keys: FrozenKeys, tmp_path: Path, mon
     monkeypatch.setattr(hard, "SAME_MEANING", -1.0)
     find_hard_negatives(keys, HARD, tmp_path)
     none = open_hard_negatives(keys, tmp_path)
-    assert (none.near == NONE).all() and len(none.of(np.arange(12))) == 0
+    assert (none.near == NO_NEIGHBOR).all() and len(none.of(np.arange(12))) == 0
 
 
 def test_a_run_takes_them_and_keeps_them_for_its_resumption(recipe: Path, plain: Path) -> None:
@@ -98,18 +100,18 @@ def test_a_run_takes_them_and_keeps_them_for_its_resumption(recipe: Path, plain:
     ]
     train(recipe, *settings, "schedule.steps=2")
     run = recipe.parent / "run"
-    near = np.load(run / FILE, allow_pickle=False)
+    near = np.load(run / HARD_NEGATIVES_FILE, allow_pickle=False)
     assert near.shape == (open_store(run / "keys").count, 2)
-    written = (run / FILE).stat().st_mtime_ns
+    written = (run / HARD_NEGATIVES_FILE).stat().st_mtime_ns
     train(recipe, *settings, "schedule.steps=2", resume=True)
-    assert (run / FILE).stat().st_mtime_ns == written
+    assert (run / HARD_NEGATIVES_FILE).stat().st_mtime_ns == written
 
 
 @pytest.mark.parametrize("given", [2, -1])
 def test_they_need_a_frozen_side(recipe: Path, given: int) -> None:
     """One line says so before any work."""
     with pytest.raises(
-        ConfigError, match=f"hard_negatives is {given}; expected 0, or more where src.frozen or tgt.frozen"
+        ConfigError, match=f"hard_negatives is {given}; expected 0, or more if src.frozen or tgt.frozen"
     ):
         load_config(recipe, [f"contrast.hard_negatives={given}"])
 
@@ -117,7 +119,7 @@ def test_they_need_a_frozen_side(recipe: Path, given: int) -> None:
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        (["src.frozen=true", "contrast.mask_repeats=false"], r"mask_repeats is False; expected true when src\.frozen"),
+        ([*FROZEN, "contrast.mask_repeats=false"], r"mask_repeats is False; expected true when src\.frozen"),
         (
             ["src.entry_vectors=en-zh-static"],
             r"src\.entry_vectors is 'en-zh-static'; expected nothing unless src\.kind",

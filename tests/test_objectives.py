@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -19,11 +19,13 @@ from dualmoco.data.text_column import sentence_ids
 from dualmoco.models.build import build_encoder
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
-from dualmoco.training.batches import NliBatch, PairBatch, make_nli_batch
-from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures
+from dualmoco.training import objectives
+from dualmoco.training.batches import PairBatch
+from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures, TrainConfig
 from dualmoco.training.infonce import BLOCK_ROWS, choose_block_rows
-from dualmoco.training.nli import MultiTask, NliHead
-from dualmoco.training.objectives import Distill, DualMoco, InBatch, Objective, SimCse, rank_translations
+from dualmoco.training.nli import MultiTask, MultiTaskBatch, Nli, NliBatch, NliHead, make_nli_batch, with_nli
+from dualmoco.training.objective import Objective
+from dualmoco.training.objectives import Distill, DualMoco, InBatch, SimCse, rank_translations
 
 PAIRS = generate_pairs(40, seed=7)
 WIDTH = 8
@@ -52,7 +54,12 @@ def make_batch(src: Encoder, tgt: Encoder, pairs: list[tuple[str, str]]) -> Pair
     """Pairs as a batch."""
     src_texts, tgt_texts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     src_ids, tgt_ids = (torch.from_numpy(sentence_ids(texts)) for texts in (src_texts, tgt_texts))
-    return PairBatch(src.tokenize(src_texts), tgt.tokenize(tgt_texts), src_ids, tgt_ids, src_texts)
+    return PairBatch(src.tokenize(src_texts), tgt.tokenize(tgt_texts), src_ids, tgt_ids, src_texts, tgt_texts)
+
+
+def settings(**contrast: Any) -> TrainConfig:
+    """Settings of a run that differ from the defaults in how pairs are contrasted."""
+    return TrainConfig(contrast=ContrastConfig(**contrast))
 
 
 def make_nli(encoder: Encoder, count: int = 5) -> NliBatch:
@@ -105,7 +112,7 @@ def run_step(objective: DualMoco, micro_batches: list[PairBatch], momentum: floa
 @pytest.mark.parametrize("kind", [EncoderKind.static, EncoderKind.bert])
 def test_dual_moco_in_micro_batches_equals_one_batch(kind: EncoderKind, batch_keys: bool) -> None:
     """Two steps computed in four micro-batches give the loss, gradients, queues and copies of undivided ones."""
-    config = ContrastConfig(queue_size=21, temperature=0.1, batch_keys=batch_keys)
+    config = settings(queue_size=21, temperature=0.1, batch_keys=batch_keys)
     results = []
     for count in (1, 4):
         src, tgt = make_encoder(0, kind=kind), make_encoder(1, kind=kind)
@@ -131,7 +138,7 @@ def test_dual_moco_in_micro_batches_equals_one_batch(kind: EncoderKind, batch_ke
 def test_dual_moco_enqueues_before_or_after_the_loss(batch_keys: bool) -> None:
     """Keys enter the queues once a step: before the loss if they shall be negatives, after it if not."""
     src, tgt = make_encoder(0), make_encoder(1)
-    objective = DualMoco(src, tgt, ContrastConfig(queue_size=10, batch_keys=batch_keys)).train()
+    objective = DualMoco(src, tgt, settings(queue_size=10, batch_keys=batch_keys)).train()
     micro_batches = [make_batch(src, tgt, PAIRS[:2]), make_batch(src, tgt, PAIRS[2:4])]
     prepared = objective.begin_step(micro_batches)
     assert len(objective.contrast.src_queue) == len(objective.contrast.tgt_queue) == (4 if batch_keys else 0)
@@ -157,7 +164,7 @@ def test_block_follows_the_device_and_its_free_memory(monkeypatch: pytest.Monkey
 def test_dual_moco_with_batch_keys_ranks_the_batch() -> None:
     """Into an empty queue go the batch's own keys: the loss is cross-entropy over them, no key counted twice."""
     src, tgt = make_encoder(0), make_encoder(1)
-    objective = DualMoco(src, tgt, ContrastConfig(queue_size=50, temperature=0.2, batch_keys=True)).train()
+    objective = DualMoco(src, tgt, settings(queue_size=50, temperature=0.2, batch_keys=True)).train()
     batch = make_batch(src, tgt, PAIRS[:6])
     keys = objective.begin_step([batch])[0]
     metrics = objective(batch, keys)
@@ -170,7 +177,7 @@ def test_dual_moco_with_batch_keys_ranks_the_batch() -> None:
 def test_dual_moco_without_momentum_copies_the_encoders() -> None:
     """A momentum of 0 leaves the momentum encoders equal to their bases, one near 1 leaves them apart."""
     src, tgt = make_encoder(0), make_encoder(1)
-    objective = DualMoco(src, tgt, ContrastConfig(queue_size=10)).train()
+    objective = DualMoco(src, tgt, settings(queue_size=10)).train()
     contrast = objective.contrast
     sides = ((src, contrast.src_momentum_encoder), (tgt, contrast.tgt_momentum_encoder))
     with torch.no_grad():
@@ -185,7 +192,7 @@ def test_dual_moco_without_momentum_copies_the_encoders() -> None:
 def test_dual_moco_health_is_the_state_of_the_queue() -> None:
     """Fill, age in steps and temperature, by hand."""
     src, tgt = make_encoder(0), make_encoder(1)
-    objective = DualMoco(src, tgt, ContrastConfig(queue_size=20, temperature=0.07)).train()
+    objective = DualMoco(src, tgt, settings(queue_size=20, temperature=0.07)).train()
     objective.end_step(objective.begin_step([make_batch(src, tgt, PAIRS[:5])]))
     assert objective.state_metrics(2) == pytest.approx({"queue_fill": 0.25, "queue_age": 2.5, "temperature": 0.07})
 
@@ -196,15 +203,15 @@ def test_in_batch_equals_a_loop(margin: float) -> None:
     src, tgt = make_encoder(0), make_encoder(1)
     pairs = [*PAIRS[:5], (PAIRS[0][0], PAIRS[5][1]), (PAIRS[6][0], PAIRS[1][1]), PAIRS[2]]
     batch = make_batch(src, tgt, pairs)
-    metrics = InBatch(src, tgt, ContrastConfig(temperature=0.1, margin=margin)).train()(batch, None)
+    metrics = InBatch(src, tgt, settings(temperature=0.1, margin=margin)).train()(batch, None)
     x, y = src(batch.src).detach(), tgt(batch.tgt).detach()
     src_ids, tgt_ids = batch.src_ids.tolist(), batch.tgt_ids.tolist()
-    forward = loop_ranking(x, y, src_ids, tgt_ids, 0.1, margin)
-    backward = loop_ranking(y, x, tgt_ids, src_ids, 0.1, margin)
-    assert metrics["loss"].item() == pytest.approx(forward[0] + backward[0], rel=1e-5)
-    assert metrics["accuracy"].item() == pytest.approx((forward[1] + backward[1]) / 2)
-    without_masks = InBatch(src, tgt, ContrastConfig(temperature=0.1, margin=margin))(
-        PairBatch(batch.src, batch.tgt, torch.arange(8), torch.arange(8, 16), batch.src_texts), None
+    src_to_tgt = loop_ranking(x, y, src_ids, tgt_ids, 0.1, margin)
+    tgt_to_src = loop_ranking(y, x, tgt_ids, src_ids, 0.1, margin)
+    assert metrics["loss"].item() == pytest.approx(src_to_tgt[0] + tgt_to_src[0], rel=1e-5)
+    assert metrics["accuracy"].item() == pytest.approx((src_to_tgt[1] + tgt_to_src[1]) / 2)
+    without_masks = InBatch(src, tgt, settings(temperature=0.1, margin=margin))(
+        PairBatch(batch.src, batch.tgt, torch.arange(8), torch.arange(8, 16), batch.src_texts, batch.tgt_texts), None
     )
     assert without_masks["loss"].item() > metrics["loss"].item()
 
@@ -221,7 +228,7 @@ def test_in_batch_masks_pairs_by_hand() -> None:
 def test_in_batch_trains_both_encoders() -> None:
     """Gradients arrive on both sides, from both directions."""
     src, tgt = make_encoder(0), make_encoder(1)
-    InBatch(src, tgt, ContrastConfig(temperature=0.1))(make_batch(src, tgt, PAIRS[:4]), None)["loss"].backward()
+    InBatch(src, tgt, settings(temperature=0.1))(make_batch(src, tgt, PAIRS[:4]), None)["loss"].backward()
     assert learns(src) and learns(tgt)
     query, key = (torch.randn(3, 4, requires_grad=True) for _ in range(2))
     rank_translations(query, key, torch.arange(3), torch.arange(3, 6), temperature=0.5)[0].backward()
@@ -229,10 +236,11 @@ def test_in_batch_trains_both_encoders() -> None:
     assert key.grad is not None and bool(key.grad.any())
 
 
-def test_distill_is_the_squared_distance_from_the_teacher() -> None:
+def test_distill_is_the_squared_distance_from_the_teacher(monkeypatch: pytest.MonkeyPatch) -> None:
     """The mean over pairs of both students' squared distances from the teacher's source vectors."""
     src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=EncoderKind.bert, dropout=0.5)
-    objective = Distill(src, tgt, teacher).train()
+    monkeypatch.setattr(objectives, "load_teacher", lambda name, side: teacher)
+    objective = Distill(src, tgt, settings()).train()
     batch = make_batch(src, tgt, PAIRS[:5])
     metrics = objective(batch, None)
     teacher.eval()
@@ -245,11 +253,12 @@ def test_distill_is_the_squared_distance_from_the_teacher() -> None:
     assert metrics["accuracy"].item() == pytest.approx(sum(hits) / 5)
 
 
-def test_distill_leaves_the_teacher_alone() -> None:
+def test_distill_leaves_the_teacher_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The teacher stays in evaluation mode and gets no gradient; both students do."""
     src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=EncoderKind.bert, dropout=0.5)
+    monkeypatch.setattr(objectives, "load_teacher", lambda name, side: teacher)
     before = copy.deepcopy(teacher.state_dict())
-    objective = Distill(src, tgt, teacher).train()
+    objective = Distill(src, tgt, settings()).train()
     assert src.training and tgt.training
     assert not any(module.training for module in teacher.modules())
     objective(make_batch(src, tgt, PAIRS[:4]), None)["loss"].backward()
@@ -258,21 +267,19 @@ def test_distill_leaves_the_teacher_alone() -> None:
     assert all(torch.equal(before[name], value) for name, value in teacher.state_dict().items())
 
 
-def test_distill_refuses_another_dimension() -> None:
+def test_distill_refuses_another_dimension(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names both dimensions and the settings that make them equal."""
+    monkeypatch.setattr(objectives, "load_teacher", lambda name, side: make_encoder(0, width=12))
     with pytest.raises(ConfigError) as caught:
-        Distill(make_encoder(0), make_encoder(1), make_encoder(0, width=12))
-    assert str(caught.value) == (
-        "the teacher's vectors have dimension 12, the encoders' 8; expected the same: "
-        "set src.projection=12 and tgt.projection=12"
-    )
+        Distill(make_encoder(0), make_encoder(1), settings())
+    assert all(part in str(caught.value) for part in ("dimension 12", "encoders' 8", "tgt.projection=12"))
 
 
 def test_simcse_without_dropout_ranks_identical_views() -> None:
     """Each language's sentences against themselves, equal sentences not counted as negatives."""
     src, tgt = make_encoder(0), make_encoder(1)
     batch = make_batch(src, tgt, [*PAIRS[:4], (PAIRS[0][0], PAIRS[4][1])])
-    metrics = SimCse(src, tgt, ContrastConfig(temperature=0.1)).train()(batch, None)
+    metrics = SimCse(src, tgt, settings(temperature=0.1)).train()(batch, None)
     x, y = src(batch.src).detach(), tgt(batch.tgt).detach()
     src_ids, tgt_ids = batch.src_ids.tolist(), batch.tgt_ids.tolist()
     expected = loop_ranking(x, x, src_ids, src_ids, 0.1, 0.0)[0] + loop_ranking(y, y, tgt_ids, tgt_ids, 0.1, 0.0)[0]
@@ -283,7 +290,7 @@ def test_simcse_without_dropout_ranks_identical_views() -> None:
 def test_simcse_compares_two_views_under_dropout() -> None:
     """In training the views of a sentence differ, so their likeness and the loss vary from call to call."""
     src, tgt = make_encoder(0, dropout=0.5), make_encoder(1, dropout=0.5)
-    objective = SimCse(src, tgt, ContrastConfig(temperature=0.1))
+    objective = SimCse(src, tgt, settings(temperature=0.1))
     batch = make_batch(src, tgt, PAIRS[:6])
     torch.manual_seed(0)
     still = [objective.eval()(batch, None)["loss"].item() for _ in range(2)]
@@ -324,77 +331,74 @@ def test_nli_head_scores_by_hand(features: NliFeatures, parts: int) -> None:
 
 
 class NliStep(NamedTuple):
-    """An objective with NLI, the source encoder that reads it, and a batch of each task."""
+    """Dual momentum contrast with NLI on its source encoder, that encoder, and a batch of both tasks."""
 
     objective: MultiTask
+    base: DualMoco
     src: Encoder
-    batch: PairBatch
-    nli: NliBatch
+    batch: MultiTaskBatch
 
 
-def make_nli_step(*, alone: bool, weight: float) -> NliStep:
-    """Dual momentum contrast with NLI on its source encoder, or NLI alone."""
+def make_nli_step(weight: float) -> NliStep:
+    """A step on six pairs and five NLI examples."""
     src, tgt = make_encoder(0), make_encoder(1)
     torch.manual_seed(5)
-    head = NliHead(src, NliConfig(hidden=7, dropout=0.0))
-    moco = DualMoco(src, tgt, ContrastConfig(queue_size=30, temperature=0.1, batch_keys=True))
-    objective = MultiTask(None if alone else moco, head, weight)
-    return NliStep(objective.train(), src, make_batch(src, tgt, PAIRS[:6]), make_nli(src))
+    contrast = ContrastConfig(queue_size=30, temperature=0.1, batch_keys=True)
+    config = TrainConfig(contrast=contrast, nli=NliConfig(hidden=7, dropout=0.0, weight=weight))
+    objective = with_nli(DualMoco)(src, tgt, config).train()
+    assert isinstance(objective, MultiTask) and isinstance(objective.base, DualMoco)
+    batch = MultiTaskBatch(make_batch(src, tgt, PAIRS[:6]), make_nli(src))
+    return NliStep(objective, objective.base, src, batch)
 
 
 def test_nli_is_added_with_its_weight() -> None:
     """The loss is the base's plus alpha times NLI's, both reported, both trained."""
-    objective, _, batch, nli = make_nli_step(alone=False, weight=0.25)
+    objective, moco, _, batch = make_nli_step(weight=0.25)
     prepared = objective.begin_step([batch])
-    assert isinstance(objective.base, DualMoco)
-    assert len(objective.base.contrast.src_queue) == 6
-    metrics = objective(batch, prepared[0], nli)
-    base = objective.base(batch, prepared[0])
-    logits = objective.head(nli)
-    nli_loss = cross_entropy(logits, nli.labels).item()
+    assert len(moco.contrast.src_queue) == 6
+    metrics = objective(batch, prepared[0])
+    base = moco(batch.base, prepared[0])
+    logits = objective.head(batch.nli)
+    nli_loss = cross_entropy(logits, batch.nli.labels).item()
     assert base["loss"].item() > 0 and nli_loss > 0
     assert metrics["loss"].item() == pytest.approx(base["loss"].item() + 0.25 * nli_loss, rel=1e-5)
     assert metrics["nli_loss"].item() == pytest.approx(nli_loss, rel=1e-5)
-    hits = (logits.argmax(dim=1) == nli.labels).float().mean().item()
+    hits = (logits.argmax(dim=1) == batch.nli.labels).float().mean().item()
     assert metrics["nli_accuracy"].item() == pytest.approx(hits)
     assert metrics["accuracy"].item() == pytest.approx(base["accuracy"].item())
     metrics["loss"].backward()
-    assert learns(objective.head.classifier) and learns(objective.base.contrast.tgt_encoder)
+    assert learns(objective.head.classifier) and learns(moco.contrast.tgt_encoder)
 
 
 def test_nli_hands_steps_on_to_its_base() -> None:
-    """The base's momentum encoders move at the end of a step, and its health is reported."""
-    objective, src, batch, _ = make_nli_step(alone=False, weight=0.1)
-    assert isinstance(objective.base, DualMoco)
+    """The base's momentum encoders move at the end of a step, and its state is reported."""
+    objective, moco, src, batch = make_nli_step(weight=0.1)
     with torch.no_grad():
         next(src.parameters()).mul_(2.0)
     objective.update_momentum(0.0)
     objective.end_step(objective.begin_step([batch]))
-    slow = objective.base.contrast.src_momentum_encoder
-    assert torch.equal(next(slow.parameters()), next(src.parameters()))
-    assert objective.state_metrics(3) == objective.base.state_metrics(3)
+    assert torch.equal(next(moco.contrast.src_momentum_encoder.parameters()), next(src.parameters()))
+    assert objective.state_metrics(3) == moco.state_metrics(3)
     assert objective.state_metrics(3)["queue_fill"] == pytest.approx(0.2)
 
 
 def test_nli_alone_needs_no_pairs() -> None:
-    """Without a base the loss is NLI's, whatever the weight, and the micro-batches of pairs are empty."""
-    objective, src, _, nli = make_nli_step(alone=True, weight=0.25)
-    prepared = objective.begin_step([None, None])
-    assert prepared == [None, None]
-    metrics = objective(None, prepared[0], nli)
-    expected = cross_entropy(objective.head(nli), nli.labels).item()
+    """The loss is NLI's, whatever the weight, and the target encoder does not learn."""
+    src, tgt = make_encoder(0), make_encoder(1)
+    objective = Nli(src, tgt, TrainConfig(nli=NliConfig(hidden=7, dropout=0.0, weight=0.25))).train()
+    batch = make_nli(src)
+    metrics = objective(batch, *objective.begin_step([batch]))
+    expected = cross_entropy(objective.head(batch), batch.labels).item()
     assert metrics["loss"].item() == pytest.approx(expected, rel=1e-5)
     assert metrics["accuracy"].item() == metrics["nli_accuracy"].item()
     metrics["loss"].backward()
-    assert learns(src)
-    objective.update_momentum(0.9)
-    objective.end_step(prepared)
-    assert objective.state_metrics(3) == {}
+    assert learns(src) and not any(weight.requires_grad for weight in tgt.parameters())
+    assert objective.state_metrics(3) == {} and with_nli(Nli) is Nli
 
 
 def test_objectives_without_state_prepare_nothing() -> None:
     """The three calls of a step are there for every objective."""
-    objective = InBatch(make_encoder(0), make_encoder(1), ContrastConfig())
+    objective = InBatch(make_encoder(0), make_encoder(1), settings())
     assert isinstance(objective, Objective)
     assert objective.begin_step([1, 2, 3]) == [None, None, None]
     assert objective.state_metrics(4) == {}

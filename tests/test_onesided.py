@@ -25,8 +25,9 @@ from dualmoco.models.network import open_routes
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training import heldout
 from dualmoco.training.batches import ShardSpec, order_pairs
-from dualmoco.training.config import TrainConfig, load_config
+from dualmoco.training.config import TrainConfig
 from dualmoco.training.frozen import FrozenKeys, OneSidedLoader, OneSidedMoco, encode_keys, open_keys
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 from dualmoco.training.run_folder import read_log
 from runfolders import losses, state
@@ -130,7 +131,7 @@ def test_objective_agrees_with_a_loop(made: tuple[TrainConfig, Pairs, FrozenKeys
     config, pairs, keys = made
     config = replace(config, contrast=replace(config.contrast, queue_size=50))
     encoder = open_routes(started / "initial")["zh"]
-    objective = OneSidedMoco(encoder, config.contrast).eval()
+    objective = OneSidedMoco(encoder, encoder, config).eval()
     order = order_pairs(pairs, 40, seed=0, bucket=1, frozen="src")
     batch = OneSidedLoader(config, pairs, order, keys, encoder.tokenize, ShardSpec()).step(0)[0]
     metrics = objective(batch, None)
@@ -190,24 +191,24 @@ def test_held_out_sentences_of_a_frozen_side_are_encoded_once(
     recipe: Path, plain: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Once in the whole run, those of the other side at every evaluation."""
-    usual, encoded = heldout._encode, []
+    usual, encoded = heldout.encode_heldout, []
 
     def counted(*given: object) -> object:
         encoded.append(given[0])
         return usual(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(heldout, "_encode", counted)
+    monkeypatch.setattr(heldout, "encode_heldout", counted)
     train(recipe, *frozen(plain))
     assert sorted(encoded.count(encoder) for encoder in set(encoded)) == [1, 3]
 
 
-def test_nli_beside_a_frozen_side(recipe: Path, plain: Path, tmp_path: Path) -> None:
-    """The side that learns may read NLI as well."""
+def test_nli_next_to_a_frozen_encoder(recipe: Path, plain: Path, tmp_path: Path) -> None:
+    """The source encoder may learn NLI while the target encoder is frozen."""
     path = tmp_path / "nli.tsv"
     rows = [f"第{i}句。\t好。\t{('entailment', 'neutral', 'contradiction')[i % 3]}\n" for i in range(90)]
     path.write_text("".join(rows), encoding="utf-8")
-    nli = [f"nli.train=[{path}]", "nli.heldout=30", "nli.batch_size=16", "nli.side=tgt"]
-    train(recipe, *frozen(plain, *nli, "schedule.steps=2"))
+    nli = [f"nli.train=[{path}]", "nli.heldout=30", "nli.batch_size=16"]
+    train(recipe, *frozen(plain, *nli, "schedule.steps=2", side="tgt"))
     line = [record for record in read_log(tmp_path / "run" / "log.jsonl") if "loss" in record][-1]
     assert line["nli_loss"] > 0 and line["loss"] > 0.1 * line["nli_loss"]
 

@@ -19,9 +19,10 @@ from dualmoco.models.build import PAPER_SHAPES, build_encoder, read_shape, shape
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder
 from dualmoco.training import memory as fitting
-from dualmoco.training.config import ContrastConfig, OptimizerConfig, TrainConfig, load_config
+from dualmoco.training.config import ContrastConfig, OptimizerConfig, TrainConfig
 from dualmoco.training.memory import Lengths, device_memory, fitting_settings, saved_bytes, step_cost
 from dualmoco.training.objectives import DualMoco
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 
 TEXTS = [src for src, _ in generate_pairs(300, seed=3)]
@@ -124,7 +125,7 @@ def test_memory_that_stays_is_that_of_the_objective() -> None:
     """Weights, momentum encoders and queues are the parameters and buffers of a real one; AdamW's are two a weight."""
     src, tgt = make_encoder(), make_encoder()
     config = TrainConfig(contrast=ContrastConfig(queue_size=500), optimizer=OptimizerConfig(batch_size=8))
-    objective = DualMoco(src, tgt, config.contrast)
+    objective = DualMoco(src, tgt, config)
     shape, lengths = read_shape(src), Lengths(8, 8, 8, 8)
     memory = device_memory(config, (shape, shape), lengths)
     tensors = [*objective.named_parameters(), *objective.named_buffers()]

@@ -14,7 +14,7 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.pairs import load_pairs, open_prepared
 from dualmoco.data.prepare import prepare
 from dualmoco.data.text_column import sentence_ids
-from dualmoco.training.config import load_config
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 
 PAIRS = generate_pairs(700, seed=9)

@@ -21,9 +21,9 @@ from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.build import build_encoder, build_encoders, ridge_regression, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder, open_routes, save_encoders
-from dualmoco.training.config import load_config
 from dualmoco.training.init_encoders import weight_groups
 from dualmoco.training.objectives import DualMoco
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 
 TEXTS = [src for src, _ in generate_pairs(200, seed=2)]
@@ -86,15 +86,16 @@ def test_every_objective_moves_only_what_may_learn(
     recipe: Path, tmp_path: Path, plain: Path, objective: str, trainable: str
 ) -> None:
     """After some steps the other weights of that side are bit for bit those it started with, and these are not."""
-    settings = [f"objective={objective}", f"tgt.trainable={trainable}", "src.projection=16", "tgt.projection=16"]
+    side, lang = ("src", "en") if objective == "nli" else ("tgt", "zh")
+    settings = [f"objective={objective}", f"{side}.trainable={trainable}", "src.projection=16", "tgt.projection=16"]
     settings += [f"teacher={plain}"] if objective == "distill" else []
     if objective == "nli":
         path = tmp_path / "nli.tsv"
         labels = ("entailment", "neutral", "contradiction")
         path.write_text("".join(f"第{i}句。\t好。\t{labels[i % 3]}\n" for i in range(90)), encoding="utf-8")
-        settings += [f"nli.train=[{path}]", "nli.heldout=30", "nli.batch_size=16", "nli.side=tgt"]
+        settings += [f"nli.train=[{path}]", "nli.heldout=30", "nli.batch_size=16"]
     train(recipe, *settings, "schedule.steps=3", "schedule.evaluate_every=3", "optimizer.gradient_checkpointing=true")
-    first, last = (open_routes(tmp_path / "run" / name)["zh"].state_dict() for name in ("initial", "model"))
+    first, last = (open_routes(tmp_path / "run" / name)[lang].state_dict() for name in ("initial", "model"))
     moved = {name for name in first if not torch.equal(first[name], last[name])}
     assert any("linear.weight" in name for name in moved)
     layers = {name for name in moved if "encoder.layer.1." in name}
@@ -228,7 +229,7 @@ def test_groups_hold_every_weight_once(recipe: Path) -> None:
     """Those of the objective itself, such as a temperature that is learnt, at the full rate."""
     config = load_config(recipe, ["src.lr_scale=0.5", "contrast.learn_temperature=true"])
     encoders = build_encoders(config.src, config.tgt, {"en": TEXTS, "zh": TEXTS})
-    objective = DualMoco(encoders["en"], encoders["zh"], config.contrast)
+    objective = DualMoco(encoders["en"], encoders["zh"], config)
     groups = {group["lr_scale"]: group["params"] for group in weight_groups(config, encoders, objective)}
     assert {id(weight) for weight in groups[0.5]} == {id(weight) for weight in encoders["en"].parameters()}
     others = {id(weight) for weight in encoders["zh"].parameters()} | {id(objective.contrast.log_temperature)}

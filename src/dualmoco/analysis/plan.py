@@ -28,10 +28,9 @@ from dualmoco.evaluation.report import Table
 from dualmoco.models.build import Shape, read_shape, shape_of
 from dualmoco.models.config import EncoderKind
 from dualmoco.models.network import Encoder
-from dualmoco.training.batches import NliBatch, PairBatch, prefetch
-from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig, load_config
+from dualmoco.training.batches import Batch, prefetch
+from dualmoco.training.config import MixedPrecision, TrainConfig
 from dualmoco.training.contrast import Queue
-from dualmoco.training.frozen import OneSidedBatch
 from dualmoco.training.init_encoders import TOKENIZER_SENTENCES, TRAINS_TOKENIZER
 from dualmoco.training.memory import (
     GIB,
@@ -40,7 +39,6 @@ from dualmoco.training.memory import (
     Memory,
     StepCost,
     advise,
-    count_tokens,
     device_memory,
     memory_here,
     peak_here,
@@ -49,9 +47,10 @@ from dualmoco.training.memory import (
     used_here,
     whole_run,
 )
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run import build_trainer, order_of, start_accelerator
 from dualmoco.training.schedule import RunProgress
-from dualmoco.training.trainer import Batch, Trainer
+from dualmoco.training.trainer import Trainer
 
 MIXED_EFFICIENCY, FP32_EFFICIENCY = 0.13, 0.5
 LAUNCH_SECONDS = 2e-5  # that PyTorch takes for each call of a GPU, assumed: small encoders wait for it
@@ -182,6 +181,7 @@ def rehearse(config: TrainConfig, seconds: float) -> DryRunResult:
         trainer.heldout.score()
         evaluation = clock.lap()
         timed = _time_steps(trainer, seconds)
+        reads_pairs = any(step.pair_tokens for step in timed)
         clock.lap()
         trainer.checkpoint(RunProgress())
         checkpoint = clock.lap()
@@ -190,15 +190,16 @@ def rehearse(config: TrainConfig, seconds: float) -> DryRunResult:
         for number, share in enumerate(order.shares):
             lengths = survey_lengths(order, split, (src, tgt), number)
             own = [step for step in timed if step.stage == number]
-            per_token = sum(step.seconds for step in own) / sum(step.pair_tokens + step.nli_tokens for step in own)
-            tokens = _pair_tokens(config, lengths) + fmean(step.nli_tokens for step in own)
+            per_token = sum(step.seconds for step in own) / sum(step.tokens for step in own)
+            tokens = fmean(step.tokens - step.pair_tokens for step in own)
+            tokens += _pair_tokens(config, lengths) if reads_pairs else 0.0
             stages.append(StageTime(share, per_token * tokens, lengths))
     more = len(split.train) - len(sample.train)
     if config.frozen:  # all its sentences are encoded before the first step
         built += 0.5 * more * evaluation / len(split.heldout)
     seen = peak_here() if peak_here() > before else used_here()  # a peak of other work says nothing
     seen += _tokenizer_bytes(config, more)
-    epoch_steps = order.batches_per_epoch if trainer.pairs else trainer.schedule.epoch_steps
+    epoch_steps = order.batches_per_epoch if reads_pairs else trainer.schedule.epoch_steps
     return DryRunResult(
         pairs=len(split.train),
         stages=stages,
@@ -240,8 +241,6 @@ def _trains_tokenizers(config: TrainConfig) -> bool:
 
 def _pair_tokens(config: TrainConfig, lengths: Lengths) -> float:
     """Tokens of the pairs of a mean step."""
-    if config.objective == ObjectiveName.nli:
-        return 0.0
     sides = {"src": lengths.src, "tgt": lengths.tgt}
     return config.optimizer.batch_size * sum(length for side, length in sides.items() if side != config.frozen)
 
@@ -252,7 +251,7 @@ class TimedStep(NamedTuple):
     stage: int
     seconds: float
     pair_tokens: int
-    nli_tokens: int
+    tokens: int
 
 
 def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
@@ -265,7 +264,7 @@ def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
     generator, progress = np.random.default_rng(trainer.config.seed), RunProgress()
     timed: list[TimedStep] = []
 
-    def draw(number: int) -> tuple[int, tuple[list[Batch], list[NliBatch]]]:
+    def draw(number: int) -> tuple[int, list[Batch]]:
         stage = number % len(stages)
         step = stage * STAGE_STEPS + int(generator.integers(stages[stage].batches_per_epoch))
         return stage, trainer.batches(step)
@@ -274,12 +273,12 @@ def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
     with counting("rehearsing", round(seconds), " s") as advance, closing(prefetch(draw, 0)) as batches:
         while len(timed) < FEWEST_STEPS * len(stages) or time.monotonic() - began < seconds:
             before = time.monotonic()
-            stage, (pairs, nli) = next(batches)
-            trainer.step(pairs, nli, progress)
+            stage, micro_batches = next(batches)
+            trainer.step(micro_batches, progress)
             taken = time.monotonic() - before
             progress.step += 1
-            inference = sum(count_tokens(batch.premise) + count_tokens(batch.hypothesis) for batch in nli)
-            timed.append(TimedStep(stage, taken, sum(map(_batch_tokens, pairs)), inference))
+            pair_tokens = sum(batch.pair_tokens for batch in micro_batches)
+            timed.append(TimedStep(stage, taken, pair_tokens, sum(batch.tokens for batch in micro_batches)))
             advance(int(time.monotonic() - began) - shown)
             shown = int(time.monotonic() - began)
     return timed[len(stages) :]
@@ -290,12 +289,6 @@ def _fill(queue: Queue) -> None:
     size, dimension = queue.vectors.shape
     ids = -1 - torch.arange(2 * size, device=queue.ids.device).reshape(size, 2)
     queue.enqueue(normalize(torch.randn(size, dimension, device=queue.vectors.device)), ids)
-
-
-def _batch_tokens(batch: Batch) -> int:
-    if isinstance(batch, PairBatch):
-        return count_tokens(batch.src) + count_tokens(batch.tgt)
-    return count_tokens(batch.features) if isinstance(batch, OneSidedBatch) else 0
 
 
 REHEARSAL_SECONDS = 20.0

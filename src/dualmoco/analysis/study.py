@@ -23,7 +23,7 @@ from typing import Any
 from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError, DivergenceError, DualmocoError, RunError
 from dualmoco.core.storage import locked, write_json
-from dualmoco.training.config import load_config
+from dualmoco.training.recipe import load_config
 
 RUNS = "runs"
 

@@ -79,7 +79,7 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.core.storage import write_json, write_text
     from dualmoco.evaluation.evaluate import require_page_packages
     from dualmoco.models.load import open_model
-    from dualmoco.training.config import load_config
+    from dualmoco.training.recipe import load_config
 
     out = Path(parsed.out)
     config = load_config(parsed.recipe, [*parsed.overrides, f"out={out / RECIPE}"])

@@ -40,7 +40,7 @@ def run(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.training.config import load_config
+    from dualmoco.training.recipe import load_config
 
     overrides = ([f"data.root={parsed.data}"] if parsed.data else []) + parsed.overrides
     config = load_config(parsed.recipe, overrides)  # a wrong recipe is refused before torch is imported

@@ -36,7 +36,7 @@ def add(verbs: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Trains, and prints what came of it."""
-    from dualmoco.training.config import load_config
+    from dualmoco.training.recipe import load_config
 
     overrides = ([f"data.root={parsed.data}"] if parsed.data else []) + parsed.overrides
     config = load_config(parsed.recipe, overrides)  # a wrong recipe is refused before torch is imported

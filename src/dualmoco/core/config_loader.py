@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -25,6 +25,17 @@ class VectorPrecision(StrEnum):
     fp16 = "fp16"
     int8 = "int8"
     """Each vector is scaled by its largest number; the norm is 1 and is not stored."""
+
+
+Rule = tuple[str, Any, bool, str]
+"""A requirement on a setting: its key, its value, whether the value is allowed, and what is expected."""
+
+
+def check_rules(rules: Sequence[Rule]) -> None:
+    """Raises a ConfigError that names the first setting whose value is not allowed."""
+    for key, value, holds, expected in rules:
+        if not holds:
+            raise ConfigError(f"{key} is {value!r}; expected {expected}")
 
 
 def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:

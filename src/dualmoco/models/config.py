@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+
+from dualmoco.core.config_loader import Rule
 
 FIRST_LAST = "first-last"
 """A pooling for baselines only: the average of the first and the last layer."""
@@ -58,3 +62,91 @@ class EncoderConfig:
     vocab_size: int = 16_000  # bert, static: entries of the trained tokenizer
     max_piece_length: int = 16  # bert, static: characters per entry; 4 suits Chinese
     entry_vectors: str = ""  # static: a model of dimension `width` that initializes the vectors of the entries
+
+    def rules(self, side: str) -> list[Rule]:
+        """What must be true of the encoder of a side, src or tgt."""
+        is_static, is_shared = self.kind == EncoderKind.static, self.kind == EncoderKind.shared
+        is_bert, is_pretrained = self.kind == EncoderKind.bert, self.kind == EncoderKind.pretrained
+        last = re.fullmatch(rf"{LAST}([1-9]\d*)", self.trainable)
+        layers = self.layers if is_bert else math.inf
+        frozen, trains_all = f"when {side}.frozen is true", self.trainable == ALL
+        divides = self.heads > 0 and self.width % self.heads == 0
+        averages = self.pooling in (PoolingMode.auto, PoolingMode.mean)
+        is_ridge = self.projection_init == ProjectionInit.ridge
+        rules: list[Rule] = [
+            ("lang", self.lang, bool(self.lang), "a language name such as en or zh"),
+            ("lang", self.lang, self.lang not in ("True", "False"), 'a language name; quote it as "no"'),
+            (
+                "name",
+                self.name,
+                not is_pretrained or bool(self.name),
+                "a model folder or hub name such as bert-base-uncased",
+            ),
+            (
+                "kind",
+                self.kind.value,
+                not self.frozen or is_pretrained,
+                f"pretrained {frozen}: a new encoder must learn",
+            ),
+            ("pooling", self.pooling.value, not is_static or averages, f"auto or mean when {side}.kind is static"),
+            ("projection", self.projection, self.projection >= 0, "at least 0"),
+            (
+                "projection",
+                self.projection,
+                not (self.frozen and self.projection),
+                f"0 {frozen}: a new layer must learn",
+            ),
+            (
+                "projection",
+                self.projection,
+                not is_ridge or self.projection > 0,
+                f"a dimension when {side}.projection_init is ridge",
+            ),
+            ("ridge_pairs", self.ridge_pairs, self.ridge_pairs > 0, "at least 1"),
+            (
+                "trainable",
+                self.trainable,
+                trains_all or self.trainable == HEAD or bool(last),
+                "all, head or last:N such as last:2",
+            ),
+            ("trainable", self.trainable, trains_all or not self.frozen, f"all {frozen}"),
+            (
+                "trainable",
+                self.trainable,
+                trains_all or not is_shared,
+                "all when tgt.kind is shared: src.trainable is for both",
+            ),
+            (
+                "trainable",
+                self.trainable,
+                not (last and is_static),
+                f"all or head when {side}.kind is static: it has no layers",
+            ),
+            (
+                "trainable",
+                self.trainable,
+                not last or int(last[1]) <= layers,
+                f"at most last:{layers}, the number of {side}.layers",
+            ),
+            ("lr_scale", self.lr_scale, 0 < self.lr_scale <= 1, "above 0, at most 1; use frozen=true for 0"),
+            (
+                "lr_scale",
+                self.lr_scale,
+                self.lr_scale == 1 or not is_shared,
+                "1 when tgt.kind is shared: src.lr_scale is for both",
+            ),
+            ("dropout", self.dropout, 0 <= self.dropout < 1, "from 0 to below 1"),
+            ("max_tokens", self.max_tokens, self.max_tokens > 2, "at least 3"),
+            ("width", self.width, self.width > 0, "at least 1"),
+            ("layers", self.layers, self.layers > 0, "at least 1"),
+            ("heads", self.heads, not is_bert or divides, f"a divisor of {side}.width={self.width}"),
+            ("vocab_size", self.vocab_size, self.vocab_size > 10, "at least 11"),
+            ("max_piece_length", self.max_piece_length, self.max_piece_length > 1, "at least 2"),
+            (
+                "entry_vectors",
+                self.entry_vectors,
+                not self.entry_vectors or is_static,
+                f"nothing unless {side}.kind is static",
+            ),
+        ]
+        return [(f"{side}.{key}", value, holds, expected) for key, value, holds, expected in rules]

@@ -1,7 +1,7 @@
-"""Which pairs each step sees: shuffled, in batches of like length, stage by stage of a curriculum.
+"""The batches of each step: which pairs they hold, in shuffled batches of similar length, and their tokens.
 
-Takes `Pairs` from `data/`, gives rows to `batching.py`. The rows of a step are a pure function of the seed, the number
-of the step and the steps at which stages began, so a run resumes anywhere at once and every process knows its share.
+The rows of a step are a pure function of the seed, the step number and the steps at which the stages of a curriculum
+began. A run can therefore resume at any step, and every process knows its share of a batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pyarrow.compute as pc
@@ -20,16 +20,26 @@ from torch import Tensor
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.config import StageConfig
-from dualmoco.data.nli import NliExample
 from dualmoco.data.pairs import Pairs, WeightedRows, stage_rows
 from dualmoco.models.network import Features
 from dualmoco.training.schedule import RunProgress
 
-PREFETCH = 2  # steps whose batches are made ahead of the one in training
+PREFETCH = 2  # steps whose batches are made ahead
 
 
 class BatchOrder:
-    """Which rows belong to which step: shuffled every epoch, sorted by length inside a bucket of batches."""
+    """Which rows belong to which step: shuffled every epoch, then sorted by length within a bucket of batches.
+
+    Args:
+        lengths: Length of each row in any unit, shape (rows,).
+        batch_size: Rows per step.
+        seed: Random seed.
+        bucket: Batches whose rows are sorted by length together; 1 keeps batches random.
+        parts: The rows to take and how often; None takes each once per epoch.
+
+    Raises:
+        DataError: Fewer rows than one batch.
+    """
 
     def __init__(
         self,
@@ -40,18 +50,6 @@ class BatchOrder:
         bucket: int,
         parts: Sequence[WeightedRows] | None = None,
     ) -> None:
-        """Plans the steps.
-
-        Args:
-            lengths: How long each row is, in any unit, shape (rows,).
-            batch_size: Rows of one step.
-            seed: Of the shuffling.
-            bucket: Batches whose rows are sorted by length before they are cut; 1 keeps them random.
-            parts: The rows to take and how often; None for each once in an epoch.
-
-        Raises:
-            DataError: Fewer rows than one batch.
-        """
         self.parts = [WeightedRows(np.arange(len(lengths)), 1.0)] if parts is None else parts
         self.epoch_rows = sum(round(part.weight * len(part.rows)) for part in self.parts)
         if self.epoch_rows < batch_size:
@@ -62,11 +60,11 @@ class BatchOrder:
 
     @classmethod
     def unsorted(cls, count: int, batch_size: int, *, seed: int) -> BatchOrder:
-        """Plans random batches of `count` rows."""
+        """Random batches of `count` rows."""
         return cls(np.zeros(count), batch_size, seed=seed, bucket=1)
 
     def rows(self, step: int) -> np.ndarray:
-        """The rows of a step, counted from 0; what is left over at an epoch's end waits for the next shuffle."""
+        """The rows of a step, counted from 0; rows left over at the end of an epoch wait for the next shuffle."""
         epoch, batch = divmod(step, self.batches_per_epoch)
         if epoch != self._epoch:
             self._permutation = self._shuffle(np.random.default_rng([self.seed, epoch]))
@@ -81,7 +79,7 @@ class BatchOrder:
         return window[place * self.batch_size : (place + 1) * self.batch_size]
 
     def _shuffle(self, generator: np.random.Generator) -> np.ndarray:
-        """The rows of an epoch in random order: each as often as its weight says, the fraction of it by lot."""
+        """The rows of an epoch in random order: each as often as its weight says, fractions by random choice."""
         taken = []
         for rows, weight in self.parts:
             times, some = divmod(round(weight * len(rows)), len(rows))
@@ -92,22 +90,22 @@ class BatchOrder:
 
 
 class Curriculum:
-    """The orders of a run's stages, one after the other; one stage if the recipe names none.
+    """The batches of all stages of a run, one stage after the other; a run without a curriculum is one stage.
 
     Args:
-        orders: Of each stage.
-        until: Up to which share of the schedule each lasts.
-        batches_per_epoch: Steps in which as many pairs are seen as there are.
+        orders: The order of each stage.
+        until: The share of the schedule at which each stage ends.
+        batches_per_epoch: Steps that see as many pairs as there are.
     """
 
     def __init__(self, orders: Sequence[BatchOrder], until: Sequence[float], batches_per_epoch: int) -> None:
         self.orders, self.until, self.batches_per_epoch = orders, until, batches_per_epoch
         self.progress = RunProgress()
-        """Of the run that follows this order; owns the first step of each stage that has begun or is about to."""
+        """Progress of the run, which owns the list of the stages' first steps."""
 
     @property
     def shares(self) -> list[float]:
-        """The share of the schedule that each stage has."""
+        """Each stage's share of the schedule."""
         return [until - before for before, until in itertools.pairwise([0.0, *self.until])]
 
     def rows(self, step: int) -> np.ndarray:
@@ -120,14 +118,9 @@ class Curriculum:
         return bisect_right(self.progress.stage_starts, step) - 1
 
     def advance(self, step: int, done: float) -> bool:
-        """Lets the next stage begin when its time has come, at the first step whose batch is not made yet.
+        """Begins the next stage when a share of the schedule is done; returns whether one begins.
 
-        Args:
-            step: How many are done.
-            done: The share of the schedule that is behind them.
-
-        Returns:
-            Whether one begins.
+        It begins after the batches that `prefetch` has already made.
         """
         starts = self.progress.stage_starts
         begun = len(starts)
@@ -139,21 +132,18 @@ class Curriculum:
 def order_pairs(
     pairs: Pairs, batch_size: int, *, seed: int, bucket: int, frozen: str = "", stages: Sequence[StageConfig] = ()
 ) -> Curriculum:
-    """Plans the steps over pairs.
+    """Orders the training pairs by batches.
 
     Args:
         pairs: The training pairs.
-        batch_size: Pairs of a step.
-        seed: Of the shuffles.
-        bucket: Batches that are sorted by length together.
-        frozen: The side that is not read in training, if there is one.
-        stages: Of the curriculum, if there is one.
-
-    Returns:
-        The order; the length of a pair is the bytes of what is read of it.
+        batch_size: Pairs per step.
+        seed: Random seed.
+        bucket: Batches that are sorted by length together, in bytes.
+        frozen: The side that training does not read, src or tgt, if there is one.
+        stages: The stages of a curriculum, if there is one.
 
     Raises:
-        DataError: Fewer pairs than one batch, in all or in a stage, or weights of an unknown corpus.
+        DataError: Fewer pairs than one batch, in all or in a stage, or a weight of an unknown corpus.
     """
     read = [pc.binary_length(getattr(pairs, side)).to_numpy() for side in ("src", "tgt") if side != frozen]
     lengths = np.sum(read, axis=0)
@@ -172,37 +162,63 @@ def order_pairs(
 
 
 Tokenize = Callable[[list[str]], Features]
-T = TypeVar("T")
+Made = TypeVar("Made")
+
+
+class Batch(Protocol):
+    """A micro-batch of any objective."""
+
+    @property
+    def pair_tokens(self) -> int:
+        """Tokens of sentence pairs, including padding."""
+
+    @property
+    def tokens(self) -> int:
+        """All tokens, including padding."""
+
+    def to(self, device: torch.device) -> Any:
+        """The batch on a device."""
+
+
+class Loader(Protocol):
+    """Makes the micro-batches that this process computes."""
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Steps of an epoch."""
+
+    def step(self, step: int) -> Sequence[Batch]:
+        """The micro-batches of a step, counted from 0."""
 
 
 @dataclass(frozen=True)
 class PairBatch:
-    """Pairs as tokens: N sentences a side, their texts, and the ids (N,) of the texts."""
+    """N pairs: the tokens, text ids (N,) and texts of both sides."""
 
     src: Features
     tgt: Features
     src_ids: Tensor
     tgt_ids: Tensor
     src_texts: list[str]
+    tgt_texts: list[str]
+
+    @property
+    def pair_tokens(self) -> int:
+        """Tokens of both sides, including padding."""
+        return count_tokens(self.src) + count_tokens(self.tgt)
+
+    tokens = pair_tokens
 
     def to(self, device: torch.device) -> PairBatch:
         """The batch on a device."""
-        ids = (self.src_ids.to(device), self.tgt_ids.to(device))
-        return PairBatch(move_features(self.src, device), move_features(self.tgt, device), *ids, self.src_texts)
-
-
-@dataclass(frozen=True)
-class NliBatch:
-    """NLI examples as tokens: N premises and hypotheses, and labels (N,)."""
-
-    premise: Features
-    hypothesis: Features
-    labels: Tensor
-
-    def to(self, device: torch.device) -> NliBatch:
-        """The batch on a device."""
-        premise, hypothesis = (move_features(side, device) for side in (self.premise, self.hypothesis))
-        return NliBatch(premise, hypothesis, self.labels.to(device))
+        return PairBatch(
+            move_features(self.src, device),
+            move_features(self.tgt, device),
+            self.src_ids.to(device),
+            self.tgt_ids.to(device),
+            self.src_texts,
+            self.tgt_texts,
+        )
 
 
 @dataclass(frozen=True)
@@ -214,21 +230,21 @@ class ShardSpec:
     micro_batches: int = 1
 
     def split(self, rows: np.ndarray) -> list[np.ndarray]:
-        """This process's rows, contiguous so that gathering by rank restores the batch, in micro-batches."""
+        """The rows of each micro-batch; processes have contiguous parts, so gathering by rank restores the batch."""
         mine = np.array_split(rows, self.world)[self.rank]
         return np.array_split(mine, self.micro_batches)
 
 
 class PairLoader:
-    """The micro-batches of each step's batch of pairs that this process computes.
+    """The micro-batches of sentence pairs that this process computes.
 
     Args:
         pairs: The training pairs.
-        order: Of their batches.
-        src: Makes tokens of source sentences.
-        tgt: Makes tokens of target sentences.
-        share: Of this process.
-        mask_repeats: Whether texts have one id wherever they stand; else one a pair, so only the pair itself is known.
+        order: The order of their batches.
+        src: Tokenizes source sentences.
+        tgt: Tokenizes target sentences.
+        shard: The part of this process.
+        mask_repeats: Whether equal texts have equal ids; otherwise every pair has ids of its own.
     """
 
     def __init__(
@@ -237,59 +253,39 @@ class PairLoader:
         order: Curriculum,
         src: Tokenize,
         tgt: Tokenize,
-        share: ShardSpec,
+        shard: ShardSpec,
         *,
         mask_repeats: bool = True,
     ) -> None:
-        self.pairs, self.order, self.src, self.tgt, self.share = pairs, order, src, tgt, share
-        self.mask_repeats = mask_repeats
+        self.pairs, self.order, self.src, self.tgt, self.shard = pairs, order, src, tgt, shard
+        self.mask_repeats, self.batches_per_epoch = mask_repeats, order.batches_per_epoch
 
     def step(self, step: int) -> list[PairBatch]:
-        """This process's micro-batches of a step."""
-        return [self._batch(rows) for rows in self.share.split(self.order.rows(step))]
+        """The micro-batches of a step."""
+        return [self._batch(rows) for rows in self.shard.split(self.order.rows(step))]
 
     def _batch(self, rows: np.ndarray) -> PairBatch:
         src_texts, tgt_texts = self.pairs.texts(rows)
         ids = (self.pairs.src_ids[rows], self.pairs.tgt_ids[rows]) if self.mask_repeats else (2 * rows, 2 * rows + 1)
         src_ids, tgt_ids = map(torch.from_numpy, ids)
-        return PairBatch(self.src(src_texts), self.tgt(tgt_texts), src_ids, tgt_ids, src_texts)
+        return PairBatch(self.src(src_texts), self.tgt(tgt_texts), src_ids, tgt_ids, src_texts, tgt_texts)
 
 
-class NliLoader:
-    """The micro-batches of each step's batch of NLI examples that this process computes."""
-
-    def __init__(self, examples: list[NliExample], order: BatchOrder, tokenize: Tokenize, share: ShardSpec) -> None:
-        self.examples, self.order, self.tokenize, self.share = examples, order, tokenize, share
-
-    def step(self, step: int) -> list[NliBatch]:
-        """This process's micro-batches of a step."""
-        return [
-            make_nli_batch([self.examples[row] for row in rows.tolist()], self.tokenize)
-            for rows in self.share.split(self.order.rows(step))
-        ]
-
-
-def make_nli_batch(examples: list[NliExample], tokenize: Tokenize) -> NliBatch:
-    """Tokenizes NLI examples."""
-    return NliBatch(
-        tokenize([example.premise for example in examples]),
-        tokenize([example.hypothesis for example in examples]),
-        torch.tensor([example.label for example in examples]),
-    )
-
-
-def prefetch(make: Callable[[int], T], start: int) -> Generator[T, None, None]:
+def prefetch(make: Callable[[int], Made], start: int) -> Generator[Made, None, None]:
     """Yields make(start), make(start + 1) and so on, each made in a thread while earlier ones are used."""
     with ThreadPoolExecutor(max_workers=1) as pool:
         waiting = [pool.submit(make, step) for step in range(start, start + PREFETCH)]
-        step = start + PREFETCH
-        while True:
+        for step in itertools.count(start + PREFETCH):
             ready = waiting.pop(0).result()
             waiting.append(pool.submit(make, step))
-            step += 1
             yield ready
 
 
 def move_features(features: Features, device: torch.device) -> Features:
     """Token features on a device."""
     return {name: value.to(device, non_blocking=True) for name, value in features.items()}
+
+
+def count_tokens(features: Features) -> int:
+    """Tokens of a batch, including padding."""
+    return features["input_ids"].numel()

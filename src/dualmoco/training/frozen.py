@@ -1,7 +1,10 @@
-"""The keys of a frozen side: its vectors of the training sentences, computed once into the run folder.
+"""Training against a frozen encoder: its keys, hard negatives among them, batches, and the objective.
 
-`onesided.py` reads them by row of the pairs, mapped from disk. The store is one of `dualmoco encode`: resumed where it
-was interrupted, refused if it was made from another model or text. Shapes: n rows asked for, D dimension.
+The vectors of the frozen side's training sentences are computed once into the run folder, in the format of `dualmoco
+encode`. Encoding resumes after an interruption, and vectors of another model or text are refused. Each step reads the
+vectors of its pairs and of random negatives from disk.
+
+Shapes: n rows, N pairs in a micro-batch, K negatives, D dimension.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor, nn
 
+from dualmoco.core.config_loader import Rule, VectorPrecision
 from dualmoco.core.progress import counting
 from dualmoco.core.storage import new_file
 from dualmoco.core.vectors import Ids
@@ -26,14 +30,19 @@ from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
 from dualmoco.models.network import Encoder, Features
 from dualmoco.search.exact import nearest
-from dualmoco.training.batches import Curriculum, ShardSpec, Tokenize, move_features
-from dualmoco.training.config import ContrastConfig, TrainConfig
+from dualmoco.training.batches import Curriculum, Loader, ShardSpec, Tokenize, count_tokens, move_features
+from dualmoco.training.config import TrainConfig
 from dualmoco.training.infonce import blockwise_info_nce
 from dualmoco.training.init_encoders import INITIAL
-from dualmoco.training.objectives import Metrics, Objective
+from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, RunInputs, queue_cost
 
-STORE = "keys"
-CHUNK_SENTENCES = 65_536
+KEY_STORE = "keys"
+KEY_PRECISION = VectorPrecision.fp16  # on disk
+SENTENCES_PER_WRITE = 65_536
+HARD_NEGATIVES_FILE = "hard-negatives.npy"
+SAME_MEANING = 0.9  # keys with at least this cosine may be translations too, so they are not negatives
+EXTRA_NEIGHBORS = 16  # searched in addition to those wanted, because some may be too close
+NO_NEIGHBOR = -1
 logger = logging.getLogger(__name__)
 
 
@@ -41,9 +50,9 @@ class FrozenKeys:
     """The vectors and ids of one side of the training pairs.
 
     Args:
-        store: Of that side's sentences, line by line those of the pairs.
+        store: Vectors of that side's sentences; its lines are the pairs.
         pairs: The training pairs.
-        side: Which side it is, src or tgt.
+        side: The frozen side, src or tgt.
     """
 
     def __init__(self, store: Store, pairs: Pairs, side: str) -> None:
@@ -55,95 +64,78 @@ class FrozenKeys:
         return len(self.lines)
 
     def take(self, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Unit vectors (n, D) of some pairs' sentences, and the ids (n, 2) of the sentences and their translations."""
+        """Unit vectors (n, D) of some pairs' sentences, and ids (n, 2) of the sentences and their translations."""
         ids = np.stack([self.ids[rows], self.translation_ids[rows]], axis=1)
         return torch.from_numpy(self.vectors.read(self.lines[rows])), torch.from_numpy(ids)
 
 
 def encode_keys(config: TrainConfig, pairs: Pairs, out: Path) -> None:
-    """Encodes the frozen side's sentences into the run folder, or what is still missing there; says so in one line.
-
-    Args:
-        config: The settings, one side of which is frozen.
-        pairs: The training pairs.
-        out: The run folder, with the encoders that the run starts from.
+    """Encodes the frozen side's sentences into the run folder, as far as they are missing there.
 
     Raises:
         DataError: The folder holds keys of another model or of other sentences.
     """
     lang = (config.src if config.frozen == "src" else config.tgt).lang
-    folder = out / STORE
-    written = folder.with_suffix(".txt")
-    _write_sentences(getattr(pairs, config.frozen), written)
+    folder = out / KEY_STORE
+    text = folder.with_suffix(".txt")
+    _write_sentences(getattr(pairs, config.frozen), text)
     made: list[int] = []
-    form = StoreForm(config.contrast.key_precision)
-    store = encode_file(TextFile(written, lang), folder, open_model(out / INITIAL), form, done=made.append)
+    model, form = open_model(out / INITIAL), StoreForm(KEY_PRECISION)
+    store = encode_file(TextFile(text, lang), folder, model, form, done=made.append)
     assert store.lines.min() >= 0, "training pairs have text on both sides"
     encoded = sum(store.shards[number].rows for number in made)
     logger.info("%s is frozen: %s keys in %s, %s encoded now", lang, f"{store.count:,}", folder, f"{encoded:,}")
 
 
 def open_keys(config: TrainConfig, pairs: Pairs, out: Path) -> FrozenKeys:
-    """Maps the keys that `encode_keys` made; arguments and errors as there."""
-    return FrozenKeys(open_store(out / STORE), pairs, config.frozen)
+    """Opens the keys that `encode_keys` wrote."""
+    return FrozenKeys(open_store(out / KEY_STORE), pairs, config.frozen)
 
 
 def _write_sentences(sentences: pa.LargeStringArray, path: Path) -> None:
-    """One sentence a line: a line end inside one, which a text file cannot hold, becomes a space."""
+    """Writes one sentence per line; a line break within a sentence becomes a space."""
     with new_file(path) as stream:
-        for start in range(0, len(sentences), CHUNK_SENTENCES):
-            lines = sentences.slice(start, CHUNK_SENTENCES).to_pylist()
+        for start in range(0, len(sentences), SENTENCES_PER_WRITE):
+            lines = sentences.slice(start, SENTENCES_PER_WRITE).to_pylist()
             stream.write("".join(f"{line.replace(chr(10), ' ')}\n" for line in lines).encode("utf-8"))
 
 
-FILE = "hard-negatives.npy"
-SAME_MEANING = 0.9  # cosine of keys from which a sentence may be a translation as well, so no negative
-MORE = 16  # neighbours looked at beyond those wanted, for some may be too close
-NONE = -1
-
-
 class HardNegatives:
-    """The pairs whose keys are nearest to each pair's own.
+    """The pairs whose keys are nearest to each pair's own key.
 
     Args:
-        keys: Of the frozen side.
-        near: Rows of the store (n, h), `NONE` where there are fewer.
+        keys: The keys of the frozen side.
+        near: For each key, rows of the store (n, h); `NO_NEIGHBOR` if there are fewer.
     """
 
     def __init__(self, keys: FrozenKeys, near: Ids) -> None:
         self.lines, self.near = keys.lines, near
-        self.pairs = np.empty(len(near), dtype=np.int64)  # a pair of every key
+        self.pairs = np.empty(len(near), dtype=np.int64)  # one pair for each key
         self.pairs[keys.lines] = np.arange(len(keys.lines))
 
     def of(self, rows: np.ndarray) -> np.ndarray:
-        """Rows of the pairs that are hard negatives of any pair of a batch (m,), sorted."""
+        """The pairs (m,) that are hard negatives of any pair of a batch, sorted."""
         near = np.unique(self.near[self.lines[rows]])
-        return np.sort(self.pairs[near[near != NONE]])
+        return np.sort(self.pairs[near[near != NO_NEIGHBOR]])
 
 
 def find_hard_negatives(keys: FrozenKeys, count: int, out: Path) -> None:
-    """Searches the neighbours of every key among all keys and writes them into the run folder, unless they are there.
-
-    Args:
-        keys: Of the frozen side.
-        count: Hard negatives a key, at most.
-        out: The run folder.
-    """
-    if (out / FILE).exists():
+    """Writes up to `count` nearest neighbours of every key into the run folder, unless they are there already."""
+    if (out / HARD_NEGATIVES_FILE).exists():
         return
     vectors = keys.vectors
     with counting("searching hard negatives", len(vectors), " keys") as progress:
-        found = nearest(vectors, vectors, count + MORE, progress=progress)
+        found = nearest(vectors, vectors, count + EXTRA_NEIGHBORS, progress=progress)
     unfit = (found.ids == np.arange(len(found.ids))[:, None]) | (found.scores >= SAME_MEANING)  # (n, k)
-    order = np.argsort(unfit, axis=1, kind="stable")[:, :count]  # the nearest that fit, then those that do not
-    near = np.where(unfit, NONE, found.ids)
-    with new_file(out / FILE) as stream:
+    order = np.argsort(unfit, axis=1, kind="stable")[:, :count]  # the nearest that fit come first
+    near = np.where(unfit, NO_NEIGHBOR, found.ids)
+    with new_file(out / HARD_NEGATIVES_FILE) as stream:
         np.save(stream, np.take_along_axis(near, order, axis=1), allow_pickle=False)
 
 
 def open_hard_negatives(keys: FrozenKeys, out: Path) -> HardNegatives:
     """Opens what `find_hard_negatives` wrote."""
-    return HardNegatives(keys, np.load(out / FILE, allow_pickle=False))
+    return HardNegatives(keys, np.load(out / HARD_NEGATIVES_FILE, allow_pickle=False))
 
 
 @dataclass(frozen=True)
@@ -156,6 +148,13 @@ class OneSidedBatch:
     negatives: Tensor  # (K, D)
     negative_ids: Tensor  # (K, 2): of a negative's sentence, of its translation
 
+    @property
+    def pair_tokens(self) -> int:
+        """Tokens of the side that learns, including padding."""
+        return count_tokens(self.features)
+
+    tokens = pair_tokens
+
     def to(self, device: torch.device) -> OneSidedBatch:
         """The batch on a device."""
         rest = (self.keys, self.ids, self.negatives, self.negative_ids)
@@ -164,16 +163,16 @@ class OneSidedBatch:
 
 
 class OneSidedLoader:
-    """The micro-batches of each step that this process computes; all of a step have the same negatives.
+    """The micro-batches that this process computes; all micro-batches of a step have the same negatives.
 
     Args:
         config: The settings, one side of which is frozen.
         pairs: The training pairs.
-        order: Of their batches.
-        keys: Of the frozen side.
-        tokenize: Of the other side.
-        share: Of this process.
-        hard: Negatives close to each pair's key, if they are to be beside the random ones.
+        order: The order of their batches.
+        keys: The keys of the frozen side.
+        tokenize: The tokenizer of the other side.
+        shard: The part of this process.
+        hard: Hard negatives, if they are added to the random ones.
     """
 
     def __init__(
@@ -183,38 +182,33 @@ class OneSidedLoader:
         order: Curriculum,
         keys: FrozenKeys,
         tokenize: Tokenize,
-        share: ShardSpec,
+        shard: ShardSpec,
         hard: HardNegatives | None = None,
     ) -> None:
         self.sentences = pairs.tgt if config.frozen == "src" else pairs.src
         self.contrast, self.seed = config.contrast, config.seed
-        self.order, self.keys, self.tokenize, self.share, self.hard = order, keys, tokenize, share, hard
+        self.order, self.keys, self.tokenize, self.shard, self.hard = order, keys, tokenize, shard, hard
+        self.batches_per_epoch = order.batches_per_epoch
 
     def step(self, step: int) -> list[OneSidedBatch]:
-        """This process's micro-batches of a step."""
+        """The micro-batches of a step."""
         rows = self.order.rows(step)
         negatives = self.keys.take(self.negative_rows(step, rows))
-        return [self._batch(part, *negatives) for part in self.share.split(rows)]
+        return [self._batch(part, *negatives) for part in self.shard.split(rows)]
 
     def negative_rows(self, step: int, rows: np.ndarray) -> np.ndarray:
-        """Pairs (K,) whose keys are the negatives of a step: random, by seed and step; with `batch_keys` its own first.
+        """The pairs (K,) whose keys are the negatives of a step with the pairs `rows`.
 
-        Hard negatives come with them, if there are any.
-
-        Args:
-            step: From 0.
-            rows: Of the step's batch.
-
-        Returns:
-            Rows of the pairs: `queue_size` of them, or all there are; hard ones besides.
+        `queue_size` pairs, or all there are, are drawn by seed and step. With `batch_keys` the step's own pairs come
+        first and count among them. Hard negatives are added.
         """
         own = rows[: self.contrast.queue_size if self.contrast.batch_keys else 0]
         count = min(self.contrast.queue_size - len(own), len(self.keys))
         generator = np.random.default_rng([self.seed, step, 0, 1])  # `BatchOrder` seeds with three numbers at most
         drawn = generator.choice(len(self.keys), count, replace=False, shuffle=False)
-        parts = [own, np.sort(drawn)]  # in the order of the disk
+        parts = [own, np.sort(drawn)]  # in the order on disk
         if self.hard is not None:
-            parts.append(np.setdiff1d(self.hard.of(rows), np.concatenate(parts)))  # each key counts once
+            parts.append(np.setdiff1d(self.hard.of(rows), np.concatenate(parts)))  # no key counts twice
         return np.concatenate(parts)
 
     def _batch(self, rows: np.ndarray, negatives: Tensor, negative_ids: Tensor) -> OneSidedBatch:
@@ -224,14 +218,42 @@ class OneSidedLoader:
 
 
 class OneSidedMoco(Objective):
-    """InfoNCE of one side's sentences against the keys of a frozen side."""
+    """Dual momentum contrast if one encoder is frozen: InfoNCE of the other one against its keys."""
 
-    def __init__(self, encoder: Encoder, config: ContrastConfig) -> None:
+    slow_start = True
+
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
-        self.encoder = encoder
-        self.log_temperature = nn.Parameter(
-            torch.tensor(math.log(config.temperature)), requires_grad=config.learn_temperature
-        )
+        self.encoder = tgt if config.frozen == "src" else src
+        log_temperature = torch.tensor(math.log(config.contrast.temperature))
+        self.log_temperature = nn.Parameter(log_temperature, requires_grad=config.contrast.learn_temperature)
+
+    @classmethod
+    def rules(cls, config: TrainConfig) -> list[Rule]:
+        """Settings of momentum encoders and queues that a frozen encoder does not have."""
+        contrast, frozen = config.contrast, f"when {config.frozen}.frozen is true"
+        return [
+            ("contrast.mask_repeats", False, contrast.mask_repeats, f"true {frozen}"),
+            ("contrast.key_dropout", True, not contrast.key_dropout, f"false {frozen}: there is no momentum encoder"),
+        ]
+
+    @classmethod
+    def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
+        """One direction against random keys."""
+        return queue_cost(config, dimension, devices, directions=1)
+
+    def make_loader(self, inputs: RunInputs) -> Loader:
+        """Encodes the keys and searches hard negatives on the first process, then opens them on all."""
+        config, pairs, out = inputs.config, inputs.split.train, Path(inputs.config.out)
+        count = config.contrast.hard_negatives
+        if inputs.accelerator.is_main_process:
+            encode_keys(config, pairs, out)
+            if count:
+                find_hard_negatives(open_keys(config, pairs, out), count, out)
+        inputs.accelerator.wait_for_everyone()
+        keys = open_keys(config, pairs, out)
+        hard = open_hard_negatives(keys, out) if count else None
+        return OneSidedLoader(config, pairs, inputs.order, keys, self.encoder.tokenize, inputs.shard, hard)
 
     def forward(self, batch: OneSidedBatch, prepared: None) -> Metrics:
         """Equation 2 for one micro-batch."""
@@ -240,7 +262,7 @@ class OneSidedMoco(Objective):
             query, batch.keys, batch.negatives, self.log_temperature.exp(), batch.ids, batch.negative_ids
         )
         with torch.no_grad():
-            spread = query.var(dim=0, correction=0).sum().sqrt()  # 0 collapsed, 1 in all directions
+            spread = query.var(dim=0, correction=0).sum().sqrt()  # 0 if the queries collapse, 1 in all directions
         share = masked / (len(query) * len(batch.negatives))
         return {"loss": losses.mean(), "accuracy": correct.float().mean(), "spread": spread, "masked": share}
 

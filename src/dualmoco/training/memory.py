@@ -1,8 +1,9 @@
-"""What a step of training costs: operations, and memory of a device, by the shapes of the encoders.
+"""What a training step costs: operations and device memory, estimated from the shapes of the encoders.
 
-Takes settings and the lengths of batches, gives numbers to `fitting.py` and to `dualmoco plan`. Counted are products of
-matrices, two operations for each multiplication and addition.
-Shapes: N sentences of L tokens, D dimension, K rows of a queue.
+`check_memory` refuses a run that cannot fit, and `dualmoco plan` prints the numbers. Only matrix products are counted,
+with two operations for each multiplication and addition.
+
+Shapes: N sentences of L tokens, D dimension, K rows in a queue.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from statistics import fmean
 
@@ -23,21 +24,27 @@ from dualmoco.core.progress import peak_memory
 from dualmoco.data.pairs import Split
 from dualmoco.models.build import Shape, read_shape
 from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind
-from dualmoco.models.network import Encoder, Features
-from dualmoco.training.batches import Curriculum
-from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import Curriculum, count_tokens
+from dualmoco.training.config import MixedPrecision, TrainConfig
 from dualmoco.training.infonce import BLOCK_ROWS
+from dualmoco.training.objective import FLOAT_BYTES
+from dualmoco.training.objectives import objective_class
 
-FLOAT = 4  # bytes
-SAVED_FLOATS = 16.6  # kept for the backward pass: width-sized rows a token and layer, as PyTorch's BERT keeps them ...
-SAVED_BY_DROPOUT = 2.0  # ... and more of them with dropout, besides the attention of all heads three times
-CHECKPOINTED_FLOATS = 1.3  # the same with gradient checkpointing
-MIXED_SHARE = 0.63  # of those bytes with mixed precision
+SAVED_FLOATS = 16.6  # kept for the backward pass by PyTorch's BERT, as rows of `width` numbers per token and layer
+SAVED_BY_DROPOUT = 2.0  # more of these rows with dropout, in addition to three times the attention of all heads
+CHECKPOINTED_FLOATS = 1.3  # these rows with gradient checkpointing
+MIXED_SHARE = 0.63  # of these bytes with mixed precision
+SURVEYED_SENTENCES = 20_000  # per stage, whose tokens are counted
+MOST_MICRO_BATCHES = 64
+GPU_RESERVED = 600 * 2**20  # bytes that the driver takes
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+GIB = 2**30
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of a sentence in its batch, padding included: of a mean step, and of the longest one."""
+    """Tokens per sentence including padding, in an average step and in the longest one."""
 
     src: float
     tgt: float
@@ -50,134 +57,86 @@ class Memory:
     """Bytes of one device."""
 
     weights: float  # of both encoders
-    momentum: float  # of the encoders that follow them
-    learning: float  # gradients and what AdamW remembers
-    queue: float  # both queues, or negatives of a frozen side
-    activations: float  # kept for the backward pass of the longest micro-batch, and worked on
+    momentum: float  # of the momentum encoders
+    learning: float  # gradients and the state of AdamW
+    queue: float  # both queues, or the negatives of a frozen encoder
+    activations: float  # kept for the backward pass of the longest micro-batch, and its gradients
     scores: float
 
     @property
     def total(self) -> float:
-        """All of it."""
-        return self.weights + self.momentum + self.learning + self.queue + self.activations + self.scores
+        """The sum of all parts."""
+        return float(sum(astuple(self)))
 
 
 @dataclass(frozen=True)
 class StepCost:
-    """Operations of one step over all devices."""
+    """Operations of one step on all devices together."""
 
     encoders: float
     scores: float
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of both."""
         return self.encoders + self.scores
 
 
 def step_cost(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths) -> StepCost:
-    """Counts the operations of a mean step.
-
-    Args:
-        config: The settings.
-        shapes: Of the encoders of both sides.
-        lengths: Of their sentences.
-
-    Returns:
-        Operations of the encoders, forward and backward, and of the scores.
-    """
-    batch, contrast = config.optimizer.batch_size, config.contrast
-    again = 1 if config.optimizer.gradient_checkpointing else 0
+    """Counts the operations of an average step for encoders of these shapes."""
+    cost = objective_class(config).cost(config, shapes[0].dimension)
+    batch, again = config.optimizer.batch_size, 1 if config.optimizer.gradient_checkpointing else 0
     encoders = 0.0
-    for side, shape, tokens in zip(_sides(config), shapes, (lengths.src, lengths.tgt), strict=True):
-        forward = shape.operations(tokens)
-        learns = (1 + again + 2 * _learning_share(side, shape)) * forward
+    for side, shape, tokens in zip((config.src, config.tgt), shapes, (lengths.src, lengths.tgt), strict=True):
         if not side.frozen:
-            encoders += batch * learns
-            encoders += batch * forward if _has_momentum(config) else 0.0
-            encoders += batch * learns if config.objective == ObjectiveName.simcse else 0.0
-    if config.nli.train:
-        number = 0 if config.nli.side == "src" else 1
-        tokens = (lengths.src, lengths.tgt)[number]
-        encoders += 2 * config.nli.batch_size * 3 * shapes[number].operations(tokens)
-    dimension = shapes[0].dimension
-    if config.objective == ObjectiveName.dual_moco:
-        directions = 1 if config.frozen else 2
-        scores = directions * 2 * 2.0 * batch * contrast.queue_size * dimension  # logits, and their pull on the query
-    else:
-        scores = 2 * 3 * 2.0 * batch * batch * dimension
-    return StepCost(encoders, scores)
+            forward = shape.operations(tokens)
+            learning = (1 + again + 2 * _learning_share(side, shape)) * forward
+            encoders += cost.passes * batch * learning
+            encoders += batch * forward if cost.momentum_encoders else 0.0
+    encoders += cost.more_src_sentences * 3 * shapes[0].operations(lengths.src)
+    return StepCost(encoders, cost.operations)
 
 
 def device_memory(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int = 1) -> Memory:
-    """Counts the memory that training takes on each of some devices.
-
-    Args:
-        config: The settings.
-        shapes: Of the encoders of both sides.
-        lengths: Of their sentences.
-        devices: That share a batch.
-
-    Returns:
-        Bytes, by what they are for.
-    """
-    contrast, optimizer = config.contrast, config.optimizer
-    sides = _sides(config)
-    own = [shape.parameters for shape, side in zip(shapes, sides, strict=True) if side.kind != EncoderKind.shared]
-    learning = sum(
-        shape.parameters * _learning_share(side, shape)
-        for side, shape in zip(sides, shapes, strict=True)
-        if side.kind != EncoderKind.shared and not side.frozen
-    )
-    mixed = optimizer.precision != MixedPrecision.fp32
-    rows = math.ceil(optimizer.batch_size / (devices * optimizer.accumulate))  # N
-    kept = 0.0
-    for side, shape, tokens in zip(sides, shapes, (lengths.longest_src, lengths.longest_tgt), strict=True):
+    """Estimates the memory that training needs on each of the devices that share a batch."""
+    optimizer = config.optimizer
+    cost = objective_class(config).cost(config, shapes[0].dimension, devices)
+    rows, checkpointing = optimizer.micro_batch_size(devices), optimizer.gradient_checkpointing
+    weights = learning = kept = 0.0
+    longest = (lengths.longest_src, lengths.longest_tgt)
+    for side, shape, tokens in zip((config.src, config.tgt), shapes, longest, strict=True):
+        if side.kind != EncoderKind.shared:
+            weights += shape.parameters
+            learning += shape.parameters * _learning_share(side, shape)
         if not side.frozen:
-            kept += rows * saved_bytes(shape, tokens, side.dropout, checkpointing=optimizer.gradient_checkpointing)
-            kept += rows * tokens * (2 * shape.feed_forward + 4 * shape.width) * FLOAT  # gradients of one layer
-    if config.objective == ObjectiveName.simcse:
-        kept *= 2
-    if config.nli.train:
-        number = 0 if config.nli.side == "src" else 1
-        examples = math.ceil(config.nli.batch_size / (devices * optimizer.accumulate))
-        tokens = (lengths.longest_src, lengths.longest_tgt)[number]
-        kept += 2 * examples * saved_bytes(shapes[number], tokens, sides[number].dropout)
-    dimension = shapes[0].dimension
-    queue, scores = 0.0, 8 * FLOAT * rows * rows * devices
-    if config.objective == ObjectiveName.dual_moco:
-        queue = (1 if config.frozen else 2) * contrast.queue_size * (FLOAT * dimension + 16)
-        scores = 2 * FLOAT * rows * min(BLOCK_ROWS, contrast.queue_size)
+            kept += cost.passes * rows * saved_bytes(shape, tokens, side.dropout, checkpointing=checkpointing)
+            layer = 2 * shape.feed_forward + 4 * shape.width  # gradients of one layer, per token
+            kept += cost.passes * rows * tokens * layer * FLOAT_BYTES
+    more = math.ceil(cost.more_src_sentences / (devices * optimizer.accumulate))
+    kept += more * saved_bytes(shapes[0], lengths.longest_src, config.src.dropout)
+    mixed = optimizer.precision != MixedPrecision.fp32
     return Memory(
-        weights=FLOAT * sum(own) * (1.5 if mixed else 1.0),
-        momentum=FLOAT * sum(own) if _has_momentum(config) else 0.0,
-        learning=(12 + (FLOAT if devices > 1 else 0)) * learning,
-        queue=queue,
+        weights=FLOAT_BYTES * weights * (1.5 if mixed else 1.0),
+        momentum=FLOAT_BYTES * weights if cost.momentum_encoders else 0.0,
+        learning=(12 + (FLOAT_BYTES if devices > 1 else 0)) * learning,
+        queue=cost.queue,
         activations=kept * (MIXED_SHARE if mixed else 1.0),
-        scores=scores,
+        scores=cost.scores,
     )
 
 
 def saved_bytes(shape: Shape, tokens: float, dropout: float, *, checkpointing: bool = False) -> float:
-    """Bytes that one sentence of so many tokens keeps for the backward pass."""
+    """Bytes that one sentence keeps for the backward pass."""
     if checkpointing:
-        return FLOAT * tokens * shape.width * (CHECKPOINTED_FLOATS * shape.layers + SAVED_FLOATS)
+        return FLOAT_BYTES * tokens * shape.width * (CHECKPOINTED_FLOATS * shape.layers + SAVED_FLOATS)
     floats = SAVED_FLOATS
     if dropout:
         floats += SAVED_BY_DROPOUT + 3 * shape.heads * tokens / shape.width
-    return FLOAT * tokens * shape.width * floats * shape.layers + 4 * FLOAT * shape.dimension
-
-
-def _sides(config: TrainConfig) -> tuple[EncoderConfig, EncoderConfig]:
-    return config.src, config.tgt
-
-
-def _has_momentum(config: TrainConfig) -> bool:
-    return config.objective == ObjectiveName.dual_moco and not config.frozen
+    return FLOAT_BYTES * tokens * shape.width * floats * shape.layers + 4 * FLOAT_BYTES * shape.dimension
 
 
 def _learning_share(side: EncoderConfig, shape: Shape) -> float:
-    """Of a side's weights that learn."""
+    """The share of an encoder's weights that learn."""
     if side.frozen:
         return 0.0
     if side.trainable == ALL or not shape.layers:
@@ -187,27 +146,13 @@ def _learning_share(side: EncoderConfig, shape: Shape) -> float:
     return (layers * shape.layer_parameters + head) / shape.parameters
 
 
-SURVEYED_SENTENCES = 20_000  # of each stage, whose tokens are counted
-MOST_MICRO_BATCHES = 64
-GPU_RESERVED = 600 * 2**20  # bytes that the driver takes
-CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-GIB = 2**30
-
-
 def check_memory(
     config: TrainConfig, split: Split, order: Curriculum, encoders: tuple[Encoder, Encoder], devices: int
 ) -> None:
-    """Refuses a run that cannot fit into the memory that is here.
-
-    Args:
-        config: The settings.
-        split: The pairs.
-        order: Of their batches.
-        encoders: Of both sides.
-        devices: That share a batch.
+    """Refuses a run that cannot fit into the memory of this machine's devices.
 
     Raises:
-        RunError: Says what is needed, what there is, and which settings would fit.
+        RunError: Says what is needed, what is free, and which settings would fit.
     """
     shapes = read_shape(encoders[0]), read_shape(encoders[1])
     longest = float(config.src.max_tokens), float(config.tgt.max_tokens)
@@ -224,14 +169,8 @@ def check_memory(
         )
 
 
-def advise(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float) -> str:
-    """What to set so that a run fits into so many bytes of each device."""
-    settings = fitting_settings(config, shapes, lengths, devices, room)
-    return f"it would fit with {' '.join(settings)}" if settings else "no setting makes it fit: take smaller encoders"
-
-
 def memory_here() -> float:
-    """Bytes of the device that is here: a GPU's, or a process's share of those that this machine or container has."""
+    """Bytes of this machine's GPU, or this process's share of the memory of the machine or container."""
     if torch.accelerator.is_available():
         return float(torch.accelerator.get_memory_info()[1])
     limits = [float(psutil.virtual_memory().total)]
@@ -242,7 +181,7 @@ def memory_here() -> float:
 
 
 def used_here() -> float:
-    """Bytes that are taken before training begins: by the driver of a GPU, or by this process."""
+    """Bytes that are in use before training begins: by the driver of a GPU, or by this process."""
     return float(GPU_RESERVED if torch.accelerator.is_available() else psutil.Process().memory_info().rss)
 
 
@@ -254,33 +193,19 @@ def peak_here() -> float:
 
 
 def survey_lengths(order: Curriculum, split: Split, encoders: tuple[Encoder, Encoder], stage: int) -> Lengths:
-    """Counts the tokens of sentences in some batches of a stage, padding included.
-
-    Args:
-        order: Of the run's batches.
-        split: The pairs.
-        encoders: Of both sides.
-        stage: From 0.
-
-    Returns:
-        Tokens of a sentence, of static encoders without padding.
-    """
+    """Counts the tokens of sentences in a sample of a stage's batches, including padding."""
     own = order.orders[stage]
     count = max(1, min(own.batches_per_epoch, SURVEYED_SENTENCES // own.batch_size))
-    steps = np.linspace(0, own.batches_per_epoch - 1, count).astype(int).tolist()
-    found: list[tuple[float, float]] = []
-    for step in steps:
-        rows = own.rows(step)
-        texts = split.train.texts(rows)
-        sides = zip(encoders, texts, strict=True)
-        src, tgt = (count_tokens(encoder.tokenize(side)) / len(rows) for encoder, side in sides)
-        found.append((src, tgt))
-    src_lengths, tgt_lengths = zip(*found, strict=True)
+    src_lengths, tgt_lengths = [], []
+    for step in np.linspace(0, own.batches_per_epoch - 1, count).astype(int).tolist():
+        src_texts, tgt_texts = split.train.texts(own.rows(step))
+        src_lengths.append(count_tokens(encoders[0].tokenize(src_texts)) / len(src_texts))
+        tgt_lengths.append(count_tokens(encoders[1].tokenize(tgt_texts)) / len(tgt_texts))
     return Lengths(fmean(src_lengths), fmean(tgt_lengths), max(src_lengths), max(tgt_lengths))
 
 
 def whole_run(stages: Sequence[Lengths], shares: Sequence[float]) -> Lengths:
-    """Of a run whose stages have these shares of it: the mean of the means, and the longest batches."""
+    """The lengths of a run whose stages have these shares of it."""
     return Lengths(
         sum(share * stage.src for share, stage in zip(shares, stages, strict=True)),
         sum(share * stage.tgt for share, stage in zip(shares, stages, strict=True)),
@@ -289,55 +214,38 @@ def whole_run(stages: Sequence[Lengths], shares: Sequence[float]) -> Lengths:
     )
 
 
-def count_tokens(features: Features) -> int:
-    """Tokens of a batch, padding included."""
-    return features["input_ids"].numel()
+def advise(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float) -> str:
+    """What to set so that a run fits into `room` bytes of each device."""
+    settings = fitting_settings(config, shapes, lengths, devices, room)
+    return f"it would fit with {' '.join(settings)}" if settings else "no setting makes it fit: use smaller encoders"
 
 
 def fitting_settings(
     config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float
 ) -> list[str]:
-    """Looks for settings with which a run fits.
-
-    Args:
-        config: The settings that do not.
-        shapes: Of the encoders of both sides.
-        lengths: Of their sentences.
-        devices: That share a batch.
-        room: Bytes that each device has.
+    """Looks for settings that fit into `room` bytes of each device.
 
     Returns:
-        What to set, such as `optimizer.accumulate=4`: first what changes no result, a smaller queue last. Empty if
-        nothing helps.
+        Overrides such as `optimizer.accumulate=4`: first those that do not change the result, a smaller queue last.
+        Empty if nothing fits.
     """
-    batch = config.optimizer.batch_size
-    for queue_size in (config.contrast.queue_size, *_halved(config.contrast.queue_size)):
-        for checkpointing in (config.optimizer.gradient_checkpointing, True):
-            for accumulate in _micro_batches(batch, devices, config.optimizer.accumulate):
-                optimizer = replace(config.optimizer, accumulate=accumulate, gradient_checkpointing=checkpointing)
-                tried = replace(config, optimizer=optimizer, contrast=replace(config.contrast, queue_size=queue_size))
+    optimizer, size = config.optimizer, config.contrast.queue_size
+    most = min(optimizer.batch_size // (2 * devices), MOST_MICRO_BATCHES)  # at least two pairs per micro-batch
+    more = [n for n in range(optimizer.accumulate + 1, most + 1) if optimizer.batch_size % (n * devices) == 0]
+    halves = [size >> shift for shift in range(1, 12) if size >> shift >= BLOCK_ROWS]
+    for queue_size in (size, *halves):
+        for checkpointing in (optimizer.gradient_checkpointing, True):
+            for accumulate in (optimizer.accumulate, *more):
+                tried = replace(
+                    config,
+                    optimizer=replace(optimizer, accumulate=accumulate, gradient_checkpointing=checkpointing),
+                    contrast=replace(config.contrast, queue_size=queue_size),
+                )
                 if device_memory(tried, shapes, lengths, devices).total <= room:
-                    return _changes(config, tried)
+                    changes = {
+                        "optimizer.accumulate": (optimizer.accumulate, accumulate),
+                        "optimizer.gradient_checkpointing": (optimizer.gradient_checkpointing, checkpointing),
+                        "contrast.queue_size": (size, queue_size),
+                    }
+                    return [f"{key}={str(new).lower()}" for key, (old, new) in changes.items() if new != old]
     return []
-
-
-def _changes(config: TrainConfig, tried: TrainConfig) -> list[str]:
-    values = {
-        "optimizer.accumulate": (config.optimizer.accumulate, tried.optimizer.accumulate),
-        "optimizer.gradient_checkpointing": (
-            config.optimizer.gradient_checkpointing,
-            tried.optimizer.gradient_checkpointing,
-        ),
-        "contrast.queue_size": (config.contrast.queue_size, tried.contrast.queue_size),
-    }
-    return [f"{key}={str(new).lower()}" for key, (old, new) in values.items() if new != old]
-
-
-def _halved(size: int) -> list[int]:
-    return [size >> shift for shift in range(1, 12) if size >> shift >= BLOCK_ROWS]
-
-
-def _micro_batches(batch: int, devices: int, now: int) -> list[int]:
-    """Numbers of micro-batches from the present one on that cut a batch into equal parts of at least two pairs."""
-    most = min(batch // (2 * devices), MOST_MICRO_BATCHES)
-    return [now, *(number for number in range(now + 1, most + 1) if batch % (number * devices) == 0)]

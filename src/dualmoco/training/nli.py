@@ -1,14 +1,16 @@
-"""Natural language inference as a second task beside a contrastive one, or as the only one (appendix B).
+"""Natural language inference as a second task next to another objective, or as the only task (appendix B).
 
-Takes `NliBatch` from `batching.py`, gives metrics to `loop.py`. Shapes: N examples, D dimension.
+The source encoder reads the examples. Shapes: N examples, D dimension.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from safetensors import SafetensorError
@@ -16,18 +18,67 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from dualmoco.core.config_loader import Rule
 from dualmoco.core.errors import ModelError
+from dualmoco.core.progress import Progress
 from dualmoco.core.storage import write_json
-from dualmoco.data.nli import LABELS
+from dualmoco.data.nli import LABELS, NliExample, load_nli
 from dualmoco.models.folder import NLI_FOLDER, WEIGHTS_FILE
-from dualmoco.models.network import Encoder
-from dualmoco.training.batches import NliBatch, PairBatch
-from dualmoco.training.config import NliConfig, NliFeatures
-from dualmoco.training.objectives import Metrics, Objective
+from dualmoco.models.network import Encoder, Features
+from dualmoco.training.batches import Batch, BatchOrder, Loader, ShardSpec, Tokenize, count_tokens, move_features
+from dualmoco.training.config import NliConfig, NliFeatures, TrainConfig
+from dualmoco.training.objective import HeldoutTask, Metrics, Objective, ObjectiveCost, RunInputs
+
+HELDOUT_EXAMPLES = 256  # per batch
+
+
+@dataclass(frozen=True)
+class NliBatch:
+    """NLI examples as tokens: N premises and hypotheses, and labels (N,)."""
+
+    premise: Features
+    hypothesis: Features
+    labels: Tensor
+    pair_tokens: ClassVar[int] = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of both sentences, including padding."""
+        return count_tokens(self.premise) + count_tokens(self.hypothesis)
+
+    def to(self, device: torch.device) -> NliBatch:
+        """The batch on a device."""
+        premise, hypothesis = (move_features(side, device) for side in (self.premise, self.hypothesis))
+        return NliBatch(premise, hypothesis, self.labels.to(device))
+
+
+def make_nli_batch(examples: Sequence[NliExample], tokenize: Tokenize) -> NliBatch:
+    """Tokenizes NLI examples."""
+    return NliBatch(
+        tokenize([example.premise for example in examples]),
+        tokenize([example.hypothesis for example in examples]),
+        torch.tensor([example.label for example in examples]),
+    )
+
+
+class NliLoader:
+    """The micro-batches of NLI examples that this process computes."""
+
+    def __init__(
+        self, examples: Sequence[NliExample], batch_size: int, tokenize: Tokenize, shard: ShardSpec, *, seed: int
+    ) -> None:
+        self.examples, self.tokenize, self.shard = examples, tokenize, shard
+        self.order = BatchOrder.unsorted(len(examples), batch_size, seed=seed)
+        self.batches_per_epoch = self.order.batches_per_epoch
+
+    def step(self, step: int) -> list[NliBatch]:
+        """The micro-batches of a step."""
+        parts = self.shard.split(self.order.rows(step))
+        return [make_nli_batch([self.examples[row] for row in rows.tolist()], self.tokenize) for rows in parts]
 
 
 class NliClassifier(nn.Sequential):
-    """Two layers over what `NliFeatures` names of two sentence vectors (appendix B)."""
+    """Two layers over the features of two sentence vectors."""
 
     def __init__(self, dimension: int, features: NliFeatures, hidden: int, dropout: float) -> None:
         self.dimension, self.features = dimension, features
@@ -43,7 +94,7 @@ class NliClassifier(nn.Sequential):
 
 
 class NliHead(nn.Module):
-    """An encoder and the classifier over its vectors."""
+    """An encoder and the classifier on its vectors."""
 
     def __init__(self, encoder: Encoder, config: NliConfig) -> None:
         super().__init__()
@@ -51,30 +102,12 @@ class NliHead(nn.Module):
         self.classifier = NliClassifier(encoder.dimension, config.features, config.hidden, config.dropout)
 
     def forward(self, batch: NliBatch) -> Tensor:
-        """Scores of the three labels, shape (N, 3)."""
+        """Scores (N, 3) of the labels."""
         return self.classifier.compare(self.encoder(batch.premise), self.encoder(batch.hypothesis))
 
 
-def save_classifier(classifier: NliClassifier, lang: str, model: Path) -> None:
-    """Writes the classifier into its model's folder, beside what sentence-transformers reads.
-
-    Args:
-        classifier: The trained one.
-        lang: The language of the encoder it was trained with.
-        model: A model folder that is being written.
-    """
-    folder = model / NLI_FOLDER
-    folder.mkdir()
-    save_file(
-        {name: value.cpu().contiguous() for name, value in classifier.state_dict().items()}, folder / WEIGHTS_FILE
-    )
-    hidden = classifier[0].out_features
-    settings = {"lang": lang, "width": classifier.dimension, "features": classifier.features.value, "hidden": hidden}
-    write_json(folder / "config.json", settings)
-
-
 def load_classifier(model: Path) -> tuple[NliClassifier, str]:
-    """Opens the classifier of a model.
+    """Opens the classifier that `Nli.save_files` wrote.
 
     Args:
         model: A model folder.
@@ -83,7 +116,7 @@ def load_classifier(model: Path) -> tuple[NliClassifier, str]:
         The classifier in evaluation mode, and the language of its encoder.
 
     Raises:
-        ModelError: The model has none, or a damaged one.
+        ModelError: The model has no classifier, or a damaged one.
     """
     folder = model / NLI_FOLDER
     if not folder.is_dir():
@@ -98,37 +131,195 @@ def load_classifier(model: Path) -> tuple[NliClassifier, str]:
         raise ModelError(f"{folder}: cannot be opened as an NLI head: {error}; save the model again") from None
 
 
-class MultiTask(Objective):
-    """Another objective plus alpha times NLI (appendix B), or NLI alone: SBERT-NLI and InferSent."""
+@torch.inference_mode()
+def nli_accuracy(examples: Sequence[NliExample], head: NliHead, progress: Progress) -> float:
+    """The share of examples that are classified correctly; leaves the head in evaluation mode."""
+    head.eval()
+    device = next(head.parameters()).device
+    right = 0
+    for start in range(0, len(examples), HELDOUT_EXAMPLES):
+        batch = make_nli_batch(examples[start : start + HELDOUT_EXAMPLES], head.encoder.tokenize).to(device)
+        right += int((head(batch).argmax(dim=1) == batch.labels).sum())
+        progress(2 * len(batch.labels))
+    return right / len(examples)
 
-    def __init__(self, base: Objective | None, head: NliHead, weight: float) -> None:
+
+class Nli(Objective):
+    """NLI alone: SBERT-NLI and InferSent. Only the source encoder learns, unless both languages share it."""
+
+    is_alone: ClassVar[bool] = True
+
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
-        self.base, self.head, self.weight = base, head, weight
+        if tgt is not src:
+            tgt.requires_grad_(False)
+        self.head, self.lang = NliHead(src, config.nli), config.src.lang
 
-    def begin_step(self, micro_batches: Sequence[Any]) -> list[Any]:
-        """Prepares the base objective's step."""
-        return self.base.begin_step(micro_batches) if self.base else [None] * len(micro_batches)
+    @classmethod
+    def rules(cls, config: TrainConfig) -> list[Rule]:
+        """NLI files must be named, and pairs are not used."""
+        expected = f"NLI files when objective is {config.objective}"
+        stages = config.data.curriculum
+        return [
+            ("nli.train", config.nli.train, bool(config.nli.train), expected),
+            ("data.curriculum", len(stages), not stages, f"no stages when objective is {config.objective}"),
+        ]
 
-    def forward(self, batch: PairBatch, prepared: Any, nli: NliBatch) -> Metrics:
-        """The weighted sum, with both losses and accuracies apart."""
-        logits = self.head(nli)  # (N, 3)
-        loss = cross_entropy(logits, nli.labels)
-        metrics = {"nli_loss": loss.detach(), "nli_accuracy": (logits.argmax(dim=1) == nli.labels).float().mean()}
-        if self.base is None:
-            return {"loss": loss, "accuracy": metrics["nli_accuracy"], **metrics}
-        base: Metrics = self.base(batch, prepared)
-        return {**base, **metrics, "loss": base["loss"] + self.weight * loss}
+    @classmethod
+    def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
+        """Two sentences per example, and no pairs."""
+        return ObjectiveCost(passes=0, more_src_sentences=2 * config.nli.batch_size)
+
+    @classmethod
+    def batch_sizes(cls, config: TrainConfig) -> dict[str, int]:
+        """NLI examples are split among micro-batches too."""
+        return {**super().batch_sizes(config), "nli.batch_size": config.nli.batch_size}
+
+    @classmethod
+    def read_files(cls, config: TrainConfig) -> tuple[list[NliExample], list[NliExample]]:
+        """The training examples and the held-out ones."""
+        nli = config.nli
+        return load_nli(
+            nli.train, root=config.data.root, heldout=nli.heldout, batch_size=nli.batch_size, seed=config.seed
+        )
+
+    def make_loader(self, inputs: RunInputs) -> Loader:
+        """Batches of NLI examples."""
+        return self.make_nli_loader(inputs)
+
+    def make_nli_loader(self, inputs: RunInputs) -> NliLoader:
+        """Batches of the training examples."""
+        config, tokenize = inputs.config, self.head.encoder.tokenize
+        return NliLoader(inputs.files[0], config.nli.batch_size, tokenize, inputs.shard, seed=config.seed)
+
+    def make_heldout_task(self, inputs: RunInputs) -> HeldoutTask:
+        """Accuracy on held-out examples, which chooses the best model if NLI is the only task."""
+        examples = inputs.files[1]
+        return HeldoutTask(partial(nli_accuracy, examples, self.head), 2 * len(examples), self.is_alone)
+
+    def forward(self, batch: NliBatch, prepared: None) -> Metrics:
+        """Cross-entropy over the three labels."""
+        logits = self.head(batch)  # (N, 3)
+        loss, accuracy = cross_entropy(logits, batch.labels), (logits.argmax(dim=1) == batch.labels).float().mean()
+        return {"loss": loss, "accuracy": accuracy, "nli_loss": loss.detach(), "nli_accuracy": accuracy}
+
+    def save_files(self, folder: Path) -> None:
+        """Writes the classifier into a folder of its own, next to what sentence-transformers reads."""
+        (folder / NLI_FOLDER).mkdir()
+        classifier = self.head.classifier
+        weights = {name: value.cpu().contiguous() for name, value in classifier.state_dict().items()}
+        save_file(weights, folder / NLI_FOLDER / WEIGHTS_FILE)
+        settings = {
+            "lang": self.lang,
+            "width": classifier.dimension,
+            "features": classifier.features.value,
+            "hidden": classifier[0].out_features,
+        }
+        write_json(folder / NLI_FOLDER / "config.json", settings)
+
+
+@dataclass(frozen=True)
+class MultiTaskBatch:
+    """A micro-batch of the other objective and one of NLI."""
+
+    base: Batch
+    nli: NliBatch
+
+    @property
+    def pair_tokens(self) -> int:
+        """Tokens of sentence pairs, including padding."""
+        return self.base.pair_tokens
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of both, including padding."""
+        return self.base.tokens + self.nli.tokens
+
+    def to(self, device: torch.device) -> MultiTaskBatch:
+        """The batch on a device."""
+        return MultiTaskBatch(self.base.to(device), self.nli.to(device))
+
+
+@dataclass(frozen=True)
+class MultiTaskLoader:
+    """The batches of two loaders side by side; an epoch is one of the first."""
+
+    base: Loader
+    nli: NliLoader
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return self.base.batches_per_epoch
+
+    def step(self, step: int) -> list[MultiTaskBatch]:
+        """The micro-batches of a step."""
+        return [MultiTaskBatch(*both) for both in zip(self.base.step(step), self.nli.step(step), strict=True)]
+
+
+class MultiTask(Nli):
+    """Another objective plus alpha times NLI (appendix B)."""
+
+    is_alone = False
+    base_class: ClassVar[type[Objective]]
+
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
+        nn.Module.__init__(self)
+        self.base = self.base_class(src, tgt, config)
+        self.head, self.lang, self.weight = NliHead(src, config.nli), config.src.lang, config.nli.weight
+
+    @classmethod
+    def rules(cls, config: TrainConfig) -> list[Rule]:
+        """The rules of the other objective, and an encoder to train."""
+        frozen = (
+            "src.frozen",
+            True,
+            not config.src.frozen,
+            "false when nli.train names files: NLI trains this encoder",
+        )
+        return [*cls.base_class.rules(config), frozen]
+
+    @classmethod
+    def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
+        """The other objective's cost, and two sentences per NLI example."""
+        base = cls.base_class.cost(config, dimension, devices)
+        return replace(base, more_src_sentences=base.more_src_sentences + 2 * config.nli.batch_size)
+
+    def make_loader(self, inputs: RunInputs) -> Loader:
+        """Batches of both tasks."""
+        return MultiTaskLoader(self.base.make_loader(inputs), self.make_nli_loader(inputs))
+
+    def begin_step(self, micro_batches: Sequence[MultiTaskBatch]) -> list[Any]:
+        """Prepares the other objective's step."""
+        return self.base.begin_step([batch.base for batch in micro_batches])
+
+    def forward(self, batch: MultiTaskBatch, prepared: Any) -> Metrics:  # type: ignore[override]
+        """The weighted sum, and the metrics of both tasks."""
+        nli = super().forward(batch.nli, None)
+        base: Metrics = self.base(batch.base, prepared)
+        loss = base["loss"] + self.weight * nli["loss"]
+        return {**base, "nli_loss": nli["nli_loss"], "nli_accuracy": nli["nli_accuracy"], "loss": loss}
 
     def update_momentum(self, momentum: float) -> None:
-        """Moves the base objective's momentum encoders."""
-        if self.base:
-            self.base.update_momentum(momentum)
+        """Moves the other objective's momentum encoders."""
+        self.base.update_momentum(momentum)
 
     def end_step(self, prepared: Sequence[Any]) -> None:
-        """Finishes the base objective's step."""
-        if self.base:
-            self.base.end_step(prepared)
+        """Finishes the other objective's step."""
+        self.base.end_step(prepared)
 
     def state_metrics(self, batch_size: int) -> dict[str, float]:
-        """The base objective's metrics."""
-        return self.base.state_metrics(batch_size) if self.base else {}
+        """The other objective's state."""
+        return self.base.state_metrics(batch_size)
+
+    def save_files(self, folder: Path) -> None:
+        """Writes what both tasks add to the model."""
+        super().save_files(folder)
+        self.base.save_files(folder)
+
+
+def with_nli(objective: type[Objective]) -> type[Objective]:
+    """The class that trains NLI next to an objective; an objective that is NLI already stays as it is."""
+    if issubclass(objective, Nli):
+        return objective
+    return type("MultiTask", (MultiTask,), {"base_class": objective, "options": objective.options})

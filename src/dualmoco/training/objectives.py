@@ -1,7 +1,6 @@
-"""What a training step minimises: dual momentum contrast, and the systems the paper compares it with.
+"""The objectives that come with the package: dual momentum contrast, and the systems the paper compares it with.
 
-Takes batches from `batching.py`, gives metrics (among them the loss) to `loop.py`. Every objective has the same
-three calls a step: `begin_step`, `forward` for each micro-batch, `end_step` after the optimiser.
+To add one, write a subclass of `Objective` and name it in `OBJECTIVES`, or call `register` from your own code.
 
 Shapes: N pairs in a micro-batch, D dimension.
 """
@@ -9,67 +8,58 @@ Shapes: N pairs in a micro-batch, D dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy, mse_loss
 
+from dualmoco.core.config_loader import Rule
 from dualmoco.core.errors import ConfigError
-from dualmoco.models.network import Encoder
+from dualmoco.models.build import load_teacher
+from dualmoco.models.network import Encoder, Features
 from dualmoco.training.batches import PairBatch
-from dualmoco.training.config import ContrastConfig
+from dualmoco.training.config import TrainConfig
 from dualmoco.training.contrast import DualMomentumContrast, KeyBatch
 from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
+from dualmoco.training.frozen import OneSidedMoco
 from dualmoco.training.infonce import is_false_negative
-
-Metrics = dict[str, Tensor]
-
-
-class Objective(nn.Module):
-    """One way of training two encoders."""
-
-    def begin_step(self, micro_batches: Sequence[Any]) -> list[Any]:
-        """Prepares a step; what it returns for each micro-batch is handed to `forward`."""
-        return [None] * len(micro_batches)
-
-    def update_momentum(self, momentum: float) -> None:
-        """Moves momentum encoders, if there are any, after the optimizer's step."""
-
-    def end_step(self, prepared: Sequence[Any]) -> None:
-        """Finishes a step."""
-
-    def state_metrics(self, batch_size: int) -> dict[str, float]:
-        """Metrics of the state between steps of `batch_size` pairs, for the log."""
-        return {}
+from dualmoco.training.nli import Nli, with_nli
+from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, queue_cost
 
 
 class DualMoco(Objective):
-    """The paper's method: see `contrast.py`."""
+    """The paper's method, which is in `contrast.py`."""
 
-    def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
+    frozen_variant = OneSidedMoco
+
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
-        self.batch_keys = config.batch_keys
+        self.batch_keys = config.contrast.batch_keys
         self.contrast = DualMomentumContrast(
             src,
             tgt,
             dimension=src.dimension,
-            queue_size=config.queue_size,
-            temperature=config.temperature,
-            learn_temperature=config.learn_temperature,
-            key_dropout=config.key_dropout,
+            queue_size=config.contrast.queue_size,
+            temperature=config.contrast.temperature,
+            learn_temperature=config.contrast.learn_temperature,
+            key_dropout=config.contrast.key_dropout,
         )
 
+    @classmethod
+    def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
+        """Two queues, scored in blocks, and a momentum encoder per encoder."""
+        return queue_cost(config, dimension, devices, directions=2)
+
     def begin_step(self, micro_batches: Sequence[PairBatch]) -> list[KeyBatch]:
-        """Encodes the keys of the whole step: they carry no gradient, so micro-batches see what one batch would."""
+        """Encodes the keys of the whole step, so that micro-batches see the same negatives as one batch would."""
         keys = [self.contrast.encode_keys(part.src, part.tgt, part.src_ids, part.tgt_ids) for part in micro_batches]
         if self.batch_keys:
             self._enqueue(keys)
         return keys
 
-    def forward(self, batch: PairBatch, keys: KeyBatch) -> Metrics:
-        """Both directions of equation 2 for one micro-batch."""
-        metrics: Metrics = self.contrast(batch.src, batch.tgt, keys)
+    def forward(self, batch: PairBatch, prepared: KeyBatch) -> Metrics:
+        """Equation 3 for one micro-batch."""
+        metrics: Metrics = self.contrast(batch.src, batch.tgt, prepared)
         return metrics
 
     def update_momentum(self, momentum: float) -> None:
@@ -82,7 +72,7 @@ class DualMoco(Objective):
             self._enqueue(prepared)
 
     def state_metrics(self, batch_size: int) -> dict[str, float]:
-        """How full the queues are and how many steps ago their oldest row came."""
+        """How full the queues are, the age of their oldest row in steps, and the temperature."""
         filled = len(self.contrast.src_queue)
         return {
             "queue_fill": filled / len(self.contrast.src_queue.vectors),
@@ -91,50 +81,46 @@ class DualMoco(Objective):
         }
 
     def _enqueue(self, keys: Sequence[KeyBatch]) -> None:
-        """Keys of all micro-batches and processes in one order: all replicas of the queues stay equal."""
+        """Enqueues the keys of all micro-batches and processes in one order, so that all queue replicas stay equal."""
         joined = (gather_rows(torch.cat([getattr(part, name) for part in keys])) for name in ("src", "tgt", "ids"))
         self.contrast.enqueue(KeyBatch(*joined))
 
 
 class InBatch(Objective):
-    """Translation ranking against the other pairs of the batch, both ways, with LaBSE's additive margin."""
+    """Translation ranking against the other pairs of the batch in both directions, with LaBSE's additive margin."""
 
-    def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
-        self.src_encoder, self.tgt_encoder, self.config = src, tgt, config
+        self.src_encoder, self.tgt_encoder = src, tgt
+        self.temperature, self.margin = config.contrast.temperature, config.contrast.margin
 
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
-        """Cross-entropy over the pairs of one micro-batch, on all processes together."""
+        """Cross-entropy over the pairs of one micro-batch from all processes."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
-        src_to_tgt = self._rank(src, tgt, batch.src_ids, batch.tgt_ids)
-        tgt_to_src = self._rank(tgt, src, batch.tgt_ids, batch.src_ids)
+        src_to_tgt = rank_translations(src, tgt, batch.src_ids, batch.tgt_ids, self.temperature, self.margin)
+        tgt_to_src = rank_translations(tgt, src, batch.tgt_ids, batch.src_ids, self.temperature, self.margin)
         return {"loss": src_to_tgt[0] + tgt_to_src[0], "accuracy": (src_to_tgt[1] + tgt_to_src[1]) / 2}
-
-    def _rank(self, query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """One direction."""
-        config = self.config
-        return rank_translations(query, key, query_ids, key_ids, temperature=config.temperature, margin=config.margin)
 
 
 def rank_translations(
-    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, *, temperature: float, margin: float = 0.0
+    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, temperature: float, margin: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """In-batch InfoNCE with gradients on both sides; keys of all processes are candidates.
+    """In-batch InfoNCE with gradients on both sides; the keys of all processes are candidates.
 
     Args:
-        query: Unit vectors of shape (N, D).
-        key: Unit vectors of shape (N, D), row i being the translation of query i.
-        query_ids: Text ids of the queries, shape (N,).
-        key_ids: Text ids of the keys, shape (N,).
+        query: Unit vectors (N, D).
+        key: Unit vectors (N, D); row i is the translation of query i.
+        query_ids: Text ids (N,) of the queries.
+        key_ids: Text ids (N,) of the keys.
         temperature: Positive.
-        margin: Taken off the positives' scores.
+        margin: Subtracted from the scores of the positives.
 
     Returns:
-        The mean loss and the share of queries whose translation is nearest, scalars.
+        The mean loss, and the share of queries that are nearest to their translation.
     """
     first = process_rank() * len(query)
     ids = torch.stack([query_ids, key_ids], dim=1)  # (N, 2)
-    scores = query @ gather_with_gradient(key).T  # (N, world * N)
+    scores = query @ gather_with_gradient(key).T  # (N, processes * N)
     labels = torch.arange(first, first + len(query), device=query.device)
     positive = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, labels[:, None], True)
     scores = scores - margin * positive
@@ -146,8 +132,9 @@ def rank_translations(
 class Distill(Objective):
     """SBERT-p (Reimers and Gurevych, 2020): both encoders copy a teacher's vectors of the source sentences."""
 
-    def __init__(self, src: Encoder, tgt: Encoder, teacher: Encoder) -> None:
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
+        teacher = load_teacher(config.teacher, config.src)
         if teacher.dimension != src.dimension:
             raise ConfigError(
                 f"the teacher's vectors have dimension {teacher.dimension}, the encoders' {src.dimension}; expected "
@@ -156,14 +143,20 @@ class Distill(Objective):
         self.src_encoder, self.tgt_encoder = src, tgt
         self.teacher = teacher.requires_grad_(False).eval()
 
+    @classmethod
+    def rules(cls, config: TrainConfig) -> list[Rule]:
+        """A teacher must be named."""
+        expected = f"a model folder or hub name when objective is {config.objective}"
+        return [("teacher", config.teacher, bool(config.teacher), expected)]
+
     def train(self, mode: bool = True) -> Distill:
-        """Sets training mode; the teacher never trains."""
+        """Sets training mode; the teacher stays in evaluation mode."""
         super().train(mode)
         self.teacher.eval()
         return self
 
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
-        """Squared distance of both students' unit vectors from the teacher's, summed over D."""
+        """Squared distance between both students' unit vectors and the teacher's, summed over D."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
         with torch.no_grad():
             features = self.teacher.tokenize(batch.src_texts)
@@ -174,21 +167,69 @@ class Distill(Objective):
 
 
 class SimCse(Objective):
-    """Unsupervised SimCSE (Gao et al., 2021) in each language: a sentence against itself under other dropout."""
+    """Unsupervised SimCSE (Gao et al., 2021) per language: each sentence against itself under different dropout."""
 
-    def __init__(self, src: Encoder, tgt: Encoder, config: ContrastConfig) -> None:
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
-        self.src_encoder, self.tgt_encoder = src, tgt
-        self.temperature = config.temperature
+        self.src_encoder, self.tgt_encoder, self.temperature = src, tgt, config.contrast.temperature
+
+    @classmethod
+    def rules(cls, config: TrainConfig) -> list[Rule]:
+        """Dropout makes the two views differ."""
+        expected = f"src.dropout and tgt.dropout above 0 when objective is {config.objective}"
+        return [("dropout", 0.0, config.src.dropout * config.tgt.dropout > 0, expected)]
+
+    @classmethod
+    def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
+        """Every sentence is encoded twice."""
+        in_batch = super().cost(config, dimension, devices)
+        return ObjectiveCost(passes=2, operations=in_batch.operations, scores=in_batch.scores)
 
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
-        """Cross-entropy over the sentences of one micro-batch, in both languages."""
-        losses, accuracies = zip(
-            self._views(self.src_encoder, batch.src, batch.src_ids),
-            self._views(self.tgt_encoder, batch.tgt, batch.tgt_ids),
-            strict=True,
-        )
-        return {"loss": torch.stack(losses).sum(), "accuracy": torch.stack(accuracies).mean()}
+        """Cross-entropy over the sentences of one micro-batch in both languages."""
+        src = self._compare_views(self.src_encoder, batch.src, batch.src_ids)
+        tgt = self._compare_views(self.tgt_encoder, batch.tgt, batch.tgt_ids)
+        return {"loss": src[0] + tgt[0], "accuracy": (src[1] + tgt[1]) / 2}
 
-    def _views(self, encoder: Encoder, features: dict[str, Tensor], ids: Tensor) -> tuple[Tensor, Tensor]:
-        return rank_translations(encoder(features), encoder(features), ids, ids, temperature=self.temperature)
+    def _compare_views(self, encoder: Encoder, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:
+        return rank_translations(encoder(features), encoder(features), ids, ids, self.temperature)
+
+
+OBJECTIVES: dict[str, type[Objective]] = {
+    "dual-moco": DualMoco,
+    "in-batch": InBatch,
+    "distill": Distill,
+    "nli": Nli,
+    "simcse": SimCse,
+}
+"""The class of each name that a recipe's `objective` may have."""
+BUILT_IN = frozenset(OBJECTIVES)
+
+
+def register(name: str, objective: type[Objective]) -> None:
+    """Makes a loss of your own available to recipes.
+
+    Args:
+        name: The value of `objective` in a recipe.
+        objective: The class; one that was registered under this name before is replaced.
+
+    Raises:
+        ConfigError: The name belongs to an objective of the package.
+    """
+    if name in BUILT_IN:
+        raise ConfigError(f"objective {name!r} comes with the package; expected another name for {objective.__name__}")
+    OBJECTIVES[name] = objective
+
+
+def objective_class(config: TrainConfig) -> type[Objective]:
+    """The class that minimizes what a recipe asks for, with a frozen encoder and NLI taken into account.
+
+    Raises:
+        ConfigError: An unknown objective.
+    """
+    if config.objective not in OBJECTIVES:
+        raise ConfigError(f"objective is {config.objective!r}; expected one of {', '.join(OBJECTIVES)}")
+    chosen = OBJECTIVES[config.objective]
+    if config.frozen:
+        chosen = chosen.frozen_variant or chosen
+    return with_nli(chosen) if config.nli.train else chosen

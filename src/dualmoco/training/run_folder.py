@@ -1,12 +1,8 @@
-"""What a run reports on the way: a progress bar, a JSON line now and then, TensorBoard if asked.
-
-Takes metrics from `loop.py`.
-"""
+"""The run folder: its log, its settings and its best model."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,29 +16,27 @@ from dualmoco.data.pairs import Split
 from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion, write_card
 from dualmoco.models.network import Encoder, save_encoders
 from dualmoco.training.config import TrainConfig
-from dualmoco.training.heldout import HeldoutScore
-from dualmoco.training.nli import MultiTask, save_classifier
-from dualmoco.training.objectives import Objective
-from dualmoco.training.schedule import RunProgress
+from dualmoco.training.objective import Objective
+
+BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
 
 
 class RunLog:
-    """The log of one run; silent on all processes but the first."""
+    """The progress bar, `log.jsonl` and TensorBoard events of a run; only the first process writes.
+
+    Args:
+        path: The JSON lines file; lines after `step` are removed.
+        step: Where the run starts or resumes.
+        total: How much there is to do, in `unit`.
+        unit: "steps" or "s".
+        is_first: Whether this is the first process.
+        tensorboard: Whether to write event files next to the log.
+
+    Raises:
+        ConfigError: TensorBoard is not installed.
+    """
 
     def __init__(self, path: Path, *, step: int, total: float, unit: str, is_first: bool, tensorboard: bool) -> None:
-        """Opens the log, without the lines that came after `step`.
-
-        Args:
-            path: The JSON lines file.
-            step: Where the run starts or resumes.
-            total: How much there is to do, in `unit`.
-            unit: "steps" or "s".
-            is_first: Whether this process writes.
-            tensorboard: Whether to write event files beside the log.
-
-        Raises:
-            ConfigError: TensorBoard is asked for but not installed.
-        """
         self.path, self.is_first = path, is_first
         self.board = _open_board(path.parent / "tensorboard") if tensorboard and is_first else None
         form = "{l_bar}{bar}| {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}{postfix}]"
@@ -54,13 +48,13 @@ class RunLog:
             write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
 
     def show(self, done: float, metrics: dict[str, str]) -> None:
-        """Moves the bar to `done` of the total and shows metrics beside it."""
+        """Moves the bar to `done` of the total and shows metrics."""
         self.bar.set_postfix(metrics, refresh=False)
         self.bar.n = min(done, self.bar.total)
         self.bar.refresh()
 
     def record(self, record: dict[str, Any]) -> None:
-        """Appends a line; `step` is one of its keys."""
+        """Appends a record, which has the key `step`."""
         if not self.is_first:
             return
         append_line(self.path, json.dumps(record))
@@ -71,14 +65,14 @@ class RunLog:
                     self.board.add_scalar(name, value, record["step"])
 
     def close(self) -> None:
-        """Ends the bar and the event files."""
+        """Closes the bar and the event files."""
         self.bar.close()
         if self.board:
             self.board.close()
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log; a last line that a kill cut short is left out."""
+    """The records of a log, without a last line that was cut short."""
     records = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
@@ -98,19 +92,11 @@ def _open_board(folder: Path) -> Any:
     return SummaryWriter(str(folder))
 
 
-BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
-
-
 def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Refuses a folder that belongs to something else.
-
-    Args:
-        config: The settings of this run.
-        out: Its folder.
-        resume: Whether the run is to be resumed.
+    """Refuses a folder that holds something other than this run.
 
     Raises:
-        RunError: The folder holds a run and `resume` is off, holds a run of other settings, or holds other files.
+        RunError: The folder holds a run and `resume` is off, a run with other settings, or other files.
     """
     if not out.exists():
         return
@@ -135,7 +121,7 @@ def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
 
 
 def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
-    """Writes the settings and what became of the data, unless the run was started before."""
+    """Writes the settings and the counts of the data, unless the run was started before."""
     if not (out / "config.yaml").exists():
         write_json(out / "data.json", {"counts": split.counts, "digest": split.train.digest()})
         write_text(out / "config.yaml", _yaml(config))
@@ -145,41 +131,27 @@ def save_model(
     out: Path,
     encoders: dict[str, Encoder],
     objective: Objective,
-    *,
-    config: TrainConfig,
-    signature: str,
+    record: dict[str, Any],
     text: dict[str, object],
-    progress: RunProgress,
-    score: HeldoutScore,
+    config: TrainConfig,
 ) -> None:
-    """Puts the encoders into `model/` in place of those there, with their provenance in `dualmoco.json`.
+    """Replaces `model/` with the present encoders.
 
     Args:
         out: The run folder.
-        encoders: By language.
-        objective: Whose NLI classifier, if it has one, is saved beside them.
-        config: The settings.
-        signature: Of settings and data.
-        text: What it does to its sentences, of `converted_text`.
-        progress: When the model was made.
-        score: How good it is.
+        encoders: The encoders by language.
+        objective: Adds files of its own to the model.
+        record: Step, score and signature for `dualmoco.json`.
+        text: How the model converts its sentences, from `TextConversion.to_json`.
+        config: The settings, also for `dualmoco.json`.
 
     Raises:
-        RunError: The disk is full or not writable; the model before is kept.
+        RunError: The disk is full or not writable; the previous model is kept.
     """
     with new_folder(out / "model") as folder:
         save_encoders(encoders, folder)
-        if isinstance(objective, MultiTask):
-            side = config.src if config.nli.side == "src" else config.tgt
-            save_classifier(objective.head.classifier, side.lang, folder)
-        record = {
-            "step": progress.step,
-            "heldout": asdict(score),
-            "signature": signature,
-            TEXT_KEY: text,
-            "settings": config.to_dict(),
-        }
-        write_json(folder / MODEL_RECORD, record)
+        objective.save_files(folder)
+        write_json(folder / MODEL_RECORD, {**record, TEXT_KEY: text, "settings": config.to_dict()})
         write_card(folder, read_conversion(folder))
 
 
@@ -188,7 +160,7 @@ def _yaml(config: TrainConfig) -> str:
 
 
 def _flatten(settings: Any, prefix: str = "") -> dict[str, str]:
-    """Settings by their dotted keys, for example `contrast.momentum`."""
+    """Settings by dotted key, for example `contrast.momentum`."""
     if not isinstance(settings, DictConfig):
         return {prefix: str(settings)}
     return {

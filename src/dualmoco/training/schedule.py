@@ -1,6 +1,6 @@
-"""The schedule of a run: how far it has come, and the learning rate, momentum and end that follow from that.
+"""The schedule of a run: how far it has come, and the learning rate and the end that follow from that.
 
-Takes the settings, gives numbers to `loop.py`. Pure: the same progress gives the same answers on every process.
+All functions are pure: the same progress gives the same answers on every process.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ FINISHED = "finished"
 class RunProgress:
     """How far a run has come."""
 
-    step: int = 0  # optimiser steps done
-    seconds: float = 0.0  # spent training, interruptions left out
+    step: int = 0  # optimizer steps done
+    seconds: float = 0.0  # spent on training, without interruptions
     best: float = -1.0  # held-out score
     best_step: int = 0  # 0: not evaluated yet
-    stale: int = 0  # evaluations since then
-    stage_starts: list[int] = field(default_factory=lambda: [0])  # first steps of the stages of the curriculum so far
+    stale: int = 0  # evaluations since the best one
+    stage_starts: list[int] = field(default_factory=lambda: [0])  # first steps of the curriculum's stages so far
 
     def evaluated(self, score: float) -> bool:
-        """Takes the score of an evaluation; returns whether it is the best so far."""
+        """Records the score of an evaluation; returns whether it is the best so far."""
         is_best = score > self.best
         if is_best:
             self.best, self.best_step = score, self.step
@@ -34,23 +34,17 @@ class RunProgress:
 
 
 class Schedule:
-    """Warm-up, decay, momentum ramp and end of a run whose length is given in epochs, steps or minutes."""
+    """Warm-up, decay and end of a run whose length is given in epochs, steps or minutes."""
 
     def __init__(self, config: TrainConfig, epoch_steps: int) -> None:
-        """Plans a run.
-
-        Args:
-            config: The settings.
-            epoch_steps: Optimiser steps of one pass over the data.
-        """
-        self.optimizer, self.contrast, self.patience = config.optimizer, config.contrast, config.schedule.patience
+        self.optimizer, self.patience = config.optimizer, config.schedule.patience
         self.epoch_steps, self.in_seconds = epoch_steps, config.schedule.minutes > 0
         steps = config.schedule.steps or math.ceil(config.schedule.epochs * epoch_steps)
         self.total = config.schedule.minutes * 60 if self.in_seconds else float(steps)
 
     @property
     def unit(self) -> str:
-        """Of `total` and `position`."""
+        """The unit of `total` and `position`."""
         return "s" if self.in_seconds else "steps"
 
     def position(self, progress: RunProgress) -> float:
@@ -58,21 +52,13 @@ class Schedule:
         return progress.seconds if self.in_seconds else progress.step
 
     def done(self, progress: RunProgress) -> float:
-        """The share of the schedule that is behind us."""
+        """The share of the schedule that is done."""
         return self.position(progress) / self.total
 
     def lr(self, progress: RunProgress) -> float:
         """The learning rate of the next step: linear warm-up times cosine decay."""
         warmup = min(1.0, (progress.step + 1) / (self.optimizer.warmup_steps + 1))
         return self.optimizer.lr * warmup * (1 + math.cos(math.pi * min(1.0, self.done(progress)))) / 2
-
-    def momentum(self, progress: RunProgress) -> float:
-        """The momentum of equation 1 in the next step, ramped up linearly if the recipe says so."""
-        contrast = self.contrast
-        if progress.step >= contrast.momentum_ramp:
-            return contrast.momentum
-        share = progress.step / contrast.momentum_ramp
-        return contrast.momentum_start + share * (contrast.momentum - contrast.momentum_start)
 
     def stop(self, progress: RunProgress) -> str:
         """Why the run is over, or an empty string while it is not."""

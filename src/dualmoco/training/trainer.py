@@ -1,7 +1,6 @@
-"""The training loop: plain steps on accelerate, evaluations, checkpoints and the end.
+"""The training loop: optimizer steps on accelerate, evaluations, checkpoints and the end.
 
-Takes encoders, pairs and settings from `run.py`, fills the run folder. What is minimised is in `objectives.py`, when in
-`schedule.py`, what is remembered in `checkpoint.py`.
+`objectives.py` has what is minimized, `schedule.py` the learning rate and the end, `checkpoint.py` what is saved.
 """
 
 from __future__ import annotations
@@ -11,40 +10,25 @@ import math
 import signal
 import time
 import warnings
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from accelerate import Accelerator
 
 from dualmoco.core.errors import DivergenceError
-from dualmoco.data.nli import NliExample
-from dualmoco.data.pairs import Split
 from dualmoco.models.folder import read_conversion
-from dualmoco.models.network import Encoder
-from dualmoco.training.batches import (
-    BatchOrder,
-    Curriculum,
-    NliBatch,
-    NliLoader,
-    PairBatch,
-    PairLoader,
-    ShardSpec,
-    prefetch,
-)
+from dualmoco.training.batches import Batch, prefetch
 from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
-from dualmoco.training.config import MixedPrecision, ObjectiveName, TrainConfig
-from dualmoco.training.frozen import FrozenKeys, HardNegatives, OneSidedBatch, OneSidedLoader
+from dualmoco.training.config import MixedPrecision
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
 from dualmoco.training.init_encoders import INITIAL, weight_groups
-from dualmoco.training.nli import MultiTask
-from dualmoco.training.objectives import Objective
+from dualmoco.training.objective import Metrics, Objective, RunInputs
 from dualmoco.training.run_folder import RunLog, read_log, save_model
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
 
-Batch = PairBatch | OneSidedBatch | None  # None: an objective without pairs
 logger = logging.getLogger(__name__)
 
 
@@ -58,74 +42,32 @@ class TrainResult:
     before: HeldoutScore  # of the untrained encoders
     best: float | None  # None before the first evaluation: there is no model then
     best_step: int | None
-    stop: str  # "finished", that it got no better, or the name of a signal
-
-
-@dataclass(frozen=True)
-class TrainData:
-    """What is trained on and scored: pairs with the order of their batches, NLI examples if there are any."""
-
-    split: Split
-    order: Curriculum
-    nli: list[NliExample]
-    nli_heldout: list[NliExample]
-    keys: FrozenKeys | None = None  # of the frozen side, if there is one
-    hard: HardNegatives | None = None  # among those keys, if asked for
+    stop: str  # "finished", "no better for ...", or the name of a signal
 
 
 class Trainer:
-    """From the start, or where it was interrupted, to the end, a signal or a failure: the objects and the loop."""
+    """Trains from the start, or from the last checkpoint, until the schedule, a signal or a failure ends the run."""
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        accelerator: Accelerator,
-        encoders: dict[str, Encoder],
-        objective: Objective,
-        data: TrainData,
-    ) -> None:
-        self.config, self.accelerator, self.encoders, self.out = config, accelerator, encoders, Path(config.out)
-        self.objective = objective.to(accelerator.device)
+    def __init__(self, inputs: RunInputs, objective: Objective) -> None:
+        config, accelerator = inputs.config, inputs.accelerator
+        self.config, self.accelerator, self.encoders, self.order = config, accelerator, inputs.encoders, inputs.order
+        self.out = Path(config.out)
         self.text = read_conversion(self.out / INITIAL).to_json()
-        src, tgt = (encoders[side.lang].to(accelerator.device) for side in (config.src, config.tgt))
-        self.order = data.order
-        share = ShardSpec(accelerator.process_index, accelerator.num_processes, config.optimizer.accumulate)
-        self.heldout = Heldout(data.split.heldout, src, tgt)
-        self.pairs: PairLoader | OneSidedLoader | None
-        if data.keys is not None:
-            learning = tgt if config.frozen == "src" else src
-            self.pairs = OneSidedLoader(
-                config, data.split.train, self.order, data.keys, learning.tokenize, share, data.hard
-            )
-        else:
-            self.pairs = PairLoader(
-                data.split.train,
-                self.order,
-                src.tokenize,
-                tgt.tokenize,
-                share,
-                mask_repeats=config.contrast.mask_repeats,
-            )
-        self.nli: NliLoader | None = None
-        epoch_steps = self.order.batches_per_epoch
-        if isinstance(self.objective, MultiTask):
-            head, alone = self.objective.head, config.objective == ObjectiveName.nli
-            nli_order = BatchOrder.unsorted(len(data.nli), config.nli.batch_size, seed=config.seed)
-            self.nli = NliLoader(data.nli, nli_order, head.encoder.tokenize, share)
-            self.heldout.add_nli(data.nli_heldout, head, choose_by_it=alone)
-            if alone:
-                self.pairs, epoch_steps = None, nli_order.batches_per_epoch
-        self.schedule = Schedule(config, epoch_steps)
+        self.objective = objective.to(accelerator.device)
+        src, tgt = inputs.src.to(accelerator.device), inputs.tgt.to(accelerator.device)
+        self.loader = objective.make_loader(inputs)
+        self.heldout = Heldout(inputs.split.heldout, src, tgt, objective.make_heldout_task(inputs))
+        self.schedule = Schedule(config, self.loader.batches_per_epoch)
         optimizer = torch.optim.AdamW(
-            weight_groups(config, encoders, self.objective), weight_decay=config.optimizer.weight_decay, fused=True
+            weight_groups(config, self.encoders, objective), weight_decay=config.optimizer.weight_decay, fused=True
         )
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
-        self.signature = f"{config.fingerprint()}-{data.split.train.digest()}"
+        self.signature = f"{config.fingerprint()}-{inputs.split.train.digest()}"
 
     def run(self, *, resume: bool) -> TrainResult:
-        """Trains until the schedule, patience or a signal ends it."""
+        """Trains until the schedule, patience or a signal ends the run."""
         torch.manual_seed(self.config.seed + self.accelerator.process_index)
         progress = self._resume() if resume else RunProgress()
         self.order.progress = progress
@@ -138,7 +80,7 @@ class Trainer:
             tensorboard=self.config.schedule.tensorboard,
         )
         try:
-            before = self._before(log)
+            before = self._score_before(log)
             with caught_signals() as signals:
                 stop = self._loop(progress, log, signals)
         finally:
@@ -153,7 +95,7 @@ class Trainer:
         stop = self.schedule.stop(progress)
         with closing(prefetch(self.batches, progress.step)) as batches:
             while not stop:
-                metrics = self.step(*next(batches), progress)
+                metrics = self.step(next(batches), progress)
                 progress.step += 1
                 progress.seconds = time.monotonic() - began
                 stop = self._agree(progress, signals)
@@ -167,31 +109,26 @@ class Trainer:
                     self.checkpoint(progress)
         return stop
 
-    def _advance(self, progress: RunProgress) -> None:
-        """Begins the next stage of the curriculum when its time has come."""
-        if self.order.advance(progress.step, self.schedule.done(progress)) and self.accelerator.is_main_process:
-            stage, first = len(progress.stage_starts), progress.stage_starts[-1]
-            logger.info("stage %d of %d of the curriculum begins at step %d", stage, len(self.order.orders), first)
+    def batches(self, step: int) -> list[Batch]:
+        """The micro-batches of a step, on the device."""
+        return [batch.to(self.accelerator.device) for batch in self.loader.step(step)]
 
-    def step(self, micro_batches: list[Batch], nli: list[NliBatch], progress: RunProgress) -> dict[str, float]:
-        """One optimiser step over all micro-batches; gives its metrics, averaged over micro-batches and processes."""
-        lr, momentum = self.schedule.lr(progress), self.schedule.momentum(progress)
+    def step(self, micro_batches: Sequence[Batch], progress: RunProgress) -> dict[str, float]:
+        """Takes one optimizer step; returns its metrics, averaged over micro-batches and processes."""
+        lr, momentum = self.schedule.lr(progress), self.config.contrast.momentum
         for group in self.optimizer.param_groups:
             group["lr"] = lr * group["lr_scale"]
         self.model.train()
         with self.accelerator.autocast():
             prepared = self.objective.begin_step(micro_batches)
-        metrics: list[dict[str, torch.Tensor]] = []
+        metrics: list[Metrics] = []
         for index, batch in enumerate(micro_batches):
             is_last = index == len(micro_batches) - 1
             with nullcontext() if is_last else self.accelerator.no_sync(self.model):
-                metrics.append(self.model(batch, prepared[index], *nli[index : index + 1]))
+                metrics.append(self.model(batch, prepared[index]))
                 self.accelerator.backward(metrics[-1]["loss"] / len(micro_batches))
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
-        table = torch.stack([torch.stack([value.detach().float() for value in part.values()]) for part in metrics])
-        means = self.accelerator.reduce(table.mean(dim=0), "mean").tolist()  # a metric a column
-        values = dict(zip(metrics[0], means, strict=True))
-        values |= {"gradient_norm": float(norm), "lr": lr, "momentum": momentum}
+        values = {**self._average(metrics), "gradient_norm": float(norm), "lr": lr, "momentum": momentum}
         self._check_finite(values, progress)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -199,24 +136,10 @@ class Trainer:
         self.objective.end_step(prepared)
         return values
 
-    def batches(self, step: int) -> tuple[list[Batch], list[NliBatch]]:
-        """The micro-batches of pairs and of NLI examples of a step, on the device."""
-        device = self.accelerator.device
-        pairs: list[Batch] = [None] * self.config.optimizer.accumulate
-        if self.pairs:
-            pairs = [batch.to(device) for batch in self.pairs.step(step)]
-        return pairs, [batch.to(device) for batch in self.nli.step(step)] if self.nli else []
-
-    def _agree(self, progress: RunProgress, signals: list[str]) -> str:
-        """Why to stop now, if at all: the same answer, and the same clock, on every process."""
-        numbers = torch.tensor(
-            [signal.Signals[signals[0]].value if signals else 0, progress.seconds], dtype=torch.float64
-        )
-        if self.accelerator.num_processes > 1:
-            numbers = numbers.to(self.accelerator.device)
-            dist.all_reduce(numbers, dist.ReduceOp.MAX)
-        number, progress.seconds = int(numbers[0]), float(numbers[1])
-        return signal.Signals(number).name if number else self.schedule.stop(progress)
+    def _average(self, metrics: list[Metrics]) -> dict[str, float]:
+        table = torch.stack([torch.stack([value.detach().float() for value in part.values()]) for part in metrics])
+        means = self.accelerator.reduce(table.mean(dim=0), "mean").tolist()  # one metric per column
+        return dict(zip(metrics[0], means, strict=True))
 
     def _check_finite(self, values: dict[str, float], progress: RunProgress) -> None:
         scaled = self.config.optimizer.precision == MixedPrecision.fp16  # its scaler skips steps that overflow
@@ -228,6 +151,22 @@ class Trainer:
                 f"step {progress.step + 1}: the {wrong[0]} is {values[wrong[0]]}; {kept}; "
                 "lower optimizer.lr or optimizer.clip and start another run"
             )
+
+    def _agree(self, progress: RunProgress, signals: list[str]) -> str:
+        """Why to stop now, if at all: the same answer, and the same clock, on every process."""
+        number = signal.Signals[signals[0]].value if signals else 0
+        numbers = torch.tensor([number, progress.seconds], dtype=torch.float64)
+        if self.accelerator.num_processes > 1:
+            numbers = numbers.to(self.accelerator.device)
+            dist.all_reduce(numbers, dist.ReduceOp.MAX)
+        number, progress.seconds = int(numbers[0]), float(numbers[1])
+        return signal.Signals(number).name if number else self.schedule.stop(progress)
+
+    def _advance(self, progress: RunProgress) -> None:
+        """Begins the next stage of the curriculum when its time has come."""
+        if self.order.advance(progress.step, self.schedule.done(progress)) and self.accelerator.is_main_process:
+            stage, first = len(progress.stage_starts), progress.stage_starts[-1]
+            logger.info("stage %d of %d of the curriculum begins at step %d", stage, len(self.order.orders), first)
 
     def _log(self, log: RunLog, values: dict[str, float], progress: RunProgress) -> None:
         batch = self.config.optimizer.batch_size
@@ -241,32 +180,24 @@ class Trainer:
             "pairs_per_second": round(batch * progress.step / progress.seconds, 1),
         }
         log.record(record)
-        shown = {"loss": f"{values['loss']:.3f}", "accuracy": f"{values['accuracy']:.3f}"}
+        shown = {name: f"{value:.3f}" for name, value in values.items() if name in ("loss", "accuracy")}
         shown["pairs/s"] = f"{record['pairs_per_second']:.0f}"
         if progress.best_step:
             shown["best"] = f"{progress.best:.3f}"
         log.show(self.schedule.position(progress), shown)
 
     def _evaluate(self, progress: RunProgress, log: RunLog) -> None:
-        """Scores the held-out pairs and keeps the model if it is the best so far: the first process decides."""
+        """Scores the held-out pairs and keeps the model if it is the best so far; the first process decides."""
         first = self.accelerator.is_main_process
         score = share_score(self.heldout.score() if first else None, self.accelerator.device)
         log.record({"step": progress.step, "heldout": asdict(score)})
         if progress.evaluated(score.score) and first:
-            save_model(
-                self.out,
-                self.encoders,
-                self.objective,
-                config=self.config,
-                signature=self.signature,
-                text=self.text,
-                progress=progress,
-                score=score,
-            )
+            record = {"step": progress.step, "heldout": asdict(score), "signature": self.signature}
+            save_model(self.out, self.encoders, self.objective, record, self.text, self.config)
         self.accelerator.wait_for_everyone()
 
-    def _before(self, log: RunLog) -> HeldoutScore:
-        """The score of the untrained encoders: measured once, then remembered in the log."""
+    def _score_before(self, log: RunLog) -> HeldoutScore:
+        """The score of the untrained encoders, measured once and then read from the log."""
         score = None
         if self.accelerator.is_main_process:
             known = [HeldoutScore(**record["heldout"]) for record in read_log(log.path) if record["step"] == 0]
@@ -276,7 +207,7 @@ class Trainer:
         return share_score(score, self.accelerator.device)
 
     def checkpoint(self, progress: RunProgress) -> None:
-        """Writes where the run is."""
+        """Writes a checkpoint."""
         save_checkpoint(
             self.out / "checkpoints",
             progress,

@@ -1,0 +1,156 @@
+"""The interface of a loss: what an objective declares about itself, and what the training loop calls.
+
+The trainer, the memory estimate and the checks of a recipe know objectives only through this class. `objectives.py`
+has those that come with the package, and docs/add-a-loss.md shows how to add one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from dualmoco.core.config_loader import Rule
+from dualmoco.core.progress import Progress
+from dualmoco.data.pairs import Split
+from dualmoco.models.network import Encoder
+from dualmoco.training.batches import Curriculum, Loader, PairLoader, ShardSpec
+from dualmoco.training.config import TrainConfig
+from dualmoco.training.infonce import BLOCK_ROWS
+
+Metrics = dict[str, Tensor]
+FLOAT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What an objective makes its batches from."""
+
+    config: TrainConfig
+    split: Split
+    order: Curriculum
+    encoders: dict[str, Encoder]  # by language
+    accelerator: Accelerator
+    files: Any = None  # what `Objective.read_files` returned
+
+    @property
+    def src(self) -> Encoder:
+        """The encoder of the source language."""
+        return self.encoders[self.config.src.lang]
+
+    @property
+    def tgt(self) -> Encoder:
+        """The encoder of the target language."""
+        return self.encoders[self.config.tgt.lang]
+
+    @property
+    def shard(self) -> ShardSpec:
+        """The part of each batch that this process computes."""
+        accelerator = self.accelerator
+        return ShardSpec(accelerator.process_index, accelerator.num_processes, self.config.optimizer.accumulate)
+
+
+@dataclass(frozen=True)
+class ObjectiveCost:
+    """What an objective costs in addition to the weights of the encoders; estimates for `dualmoco plan`."""
+
+    passes: int = 1  # forward and backward passes of each encoder over its side of a batch
+    momentum_encoders: bool = False  # whether each encoder has one, which encodes the batch too
+    operations: float = 0.0  # of the scores in one step, on all devices together
+    queue: float = 0.0  # bytes of vectors that stay on each device
+    scores: float = 0.0  # bytes of the scores of a micro-batch
+    more_src_sentences: int = 0  # that the source encoder reads in each step besides the pairs
+
+
+def queue_cost(config: TrainConfig, dimension: int, devices: int, *, directions: int) -> ObjectiveCost:
+    """What one or two queues cost that are scored in blocks; two come with momentum encoders."""
+    batch, size = config.optimizer.batch_size, config.contrast.queue_size
+    rows = config.optimizer.micro_batch_size(devices)
+    return ObjectiveCost(
+        momentum_encoders=directions == 2,
+        operations=directions * 4.0 * batch * size * dimension,  # the logits, and their weighted sum of the rows
+        queue=directions * size * (FLOAT_BYTES * dimension + 16),  # two ids per row
+        scores=2 * FLOAT_BYTES * rows * min(BLOCK_ROWS, size),
+    )
+
+
+@dataclass(frozen=True)
+class HeldoutTask:
+    """A held-out score of an objective's own, in addition to retrieval."""
+
+    measure: Callable[[Progress], float]  # the score of the present encoders, from 0 to 1
+    sentences: int  # encoded by `measure`, for the progress bar
+    decides: bool  # whether this score chooses the best model, instead of retrieval
+
+
+class Objective(nn.Module):
+    """A way to train two encoders; the constructor takes `(src: Encoder, tgt: Encoder, config: TrainConfig)`.
+
+    Its parameters and buffers are the state of a run: they go to the device, the optimizer and the checkpoints. Only
+    the constructor and `forward` are mandatory.
+    """
+
+    options: ClassVar[dict[str, float]] = {}
+    """Settings of its own with their defaults; a recipe changes them under `options`."""
+    frozen_variant: ClassVar[type[Objective] | None] = None
+    """The class that replaces this one if an encoder is frozen; None if both encoders must learn."""
+    slow_start: ClassVar[bool] = False
+    """Whether other processes may wait for hours while the first one makes the loader."""
+
+    @classmethod
+    def rules(cls, config: TrainConfig) -> list[Rule]:
+        """What must be true of the settings."""
+        return []
+
+    @classmethod
+    def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
+        """What the objective costs; by default as much as scoring each sentence against the whole batch."""
+        batch, rows = config.optimizer.batch_size, config.optimizer.micro_batch_size(devices)
+        return ObjectiveCost(
+            operations=12.0 * batch * batch * dimension, scores=8 * FLOAT_BYTES * rows * rows * devices
+        )
+
+    @classmethod
+    def batch_sizes(cls, config: TrainConfig) -> dict[str, int]:
+        """The settings, by key, that must be divisible by the number of micro-batches."""
+        return {"optimizer.batch_size": config.optimizer.batch_size}
+
+    @classmethod
+    def read_files(cls, config: TrainConfig) -> Any:
+        """Reads training data besides the pairs, before the encoders are built."""
+        return None
+
+    def make_loader(self, inputs: RunInputs) -> Loader:
+        """Makes the source of batches; by default pairs of sentences with their tokens and ids."""
+        mask = inputs.config.contrast.mask_repeats
+        tokenizers = inputs.src.tokenize, inputs.tgt.tokenize
+        return PairLoader(inputs.split.train, inputs.order, *tokenizers, inputs.shard, mask_repeats=mask)
+
+    def make_heldout_task(self, inputs: RunInputs) -> HeldoutTask | None:
+        """Makes a held-out score of its own, if it has one."""
+        return None
+
+    def begin_step(self, micro_batches: Sequence[Any]) -> list[Any]:
+        """Prepares an optimizer step; `forward` receives the item of its micro-batch."""
+        return [None] * len(micro_batches)
+
+    def forward(self, batch: Any, prepared: Any) -> Metrics:
+        """The metrics of a micro-batch as scalars; `loss` is minimized, others such as `accuracy` are only logged."""
+        raise NotImplementedError
+
+    def update_momentum(self, momentum: float) -> None:
+        """Moves momentum encoders, if there are any, after the optimizer step."""
+
+    def end_step(self, prepared: Sequence[Any]) -> None:
+        """Finishes an optimizer step."""
+
+    def state_metrics(self, batch_size: int) -> dict[str, float]:
+        """Metrics of the state between steps, for the log."""
+        return {}
+
+    def save_files(self, folder: Path) -> None:
+        """Writes what belongs to the model besides its encoders into a model folder."""

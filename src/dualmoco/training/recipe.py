@@ -1,0 +1,57 @@
+"""Reads a recipe: a YAML file and overrides become the settings of a run, checked by their own rules."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dualmoco.core.config_loader import check_rules, read_recipe
+from dualmoco.training.config import TrainConfig
+from dualmoco.training.objectives import OBJECTIVES, objective_class
+
+
+def load_config(recipe: str | Path, overrides: list[str] | None = None) -> TrainConfig:
+    """Reads a recipe.
+
+    Args:
+        recipe: A YAML file.
+        overrides: Settings such as `contrast.queue_size=8192`, stronger than the recipe.
+
+    Returns:
+        The settings, checked.
+
+    Raises:
+        ConfigError: An unreadable file, an unknown key, a wrong type or an invalid value.
+    """
+    settings = read_recipe(TrainConfig, recipe, overrides, extra="train")
+    check_config(settings)
+    return settings
+
+
+def check_config(config: TrainConfig) -> None:
+    """Checks the rules of all settings and of the objective.
+
+    Raises:
+        ConfigError: Names the key, its value and what it must be.
+    """
+    objective = objective_class(config)
+    unknown = sorted(config.options.keys() - objective.options.keys())
+    freezes = [name for name, known in OBJECTIVES.items() if known.frozen_variant]
+    can_freeze = not config.frozen or config.objective in freezes
+    check_rules(
+        [
+            *config.rules(),
+            (
+                f"{config.frozen}.frozen",
+                True,
+                can_freeze,
+                f"false when objective is {config.objective}, which trains both encoders; use {' or '.join(freezes)}",
+            ),
+            (
+                "options",
+                unknown,
+                not unknown,
+                f"options of {config.objective}: {', '.join(objective.options) or 'none'}",
+            ),
+            *objective.rules(config),
+        ]
+    )
