@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test check fix bench
+.PHONY: help install demo test check fix reference bench
 
 help: ## show what can be made
-	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
 
 install: .venv/installed ## set up .venv with the tested versions
 
@@ -29,6 +29,9 @@ check: install ## lint and types
 fix: install ## format and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+reference: install ## write docs/recipe-keys.md
+	PYTHONPATH=tests $(BIN)/python tests/recipe_reference.py
 
 bench: install ## the benchmarks of docs/benchmarks.md that need no data
 	$(BIN)/python -m benchmarks.loss

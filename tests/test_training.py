@@ -240,7 +240,7 @@ def test_conversion_of_a_base_is_handed_on_or_refused(
 def test_settings_may_be_given_as_such(recipe: Path) -> None:
     """A recipe that was read serves as well as its file, but takes no overrides and is checked again."""
     config = load_config(recipe, ["schedule.steps=1"])
-    with pytest.raises(ConfigError, match=r"'seed=1': overrides are for recipe files; expected none beside a Train"):
+    with pytest.raises(ConfigError, match=r"'seed=1': overrides are for recipe files; expected none"):
         train(config, "seed=1")
     with pytest.raises(ConfigError, match="seed is -1; expected at least 0"):
         train(replace(config, seed=-1))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dualmoco.core.errors import ConfigError
+from dualmoco.core.config_loader import Rule, check_rules
 from dualmoco.text.languages import Chinese
 
 
@@ -127,12 +129,48 @@ class DataConfig:
     max_pairs: int = 0  # size of a random sample to train on; 0: all
     curriculum: list[StageConfig] = field(default_factory=list)  # stages in order; none: all pairs all the time
 
+    def rules(self) -> list[Rule]:
+        """What must be true of the settings of the pairs."""
+        sources = bool(self.train) + bool(self.src_files) + bool(self.prepared)
+        until = [stage.until for stage in self.curriculum]
+        rising = all(0 < before < after for before, after in itertools.pairwise(until))
+        rules: list[Rule] = [
+            ("data.train", self.train, sources == 1, "exactly one of train, prepared, and src_files with tgt_files"),
+            (
+                "data.tgt_files",
+                self.tgt_files,
+                len(self.src_files) == len(self.tgt_files),
+                "as many files as src_files",
+            ),
+            (
+                "data.columns",
+                self.columns,
+                len(self.columns) == 2 and min(self.columns) >= 0,
+                "two column numbers from 0",
+            ),
+            ("data.heldout", self.heldout, self.heldout > 1, "at least 2"),
+            ("data.bucket", self.bucket, self.bucket > 0, "at least 1"),
+            ("data.max_pairs", self.max_pairs, self.max_pairs >= 0, "at least 0"),
+            (
+                "data.curriculum",
+                f"until {', '.join(map(str, until))}",
+                not until or (rising and until[-1] == 1),
+                "shares of the schedule that rise from above 0 to 1",
+            ),
+        ]
+        for number, stage in enumerate(self.curriculum):
+            key = f"data.curriculum[{number}]"
+            rules.append((f"{key}.max_chars", stage.max_chars, stage.max_chars >= 0, "at least 0; 0 is no limit"))
+            for corpus, weight in stage.weights.items():
+                rules.append((f"{key}.weights.{corpus}", weight, 0 <= weight < math.inf, "at least 0; 0 leaves it out"))
+        return rules
+
 
 def check_recipe(config: PrepareConfig) -> None:
     """Checks the values of the settings; ConfigError has the key, its value and what was expected."""
     clean, exclude = config.clean, config.exclude
     similarity, max_tokens = exclude.similarity, clean.max_tokens
-    rules = [
+    rules: list[Rule] = [
         ("out", config.out, bool(config.out), "a folder for the prepared pairs"),
         ("src", config.src, bool(config.src), "a language code such as en"),
         ("tgt", config.tgt, config.tgt not in ("", config.src), "a language code other than src"),
@@ -155,6 +193,4 @@ def check_recipe(config: PrepareConfig) -> None:
             (f"{key}.max_pairs", corpus.max_pairs, corpus.max_pairs >= 0, "at least 0"),
             (f"{key}.weight", corpus.weight, corpus.weight > 0, "above 0"),
         ]
-    for key, value, holds, expected in rules:
-        if not holds:
-            raise ConfigError(f"{key} is {value!r}; expected {expected}")
+    check_rules(rules)

@@ -45,11 +45,11 @@ class EncoderConfig:
     """The encoder of one language."""
 
     lang: str = ""  # name of the language in the saved model, such as en
-    kind: EncoderKind = EncoderKind.pretrained
+    kind: EncoderKind = EncoderKind.pretrained  # where the encoder comes from
     name: str = ""  # pretrained: folder or hub name
     pooling: PoolingMode = PoolingMode.auto  # any other replaces the pooling of a saved model
     projection: int = 0  # dimension of a final linear layer; 0: none, so both sides must have the same dimension
-    projection_init: ProjectionInit = ProjectionInit.random
+    projection_init: ProjectionInit = ProjectionInit.random  # initial weights of that layer
     ridge_pairs: int = 8000  # training pairs from which `projection_init: ridge` is computed
     frozen: bool = False  # dual-moco: this encoder stays as it is, and the other one learns to match it
     trainable: str = ALL  # all; head: the layers after pooling; last:N: also the last N transformer layers
@@ -57,8 +57,8 @@ class EncoderConfig:
     dropout: float = 0.1  # probability of every dropout layer; static: of the averaged vector
     max_tokens: int = 128  # longer sentences are truncated
     width: int = 256  # bert, static: dimension of a token vector
-    layers: int = 4  # bert
-    heads: int = 4  # bert
+    layers: int = 4  # bert: transformer layers
+    heads: int = 4  # bert: attention heads
     vocab_size: int = 16_000  # bert, static: entries of the trained tokenizer
     max_piece_length: int = 16  # bert, static: characters per entry; 4 suits Chinese
     entry_vectors: str = ""  # static: a model of dimension `width` that initializes the vectors of the entries

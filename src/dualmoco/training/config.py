@@ -7,7 +7,6 @@ from the comments here.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 from dataclasses import asdict, dataclass, field
@@ -187,9 +186,8 @@ class TrainConfig:
                 "0, or more if src.frozen or tgt.frozen is true",
             ),
         ]
-        for topic in (self.contrast, self.optimizer, self.schedule, self.nli):
+        for topic in (self.contrast, self.optimizer, self.schedule, self.data, self.nli):
             rules += topic.rules()
-        rules += _data_rules(self.data)
         for name, side in (("src", src), ("tgt", tgt)):
             ridge = side.projection_init == ProjectionInit.ridge
             rules += [
@@ -203,30 +201,3 @@ class TrainConfig:
                 *side.rules(name),
             ]
         return rules
-
-
-def _data_rules(data: DataConfig) -> list[Rule]:
-    """What must be true of the settings of the pairs."""
-    sources = bool(data.train) + bool(data.src_files) + bool(data.prepared)
-    until = [stage.until for stage in data.curriculum]
-    rising = all(0 < before < after for before, after in itertools.pairwise(until))
-    rules: list[Rule] = [
-        ("data.train", data.train, sources == 1, "exactly one of train, prepared, and src_files with tgt_files"),
-        ("data.tgt_files", data.tgt_files, len(data.src_files) == len(data.tgt_files), "as many files as src_files"),
-        ("data.columns", data.columns, len(data.columns) == 2 and min(data.columns) >= 0, "two column numbers from 0"),
-        ("data.heldout", data.heldout, data.heldout > 1, "at least 2"),
-        ("data.bucket", data.bucket, data.bucket > 0, "at least 1"),
-        ("data.max_pairs", data.max_pairs, data.max_pairs >= 0, "at least 0"),
-        (
-            "data.curriculum",
-            f"until {', '.join(map(str, until))}",
-            not until or (rising and until[-1] == 1),
-            "shares of the schedule that rise from above 0 to 1",
-        ),
-    ]
-    for number, stage in enumerate(data.curriculum):
-        key = f"data.curriculum[{number}]"
-        rules.append((f"{key}.max_chars", stage.max_chars, stage.max_chars >= 0, "at least 0; 0 is no limit"))
-        for corpus, weight in stage.weights.items():
-            rules.append((f"{key}.weights.{corpus}", weight, 0 <= weight < math.inf, "at least 0; 0 leaves it out"))
-    return rules
