@@ -179,7 +179,7 @@ def _write_zip(path: Path, pairs: Texts) -> None:
 def test_format_of_an_unknown_extension_is_a_setting(tmp_path: Path) -> None:
     """A file whose extension says nothing is refused with what to set; `data.format` says what it is."""
     path = _write(tmp_path / "pairs.en-zh", generate_pairs(20, seed=1))
-    with pytest.raises(DataError, match=r"pairs\.en-zh: unknown kind of file; expected .*tsv"):
+    with pytest.raises(DataError, match=r"pairs\.en-zh: unknown extension; expected .*tsv"):
         _load(path)
     assert _load(path, format="tsv").counts["read"] == 20
     with pytest.raises(DataError, match="format 'tvs'; expected auto or one of tsv, csv"):
@@ -195,10 +195,8 @@ def test_files_of_different_length_are_refused(tmp_path: Path, src_lines: int, t
     long = "tgt" if short == "src" else "src"
     with pytest.raises(DataError) as caught:
         load_pairs(DataConfig(src_files=[str(files["src"])], tgt_files=[str(files["tgt"])]), langs=LANGS, seed=0)
-    assert str(caught.value) == (
-        f"{files[short]} ends after line {min(src_lines, tgt_lines)} but {files[long]} has more; "
-        "expected as many lines in both"
-    )
+    expected = f"{files[short]} ends after line {min(src_lines, tgt_lines)} but {files[long]} has more"
+    assert str(caught.value).startswith(expected)
 
 
 def test_load_takes_aligned_files_in_order(tmp_path: Path) -> None:

@@ -213,10 +213,8 @@ def test_aligned_files_of_different_length(tmp_path: Path, src: str, tgt: str) -
     short, long = sorted(counts, key=lambda name: counts[name])
     with pytest.raises(DataError) as caught:
         read_all(tmp_path / "a.en", tgt_path=tmp_path / "a.zh")
-    assert str(caught.value) == (
-        f"{tmp_path / short} ends after line {counts[short]} but {tmp_path / long} has more; "
-        "expected as many lines in both"
-    )
+    expected = f"{tmp_path / short} ends after line {counts[short]} but {tmp_path / long} has more"
+    assert str(caught.value).startswith(expected)
 
 
 def test_moses_zip(tmp_path: Path) -> None:
@@ -372,7 +370,7 @@ def test_truncated_archives_name_the_last_line(tmp_path: Path, monkeypatch: pyte
 def test_absent_and_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"absent\.tsv: cannot be opened"):
         read_all(tmp_path / "absent.tsv")
-    with pytest.raises(DataError, match="unknown kind of file"):
+    with pytest.raises(DataError, match="unknown extension"):
         guess_format(Source(tmp_path / "a.docx", "en", "zh"))
     (tmp_path / "a.tsv.gz").write_bytes(b"no gzip at all")
     with pytest.raises(DataError, match="cannot be read after line 0"):

@@ -1,1 +1,1 @@
-"""One family of readers for all files that pairs come in; a new format is one function and a line in `formats.py`."""
+"""Readers of all formats of sentence pairs; a new format is one function and one line in `formats.py`."""

@@ -1,4 +1,4 @@
-"""Readers of columnar files and of Hugging Face datasets."""
+"""Readers of Parquet files, Arrow files and Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dualmoco.data.readers.base import PARSED_ROWS, Raw, Report, Row, Source, in
 if TYPE_CHECKING:
     import pyarrow as pa
 
-TRANSLATION = "translation"  # the column in which datasets keep all languages of a sentence
+TRANSLATION = "translation"  # column of datasets with a mapping from languages to sentences
 
 
 def read_parquet(source: Source, report: Report) -> Iterator[Raw]:
-    """A Parquet file, a row group at a time."""
+    """A Parquet file."""
     pa, pq = require("pyarrow", "data", "A Parquet file"), require("pyarrow.parquet", "data", "A Parquet file")
     try:
         with pq.ParquetFile(source.path, memory_map=True) as file:
@@ -45,7 +45,7 @@ def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
 
 
 def read_dataset(source: Source, report: Report) -> Iterator[Raw]:
-    """A folder made by `save_to_disk`, or a dataset of the hub as NAME or NAME:CONFIGURATION, its training split."""
+    """The training split of a folder written by `save_to_disk`, or of a hub dataset NAME or NAME:CONFIGURATION."""
     datasets = require("datasets", "data", "A Hugging Face dataset")
     name, _, configuration = str(source.path).partition(":")
     try:
@@ -56,8 +56,7 @@ def read_dataset(source: Source, report: Report) -> Iterator[Raw]:
             dataset = datasets.load_dataset(name, configuration or None, split="train", streaming=True)
     except Exception as error:  # the hub's errors have no common class
         raise DataError(f"{source.path}: cannot be opened as a dataset ({_short(error)})") from None
-    names = list(dataset.column_names or [])
-    keys = _keys(source, names)
+    keys = _keys(source, list(dataset.column_names or []))
     rows = (Row(*pick_pair(record, keys), number) for number, record in enumerate(dataset, start=1))
     yield from in_blocks(rows)
 

@@ -1,4 +1,4 @@
-"""Sentence pairs of any file: takes a `Source`, gives blocks to `prepare` and `inspect`, rows to everyone else."""
+"""All formats by name and extension: read a `Source` as raw blocks (`prepare`, `inspect`) or as rows (all others)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from dataclasses import replace
 from dualmoco.core.errors import DataError
 from dualmoco.data.manifest import PREPARED_MANIFEST
 from dualmoco.data.readers import columnar, lines, tmx
-from dualmoco.data.readers import tmx as gettext
 from dualmoco.data.readers.base import Raw, Report, Row, Source, plain_suffix
 from dualmoco.text.files import READ_ERRORS
 
 Reader = Callable[[Source, Report], Iterator[Raw]]
-READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # by name, and the extensions each stands for
+READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # and their extensions
     "tsv": (lines.read_tsv, (".tsv", ".tab", ".txt")),
     "csv": (lines.read_csv, (".csv",)),
     "jsonl": (lines.read_jsonl, (".jsonl", ".ndjson", ".json")),
@@ -23,24 +22,24 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # by name, and the exten
     "parquet": (columnar.read_parquet, (".parquet",)),
     "arrow": (columnar.read_arrow, (".arrow", ".feather")),
     "dataset": (columnar.read_dataset, ()),
-    "gettext": (gettext.read_gettext, (".po", ".mo")),
+    "gettext": (tmx.read_gettext, (".po", ".mo")),
 }
 
 
 def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterator[Row]:
-    """Yields the pairs of a file in any format, or of a folder made by `prepare`.
+    """Yields the pairs of a file in any format, or of a folder written by `prepare`.
 
     Args:
         source: The file or folder.
-        form: Name of a reader, or `auto` to go by the extension.
-        report: Is called with the number of every line that cannot be read, and what is wrong with it.
+        form: Name of a reader, or `auto` to choose by extension.
+        report: Callback for every line that cannot be read.
 
     Yields:
-        Source and target sentence as they stand in the file, either perhaps empty, and the number of their line; the
-        files of a folder are numbered as if they were one.
+        Source and target sentence as they are in the file, possibly empty, and the number of their line. Lines are
+        numbered across the files of a folder.
 
     Raises:
-        DataError: A file that is not there or cannot be read on.
+        DataError: The file does not exist or cannot be read.
     """
     if form != "dataset" and not source.path.exists():
         raise DataError(f"{source.path}: no such file; expected sentence pairs")
@@ -61,25 +60,25 @@ def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterato
 
 
 def find_shards(source: Source) -> list[Source]:
-    """The files to read: the Parquet files of a folder that holds such, or the source itself."""
-    paths = sorted(source.path.glob("*.parquet"))  # none unless a folder
+    """The Parquet files of a folder, or the source itself if it has none."""
+    paths = sorted(source.path.glob("*.parquet"))
     columns = ("src", "tgt") if (source.path / PREPARED_MANIFEST).is_file() else source.columns
     return [replace(source, path=path, columns=columns) for path in paths] or [source]
 
 
 def read_blocks(source: Source, form: str, report: Report) -> Iterator[Raw]:
-    """Reads a file block by block.
+    """Yields the raw blocks of a file.
 
     Args:
         source: The file.
-        form: Name of a reader, or `auto` to go by the extension.
-        report: Is called for lines that the reader itself cannot read; parsing a block finds others.
+        form: Name of a reader, or `auto` to choose by extension.
+        report: Callback for lines that the reader itself cannot read; parsing a block finds others.
 
     Yields:
-        Blocks of the file.
+        One block.
 
     Raises:
-        DataError: A file that cannot be read on.
+        DataError: The file cannot be read.
     """
     reader, _ = READERS[form if form != "auto" else guess_format(source)]
     line = 0
@@ -93,17 +92,7 @@ def read_blocks(source: Source, form: str, report: Report) -> Iterator[Raw]:
 
 
 def guess_format(source: Source) -> str:
-    """The name of the reader for a file.
-
-    Args:
-        source: The file.
-
-    Returns:
-        A key of READERS.
-
-    Raises:
-        DataError: An extension that says nothing.
-    """
+    """The name of the reader for a file; DataError if its extension is unknown."""
     if source.tgt_path is not None:
         return "aligned"
     if source.path.is_dir():
@@ -114,19 +103,12 @@ def guess_format(source: Source) -> str:
             return name
     known = " ".join(suffix for _, suffixes in READERS.values() for suffix in suffixes)
     raise DataError(
-        f"{source.path}: unknown kind of file; expected {known}, or format one of {', '.join(READERS)}; "
-        "two aligned files are given with tgt_files"
+        f"{source.path}: unknown extension; expected {known}, or format one of {', '.join(READERS)}; "
+        "set tgt_files for two aligned files"
     )
 
 
 def check_format(name: str) -> None:
-    """Refuses the name of a reader that does not exist.
-
-    Args:
-        name: From a recipe.
-
-    Raises:
-        DataError: Says which there are.
-    """
+    """DataError if there is no reader of this name."""
     if name != "auto" and name not in READERS:
         raise DataError(f"format {name!r}; expected auto or one of {', '.join(READERS)}")

@@ -1,4 +1,4 @@
-"""Readers of files made of lines: tab- and comma-separated, JSON lines, two aligned files, Moses archives."""
+"""Readers of line-based files: tab- and comma-separated, JSON lines, two aligned files, Moses archives."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENCODED_MARK = BYTE_ORDER_MARK.encode()
 
 
 def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
-    """Tab-separated columns; a header is one if its names are asked for, or name both languages."""
+    """Tab-separated columns; the first row is a header if it has the given column names, or names both languages."""
     with source.open() as stream:
         layout = None
         for lines in cut_lines(stream, report):
@@ -51,11 +51,11 @@ def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
                 if is_header:
                     lines = RawLines(rest, number + 1)
             if lines.data:
-                yield TabbedLines(lines, layout)
+                yield TabbedLines(lines.data, lines.first, layout)
 
 
 def read_csv(source: Source, report: Report) -> Iterator[Raw]:
-    """Comma-separated columns, quoted as spreadsheets do."""
+    """Comma-separated columns, quoted as by spreadsheets."""
     with source.open() as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         yield from in_blocks(_csv_rows(csv.reader(text, strict=True), source, report))
@@ -79,7 +79,7 @@ def _csv_rows(reader: Any, source: Source, report: Report) -> Iterator[Row]:
 
 
 def _csv_lines(reader: Any, report: Report) -> Iterator[tuple[int, list[str]]]:
-    """Rows that can be parsed, and the number of the line on which each ends."""
+    """The rows that can be parsed, each with the number of its last line."""
     while True:
         try:
             cells = next(reader)
@@ -92,21 +92,21 @@ def _csv_lines(reader: Any, report: Report) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_jsonl(source: Source, report: Report) -> Iterator[Raw]:
-    """One JSON object a line, the languages being its keys unless columns are named."""
+    """One JSON object per line, whose keys are the languages unless columns are given."""
     keys = source.columns or (source.src, source.tgt)
     with source.open() as stream:
         for lines in cut_lines(stream, report):
-            yield JsonLines(lines, keys)
+            yield JsonLines(lines.data, lines.first, keys)
 
 
 def read_aligned(source: Source, report: Report) -> Iterator[Raw]:
-    """Two files whose lines belong together."""
+    """Two files with the same number of lines."""
     with source.open() as src, source.open_tgt() as tgt:
         yield from _align(src, tgt, (str(source.path), str(source.tgt_path)), report)
 
 
 def read_moses(source: Source, report: Report) -> Iterator[Raw]:
-    """A zip archive with two aligned files, each named by its language after the last dot."""
+    """A zip archive with two aligned files whose extensions are the languages."""
     try:
         with zipfile.ZipFile(source.path) as archive:
             names = [_member(archive, lang, source.path) for lang in (source.src, source.tgt)]
@@ -126,7 +126,7 @@ def _member(archive: zipfile.ZipFile, lang: str, path: Path) -> str:
 
 
 def _align(src: IO[bytes], tgt: IO[bytes], names: Sequence[str], report: Report) -> Iterator[Raw]:
-    tgt_lines, last = _Lender(tgt, report), 0
+    tgt_lines, last = _LineStream(tgt, report), 0
     for lines in cut_lines(src, report):
         data = lines.data if lines.data.endswith(b"\n") else lines.data + b"\n"
         count = data.count(b"\n")
@@ -134,18 +134,18 @@ def _align(src: IO[bytes], tgt: IO[bytes], names: Sequence[str], report: Report)
         missing = count - other.count(b"\n")
         if missing:
             raise DataError(_unequal(names[1], lines.first + count - missing - 1, names[0]))
-        yield AlignedLines(RawLines(data, lines.first), RawLines(other, lines.first))
+        yield AlignedLines(data, lines.first, other)
         last = lines.first + count - 1
     if tgt_lines.take(1):
         raise DataError(_unequal(names[0], last, names[1]))
 
 
 def _unequal(short: str, last: int, long: str) -> str:
-    return f"{short} ends after line {last} but {long} has more; expected as many lines in both"
+    return f"{short} ends after line {last} but {long} has more; expected the same number of lines in both"
 
 
-class _Lender:
-    """Hands out a file in any numbers of lines."""
+class _LineStream:
+    """A file from which any number of lines can be taken."""
 
     def __init__(self, stream: IO[bytes], report: Report) -> None:
         self.blocks, self.buffer = cut_lines(stream, report), b""

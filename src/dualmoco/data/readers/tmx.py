@@ -1,4 +1,4 @@
-"""Readers of translators' files: TMX translation memories and gettext catalogues."""
+"""Readers of translation tools' files: TMX translation memories and gettext catalogues."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dualmoco.data.readers.base import Raw, Report, Row, Source, in_blocks, plai
 from dualmoco.text.languages import base_language
 
 XML_BYTES = 1 << 18
-FORMATTING = {"bpt", "ept", "it", "ph", "ut"}  # inline elements whose content is formatting, not text
+FORMATTING = {"bpt", "ept", "it", "ph", "ut"}  # inline elements with formatting codes instead of text
 
 
 def read_tmx(source: Source, report: Report) -> Iterator[Raw]:
-    """Translation units that have both languages, in any of their variants."""
+    """Translation units that have both languages, in any regional variant."""
     yield from in_blocks(_units(source))
 
 
@@ -35,10 +35,10 @@ def _units(source: Source) -> Iterator[Row]:
             reason = expat.errors.messages[error.code]
             raise DataError(f"{source.path}:{error.lineno}: malformed XML ({reason})") from None
         except (LookupError, ValueError) as error:
-            raise DataError(f"{source.path}: encoding that cannot be read ({error})") from None
+            raise DataError(f"{source.path}: unknown or broken encoding ({error})") from None
         except _EntityError:
             raise DataError(
-                f"{source.path}:{parser.CurrentLineNumber}: declares an XML entity; refused, as entities can blow up"
+                f"{source.path}:{parser.CurrentLineNumber}: declares an XML entity; refused as unsafe"
             ) from None
     for lang in (source.src, source.tgt):
         if units.seen and base_language(lang) not in units.seen:
@@ -46,17 +46,17 @@ def _units(source: Source) -> Iterator[Row]:
 
 
 class _EntityError(Exception):
-    """A document that defines entities."""
+    """The document declares an entity."""
 
 
 class _Units:
-    """Collects the segments of each unit while expat reads."""
+    """Collects the segments of each translation unit while expat parses."""
 
     def __init__(self, src: str, tgt: str) -> None:
         self.langs, self.seen = (src, tgt), set[str]()
         self.rows: list[Row] = []
         self.unit: dict[str, str] = {}
-        self.lang, self.line, self.depth_of_codes = "", 0, 0
+        self.lang, self.line, self.formatting_depth = "", 0, 0
         self.text: list[str] | None = None
         self.parser = expat.ParserCreate()
         self.parser.buffer_text = True
@@ -78,20 +78,20 @@ class _Units:
         elif name == "seg":
             self.text = []
         elif name in FORMATTING:
-            self.depth_of_codes += 1
+            self.formatting_depth += 1
 
     def end(self, name: str) -> None:
         if name == "seg" and self.text is not None:
             self.unit.setdefault(self.lang, "".join(self.text))
             self.text = None
         elif name in FORMATTING:
-            self.depth_of_codes -= 1
+            self.formatting_depth -= 1
         elif name == "tu" and self.unit.keys() & set(self.langs):
             src, tgt = (self.unit.get(lang, "") for lang in self.langs)
             self.rows.append(Row(src, tgt, self.line))
 
     def characters(self, text: str) -> None:
-        if self.text is not None and not self.depth_of_codes:
+        if self.text is not None and not self.formatting_depth:
             self.text.append(text)
 
     def refuse(self, *_: object) -> None:
@@ -99,7 +99,7 @@ class _Units:
 
 
 def read_gettext(source: Source, report: Report) -> Iterator[Raw]:
-    """A .po or .mo file: translated messages that are neither fuzzy nor obsolete; plurals give their last form."""
+    """Translated messages of a .po or .mo file that are neither fuzzy nor obsolete; of plurals the last form."""
     yield from in_blocks(_messages(source))
 
 
@@ -114,9 +114,8 @@ def _messages(source: Source) -> Iterator[Row]:
 
 
 def _load(source: Source) -> tuple[str, list[tuple[str, str, int]]]:
-    """The language of the translations, and all messages, translations and lines."""
+    """The language of the translations, and each message with its translation and line."""
     polib = require("polib", "data", "A gettext catalogue")
-
     with source.open() as stream, tempfile.NamedTemporaryFile(suffix=plain_suffix(source.path)) as plain:
         plain.write(stream.read())
         plain.flush()
@@ -124,13 +123,14 @@ def _load(source: Source) -> tuple[str, list[tuple[str, str, int]]]:
         try:
             catalogue = load(plain.name)
             entries = [_texts(entry) for entry in catalogue.translated_entries()]
-        except Exception as error:  # polib has no error of its own: a damaged file ends in any of Python's
+        except Exception as error:  # polib has no exception of its own; a damaged file raises any of Python's
             reason = " ".join(str(error).replace(plain.name, str(source.path)).split())
             raise DataError(f"{source.path}: not a gettext catalogue, or damaged ({reason})") from None
     return base_language(catalogue.metadata.get("Language", "")), entries
 
 
 def _texts(entry: Any) -> tuple[str, str, int]:
+    line = getattr(entry, "linenum", 0) or 0
     if entry.msgid_plural:
-        return entry.msgid_plural, entry.msgstr_plural[max(entry.msgstr_plural)], getattr(entry, "linenum", 0) or 0
-    return entry.msgid, entry.msgstr, getattr(entry, "linenum", 0) or 0
+        return entry.msgid_plural, entry.msgstr_plural[max(entry.msgstr_plural)], line
+    return entry.msgid, entry.msgstr, line
