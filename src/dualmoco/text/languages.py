@@ -44,58 +44,19 @@ SCRIPTS: dict[str, frozenset[str]] = {  # as the first words of the Unicode name
     for code in codes.split()
 }
 
-ALIASES: dict[str, str] = {  # three-letter codes and old names
+ALIASES: dict[str, str] = {  # three-letter codes and old names of each language
     alias: code
-    for code, names in {
-        "ar": "ara arb",
-        "bg": "bul",
-        "bn": "ben",
-        "cs": "ces cze",
-        "da": "dan",
-        "de": "deu ger",
-        "el": "ell gre",
-        "en": "eng",
-        "es": "spa",
-        "et": "est",
-        "fa": "fas per pes",
-        "fi": "fin",
-        "fr": "fra fre",
-        "he": "heb iw",
-        "hi": "hin",
-        "hr": "hrv",
-        "hu": "hun",
-        "id": "ind in",
-        "it": "ita",
-        "ja": "jpn",
-        "ka": "kat geo",
-        "ko": "kor",
-        "lt": "lit",
-        "lv": "lav lvs",
-        "mk": "mkd mac",
-        "ms": "msa may zsm",
-        "nl": "nld dut",
-        "no": "nor nob nb nn nno",
-        "pl": "pol",
-        "pt": "por",
-        "ro": "ron rum",
-        "ru": "rus",
-        "sk": "slk slo",
-        "sl": "slv",
-        "sq": "sqi alb als",
-        "sr": "srp",
-        "sv": "swe",
-        "sw": "swa swh",
-        "ta": "tam",
-        "te": "tel",
-        "th": "tha",
-        "tl": "tgl fil",
-        "tr": "tur",
-        "uk": "ukr",
-        "ur": "urd",
-        "vi": "vie",
-        "zh": "zho chi cmn",
-    }.items()
-    for alias in names.split()
+    for code, *aliases in map(
+        str.split,
+        (
+            "ar ara arb; bg bul; bn ben; cs ces cze; da dan; de deu ger; el ell gre; en eng; es spa; et est; fa fas "
+            "per pes; fi fin; fr fra fre; he heb iw; hi hin; hr hrv; hu hun; id ind in; it ita; ja jpn; ka kat geo; ko "
+            "kor; lt lit; lv lav lvs; mk mkd mac; ms msa may zsm; nl nld dut; no nor nob nb nn nno; pl pol; pt por; ro "
+            "ron rum; ru rus; sk slk slo; sl slv; sq sqi alb als; sr srp; sv swe; sw swa swh; ta tam; te tel; th tha; "
+            "tl tgl fil; tr tur; uk ukr; ur urd; vi vie; zh zho chi cmn"
+        ).split(";"),
+    )
+    for alias in aliases
 }
 
 WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my", "bo"})
