@@ -72,14 +72,7 @@ def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> st
 
 
 def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
-    """Builds the encoder of one language.
-
-    Args:
-        config: Its part of the recipe.
-        texts: Sentences to train a tokenizer on, for the kinds `bert` and `static`.
-
-    Returns:
-        The encoder, on the CPU.
+    """Builds the encoder of one language, on the CPU; `texts` train its tokenizer if it is a `bert` or `static` one.
 
     Raises:
         ModelError: A model that cannot be loaded safely, or that does not have the requested pooling.
@@ -94,17 +87,9 @@ def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
 
 
 def load_teacher(name: str, config: EncoderConfig) -> Encoder:
-    """Opens the teacher of `distill`, which returns unit vectors.
+    """Opens the teacher of `distill`, which returns unit vectors; ModelError if it cannot be loaded safely.
 
-    Args:
-        name: A folder or hub name.
-        config: The source encoder, whose pooling and length are used if the teacher defines no pooling.
-
-    Returns:
-        The teacher.
-
-    Raises:
-        ModelError: A model that cannot be loaded safely.
+    If the teacher defines no pooling, it gets the pooling and length of the source encoder, `config`.
     """
     layers = _open_layers(name, config.lang)
     if len(layers) == 1 and isinstance(layers[0], Transformer):
@@ -255,15 +240,9 @@ def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, 
 
 
 def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = RIDGE_STRENGTH) -> np.ndarray:
-    """The matrix W (D, P) that minimizes the squared distances of W x from the goals plus a penalty on W.
+    """The matrix W (D, P), in fp64, that brings W x close to the goals (n, D) for inputs x (n, P).
 
-    Args:
-        inputs: Vectors x (n, P).
-        goals: Vectors (n, D).
-        strength: The penalty, as a share of the mean squared length of the inputs per dimension.
-
-    Returns:
-        The matrix, in double precision.
+    It minimizes the squared distances plus a penalty on W of `strength` times the mean squared input per dimension.
     """
     x, y = inputs.astype(np.float64), goals.astype(np.float64)
     covariance = x.T @ x  # (P, P)
@@ -274,10 +253,6 @@ def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = RIDGE_ST
 
 def set_trainable(encoder: Encoder, config: EncoderConfig) -> None:
     """Freezes the weights that `frozen` and `trainable` exclude from training.
-
-    Args:
-        encoder: An encoder all of whose weights are trainable.
-        config: Its part of the recipe.
 
     Raises:
         ModelError: More layers than the encoder has, or nothing left to train.
@@ -366,16 +341,9 @@ PAPER_SHAPES = {
 
 
 def shape_of(config: EncoderConfig) -> Shape:
-    """The shape of an encoder of a recipe.
+    """The shape of an encoder of a recipe, unless its kind is `shared`; ModelError if it cannot be opened.
 
-    Args:
-        config: The encoder; not of the kind `shared`.
-
-    Returns:
-        Its sizes; a vocabulary that is not trained yet has the size that the recipe allows.
-
-    Raises:
-        ModelError: A model that cannot be opened.
+    A vocabulary that is not trained yet has the size that the recipe allows.
     """
     if config.kind == EncoderKind.pretrained:
         if known := PAPER_SHAPES.get(config.name):

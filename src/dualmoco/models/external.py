@@ -80,13 +80,7 @@ class PrecomputedLanguage:
 
 
 def open_precomputed(name: str) -> Model:
-    """Opens a folder of vectors made elsewhere.
-
-    Args:
-        name: The folder; vectors may be in half, single or double precision.
-
-    Returns:
-        A model of the languages in the folder.
+    """Opens a folder of vectors made elsewhere, in half, single or double precision.
 
     Raises:
         DataError: Missing files, unexpected counts or dimensions, or values that are not finite numbers.

@@ -33,13 +33,7 @@ HUB_TIMEOUT = 5.0  # seconds to wait for the hub before falling back to the cach
 
 
 def model_folder(name: str) -> Path:
-    """Finds the folder of a model, downloading it from the hub if necessary.
-
-    Args:
-        name: An embedded model, a model folder, a run folder or a hub name.
-
-    Returns:
-        A folder on this machine.
+    """The folder of an embedded model, a run, a model folder or a hub model, which is downloaded if necessary.
 
     Raises:
         ModelError: A file, a missing folder, a run without a model, or a model that cannot be downloaded.
@@ -90,9 +84,6 @@ def fetch_model(name: str) -> Path:
 
 def check_folder(folder: Path) -> None:
     """Refuses a model folder whose loading could run code.
-
-    Args:
-        folder: A local model folder.
 
     Raises:
         ModelError: No folder, Python files, module classes from outside sentence-transformers, remote-code maps, or
@@ -147,15 +138,9 @@ def write_card(folder: Path, left: TextConversion) -> None:
 def folder_sha256(folder: Path) -> str:
     """The checksum of a model folder, which does not depend on its path.
 
-    Args:
-        folder: A local model folder.
-
-    Returns:
-        A checksum over the names and contents of weights, settings and vocabularies, and over the text conversion; not
-        over the rest of dualmoco's record, model cards, hidden files, the calibration and the NLI classifier.
-
-    Raises:
-        ModelError: A record that cannot be read.
+    It covers the names and contents of weights, settings and vocabularies, and the text conversion; not the rest of
+    dualmoco's record, model cards, hidden files, the calibration and the NLI classifier. ModelError if the record is
+    not readable.
     """
     names = sorted(
         file.relative_to(folder).as_posix() for file in folder.rglob("*") if _decides(file.relative_to(folder))
@@ -181,12 +166,7 @@ def _decides(name: Path) -> bool:
 
 
 def copy_model(folder: Path, out: Path) -> None:
-    """Copies a model: weights, settings, vocabularies, record, card and licence; no pickles, no NLI classifier.
-
-    Args:
-        folder: A local model folder.
-        out: The copy, which must not exist yet.
-    """
+    """Copies a model folder to a new one: everything but pickles, hidden files and the NLI classifier."""
 
     def unwanted(place: str, names: list[str]) -> list[str]:
         inside = Path(place).relative_to(folder)
@@ -203,16 +183,13 @@ def _is_copied(name: Path, *, is_folder: bool) -> bool:
 
 
 def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:
-    """Refuses to write a folder over something else.
+    """Refuses to write a folder over something else, with ConfigError.
 
     Args:
         out: The folder to write.
         sources: Model folders that it is made from; names that are not folders are ignored.
         kind: What is written, for the error.
         replace: Whether to replace an existing folder, unless it holds one of the sources.
-
-    Raises:
-        ConfigError: A file, a folder that holds a source, or a folder that may not be replaced.
     """
     if out.is_file():
         raise ConfigError(f"{out}: a file; expected a folder to write")

@@ -64,14 +64,9 @@ class HybridBackend:
 
 
 def join_vectors(parts: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """Joins the unit vectors (n, D_i) of the parts to those of the hybrid.
+    """Joins the unit vectors (n, D_i) of the parts, one weight each, to unit vectors (n, D) with D the sum of all D_i.
 
-    Args:
-        parts: Unit vectors of each part; where they are zero, the other parts alone decide.
-        weights: One per part.
-
-    Returns:
-        Unit vectors (n, D), where D is the sum of all D_i.
+    Where the vector of a part is zero, the other parts alone decide.
     """
     scales = [math.sqrt(weight / sum(weights)) for weight in weights]
     joined: Vectors = np.concatenate([np.float32(scale) * part for scale, part in zip(scales, parts, strict=True)], 1)
@@ -124,28 +119,13 @@ def find_part_folder(hybrid: Path, part: HybridPart) -> Path:
 
 
 def write_hybrid(folder: Path, parts: Sequence[HybridPart], about: Mapping[str, Any]) -> None:
-    """Makes a hybrid of a folder that already holds its parts.
-
-    Args:
-        folder: The folder.
-        parts: Its parts.
-        about: How the weights were chosen, for people to read.
-
-    Raises:
-        RunError: The disk is full or not writable.
-    """
+    """Writes `hybrid.json` into a folder that holds the parts; `about` says how the weights were chosen."""
     content = {"format": HYBRID_FORMAT, "version": VERSION, "parts": [asdict(part) for part in parts], **about}
     write_json(folder / HYBRID_FILE, content)
 
 
 def read_hybrid(folder: Path) -> list[HybridPart]:
-    """Reads the parts of a hybrid.
-
-    Args:
-        folder: A folder of `write_hybrid`.
-
-    Returns:
-        The parts, each of whose folders exists.
+    """Reads the parts of a hybrid, each of whose folders exists.
 
     Raises:
         ModelError: Not such a folder, a part that is missing or itself a hybrid, or weights that make no hybrid.

@@ -51,11 +51,7 @@ def unpack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def pack_model(folder: Path, out: Path) -> None:
-    """Packs a model, or every part of a hybrid.
-
-    Args:
-        folder: A model or hybrid whose weights are in floating point; parts that are packed already stay as they are.
-        out: The folder to write or replace.
+    """Packs a model, or every part of a hybrid, into a folder to write or replace; packed parts stay as they are.
 
     Raises:
         ModelError: Weights that cannot be read.

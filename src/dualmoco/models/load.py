@@ -129,17 +129,7 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def find_folder(name: str) -> Path | None:
-    """Finds the folder of a network, downloading it from the hub if necessary.
-
-    Args:
-        name: A model name as in `open_model`.
-
-    Returns:
-        A folder on this machine; None if the model is not a network.
-
-    Raises:
-        ModelError: A name without a model.
-    """
+    """The folder of a network, downloaded if necessary; None for other models, ModelError for an unknown name."""
     prefix, rest = split_name(name)
     if not prefix:
         return model_folder(name)

@@ -144,14 +144,14 @@ class OpenedNetwork:
 
 
 def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:
-    """Opens a model of dualmoco, of sentence-transformers or of transformers.
+    """Opens a model of dualmoco, sentence-transformers or transformers, on the CPU.
 
     Args:
         folder: The model folder.
         pooling: mean, max, cls or first-last to override the model's own; without either it is mean.
 
     Returns:
-        Its encoders, on the CPU.
+        Its encoders.
 
     Raises:
         ModelError: A model that cannot be loaded safely, or a pooling for a model that is not a single transformer.

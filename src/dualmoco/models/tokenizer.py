@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MOST_CHARACTERS = 8000  # rarer characters become [UNK]
 MERGE_SENTENCES = 200_000  # enough to learn which characters go together; rare characters need more
-COUNTED_SENTENCES = 10_000  # whose characters are counted at once
+COUNTING_BLOCK = 10_000  # sentences whose characters are counted at once
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int, *, special_tokens: bool) -> Tokenizer:
@@ -64,7 +64,7 @@ def entry_texts(tokenizer: Tokenizer) -> dict[int, str]:
 def _frequent_characters(sentences: list[str], count: int) -> list[str]:
     """The most frequent characters, ties by code point: the trainer's own choice is random."""
     counts: Counter[str] = Counter()
-    for start in range(0, len(sentences), COUNTED_SENTENCES):
-        counts.update(unicodedata.normalize("NFKC", " ".join(sentences[start : start + COUNTED_SENTENCES])).lower())
+    for start in range(0, len(sentences), COUNTING_BLOCK):
+        counts.update(unicodedata.normalize("NFKC", " ".join(sentences[start : start + COUNTING_BLOCK])).lower())
     visible = (character for character in counts if character.isprintable() and not character.isspace())
     return sorted(visible, key=lambda character: (-counts[character], character))[:count]

@@ -242,13 +242,7 @@ class WordAverager:
 
 
 def open_words(name: str) -> Model:
-    """Opens word vectors.
-
-    Args:
-        name: A file for text of any language, or one per language: `en=FILE,zh=FILE`.
-
-    Returns:
-        The model.
+    """Opens word vectors of any language, `FILE`, or of several languages, `en=FILE,zh=FILE`.
 
     Raises:
         ModelError: Neither a file nor a list of languages and files.

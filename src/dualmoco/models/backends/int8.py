@@ -195,15 +195,9 @@ class Int8Backend:
 
 
 def read_int8_folder(folder: Path, prompt: str = "") -> dict[str, Int8Encoder] | None:
-    """Reads a packed model all of whose encoders are BERTs.
+    """Reads a packed model all of whose encoders are BERTs; None if it holds anything that is not supported here.
 
-    Args:
-        folder: A packed sentence-transformers folder.
-        prompt: Text before every sentence; the model's own prompt if empty.
-
-    Returns:
-        An encoder for each language, the same one for languages that share it; None if the folder holds anything that
-        this back-end does not support.
+    Languages that share an encoder get the same one. An empty prompt means the model's own.
     """
     try:
         layout = read_layout(folder)

@@ -53,15 +53,7 @@ class _UnitVectors(nn.Module):
 
 
 def make_graph(name: str, encoder: Encoder, source: TokenSource) -> bytes:
-    """Makes the graph of a network, the same bytes for the same network.
-
-    Args:
-        name: ONNX or ONNX_INT8.
-        encoder: The network.
-        source: Its tokens.
-
-    Returns:
-        The graph.
+    """Makes the graph of a network for the back-end ONNX or ONNX_INT8, the same bytes for the same network.
 
     Raises:
         ModelError: The extra is not installed, or a network that is too large or that the exporter cannot follow.
@@ -123,14 +115,9 @@ class _Range:
 
 
 def quantize_graph(graph: bytes, batches: Iterable[Arrays]) -> bytes:
-    """Quantizes the products of activations with constant matrices.
+    """Quantizes products of activations with constant matrices; `batches` are typical inputs to balance channels by.
 
-    Args:
-        graph: A graph in fp32.
-        batches: Typical inputs, by which channels are balanced.
-
-    Returns:
-        A graph for onnxruntime, which uses one of its own operators.
+    The result is for onnxruntime only: it uses one of its operators.
     """
     import onnx
 

@@ -142,19 +142,7 @@ def is_onnx_folder(folder: Path) -> bool:
 
 
 def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Model:
-    """Opens a folder of `write_onnx_folder`.
-
-    Args:
-        folder: The folder.
-        title: Name of the model in results.
-        threads: Threads of onnxruntime.
-
-    Returns:
-        The model.
-
-    Raises:
-        ModelError: Files that are missing or have changed since the export.
-    """
+    """Opens a folder of `write_onnx_folder` as the model `title`; ModelError if files are missing or have changed."""
     content: dict[str, Any] = json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8"))
     names = OnnxConfig.__dataclass_fields__
     try:

@@ -74,12 +74,7 @@ CHECK_SENTENCES = (
 
 
 class TorchBackend:
-    """Runs a network with PyTorch: the same operations as its own library, less padding.
-
-    Args:
-        encoder: The network of one language; it is put into evaluation mode and stays on its device.
-        prompt: Text before every sentence.
-    """
+    """Runs a network with PyTorch on its device: the same operations as its own library, less padding."""
 
     name, is_unit = TORCH, False
 

@@ -41,16 +41,9 @@ class Layer(NamedTuple):
 
 
 def read_layout(folder: Path) -> dict[str, tuple[Layer, ...]]:
-    """The layers of each encoder without dropout.
+    """The layers of each encoder by language, without dropout; equal for languages that share an encoder.
 
-    Args:
-        folder: A sentence-transformers folder.
-
-    Returns:
-        Layers by language, equal for languages that share an encoder; those of a single encoder under ANY_LANGUAGE.
-
-    Raises:
-        UnknownLayoutError: A router that does more than choose by language.
+    The key of a single encoder is ANY_LANGUAGE. UnknownLayoutError if a router does more than choose by language.
     """
     modules = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
     layers = [_layer(module["type"], folder / module["path"]) for module in modules]

@@ -56,12 +56,7 @@ class StaticTable:
 
 
 class StaticBackend:
-    """Averages the token vectors of a table.
-
-    Args:
-        table: The table.
-        prompt: Text before every sentence.
-    """
+    """Averages the token vectors of a table; the prompt is put before every sentence."""
 
     name = STATIC
 
@@ -99,11 +94,7 @@ class StaticBackend:
 
 
 class WordCache:
-    """Tokenizes sentences; a word that was seen before is looked up.
-
-    Args:
-        tokenizer: A tokenizer without padding.
-    """
+    """Tokenizes sentences with a tokenizer without padding; a word that was seen before is looked up."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
