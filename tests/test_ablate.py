@@ -18,10 +18,11 @@ from commands import Moment, run_command
 from dualmoco.analysis.ablate import Workers, ablate, run_task
 from dualmoco.analysis.report import StudyResult, draw_rows, gather
 from dualmoco.analysis.study import Study, read_study
-from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.core.storage import locked
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.training.run_folder import read_log
+from testsets import write_tatoeba
 
 FAST = [
     "data.train=[grammar:300]",
@@ -251,7 +252,7 @@ def test_means_spreads_and_p_values(tmp_path: Path) -> None:
     text = str(gather(study, results))
     assert "81.0 ± 1.0" in text and "1 of 3" in text and "p 0." in text
     alone = replace(study, config=replace(study.config, seeds=[0]), runs=study.runs[::3])
-    assert "one seed tells no noise" in str(gather(alone, {run.name: results[run.name] for run in alone.runs}))
+    assert "single seed" in str(gather(alone, {run.name: results[run.name] for run in alone.runs}))
 
 
 def test_scores_of_tasks_are_columns(tmp_path: Path) -> None:
@@ -270,7 +271,33 @@ def test_scores_of_tasks_are_columns(tmp_path: Path) -> None:
     found = {"status": "done", "heldout": 0.5, "seconds": 1.0, "scores": scores}
     result = gather(study, {run.name: found for run in study.runs})
     shown = {name: measured.mean for name, measured in result.rows[0].metrics.items()}
-    assert shown == {"held-out": 50.0, "Tatoeba zh-en": 10.0, "BUCC F1": 20.0, "STS wmean": 40.0}
+    assert shown == {"held-out": 50.0, "Tatoeba zh-en": 10.0, "BUCC zh-en F1": 20.0, "STS wmean": 40.0}
+
+
+def test_a_study_of_other_languages_has_its_columns(tmp_path: Path) -> None:
+    """An English-German study is evaluated on German-English test sets, whatever the threshold of BUCC comes from."""
+    write_tatoeba(tmp_path / "eval" / "tatoeba", pair="deu-eng")
+    (tmp_path / "pairs.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in generate_pairs(300)), encoding="utf-8")
+    german = [*FAST, f"data.train=[{tmp_path / 'pairs.tsv'}]", "data.format=tsv", "tgt.lang=de"]
+    path = write_study(tmp_path, vary={"contrast.temperature": [0.05]}, set=german, tasks="tatoeba", curves=[])
+    result = ablate(path, data=str(tmp_path), progress=False)
+    assert result.is_whole, result.rows[0].troubles
+    assert list(result.rows[0].metrics) == ["held-out", "Tatoeba de-en", "Tatoeba en-de"]
+    assert "Tatoeba de-en" in result.table().columns
+    with pytest.raises(DataError, match="no gold of de-en"):
+        (tmp_path / "eval" / "bucc2018").mkdir()
+        ablate(path, "tasks=bucc", data=str(tmp_path), progress=False)
+    mined = {
+        "task": "bucc",
+        "subset": "de-en test",
+        "protocol": "threshold from training",
+        "metric": "f1",
+        "value": 7.0,
+    }
+    best = mined | {"protocol": "gold-optimal threshold", "value": 9.0}
+    found = {"status": "done", "heldout": 0.5, "seconds": 1.0, "scores": [mined, best]}
+    (row,) = gather(result.study, {run.name: found for run in result.study.runs}).rows
+    assert {name: measured.mean for name, measured in row.metrics.items()} == {"held-out": 50.0, "BUCC de-en F1": 7.0}
 
 
 def test_a_grid_has_a_row_for_each_combination(tmp_path: Path) -> None:
@@ -298,7 +325,7 @@ def test_a_grid_has_a_row_for_each_combination(tmp_path: Path) -> None:
         ),
         ({"recipe": "nowhere.yaml"}, "nowhere.yaml: no such recipe"),
         ({"rows": {"a": []}}, "rows or vary, and only one of them"),
-        ({"vary": {"objective": ["in-batch"]}}, "axis is log but objective in-batch is no number"),
+        ({"vary": {"objective": ["in-batch"]}}, "axis is log but objective in-batch"),
         ({"vary": {"contrast.temperature": []}}, "at least one value for each key"),
         ({"seeds": [1, 1]}, "one or more, each once"),
         ({"vary": None, "rows": {"a b": [], "a-b": []}, "axis": "names"}, "two rows would share the folder a-b-seed0"),

@@ -1,1 +1,1 @@
-"""Studies: the same recipe under several settings and seeds, scored and set side by side."""
+"""What a training run will cost, and studies: one recipe under several settings and seeds, scored and compared."""

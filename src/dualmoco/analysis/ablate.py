@@ -1,7 +1,7 @@
-"""Runs a study: every run that is not done yet, one after the other or several at a time, then the tables.
+"""Runs a study: all runs without a result, one after the other or in parallel, then the report.
 
-Takes a `Study`; leaves in its folder `runs/`, `results/` (what came of each run), `logs/` and the report.
-No library of sweeps: there is nothing to search, only a list to work through, and what is done is seen from the files.
+The study folder holds `runs/`, `results/` (one JSON file per run), `logs/`, `tasks/` and the report. No sweep library
+is used: there is no search, only a list to work through, and the files show what is done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmoco.analysis.report import StudyResult, gather, write_report
-from dualmoco.analysis.study import DONE, FAILED, RUNS, Run, Study, read_study
+from dualmoco.analysis.study import DONE, FAILED, INTERRUPTED, RUNS_FOLDER, Run, Study, read_study
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import LOCK, locked, write_json
@@ -31,7 +31,7 @@ from dualmoco.embeddings.engine import Engine
 from dualmoco.embeddings.ray_engine import open_engine
 from dualmoco.evaluation.tasks import read_tasks
 
-RECORD, RESULTS, LOGS, TASKS = "study.json", "results", "logs", "tasks"
+STUDY_FILE, RESULTS_FOLDER, LOGS_FOLDER, TASKS_FOLDER = "study.json", "results", "logs", "tasks"
 logger = logging.getLogger(__name__)
 
 
@@ -46,31 +46,32 @@ def ablate(
     retry: bool = False,
     progress: bool = True,
 ) -> StudyResult:
-    """Trains and scores every run of a study that is not done yet.
+    """Trains and evaluates all runs of a study that have no result yet.
 
     Args:
-        study: A YAML file, or a study already read.
-        overrides: Of the study, such as `seeds=[0]`.
+        study: A YAML file, or a study that was already read.
+        overrides: Keys of the study that replace those of the file, such as `seeds=[0]`.
         data: Folder of the corpora and of eval/; DUALMOCO_DATA if None.
-        parallel: Runs at a time on this machine, each with a GPU of its own where there are GPUs.
-        engine: `local`, or `ray` for a cluster whose nodes share the study folder; or one that is open.
-        address: Of a running Ray cluster.
-        fresh: Whether to throw away what the folder holds and to begin anew.
-        retry: Whether to try runs again that failed or diverged.
+        parallel: Number of simultaneous runs on this machine, each with its own GPU if there are GPUs.
+        engine: `local`, or `ray` for a cluster whose nodes share the study folder; or an open engine.
+        address: Address of a running Ray cluster.
+        fresh: Whether to delete the previous results in the folder and start again.
+        retry: Whether to repeat runs that failed or diverged.
         progress: Whether to show progress bars.
 
     Returns:
-        Rows with means and spreads; also written to the study folder.
+        Rows with means and standard deviations, which are also written to the study folder.
 
     Raises:
-        ConfigError: A study that makes no sense, or test data that are not there.
-        RunError: The folder holds another study, a recipe that changed since, or another process; a full disk.
+        ConfigError: An invalid study, or missing test data.
+        RunError: The folder holds another study, the recipe changed since, another process is using the folder, or
+            the disk is full.
     """
     read = study if isinstance(study, Study) else read_study(study, list(overrides), data)
     if parallel < 1:
         raise ConfigError(f"{parallel} runs at a time; expected at least 1")
-    if read.config.tasks:
-        read_tasks(read.config.tasks, data)  # missing test data are found before hours of training
+    for pairs in {run.pairs for run in read.runs} if read.config.tasks else ():
+        read_tasks(read.config.tasks, data, pairs)  # finds missing test data before hours of training
     out = Path(read.config.out)
     with showing(progress), locked(out):
         _claim(read, out, fresh=fresh)
@@ -86,15 +87,15 @@ def ablate(
 
 
 def _claim(study: Study, out: Path, *, fresh: bool) -> None:
-    """Makes the folder this study's, or finds that it is; runs may have been added since."""
-    record = out / RECORD
+    """Claims the folder for this study; RunError if it holds something else. Runs may have been added since."""
+    record = out / STUDY_FILE
     prints = {run.name: run.fingerprint for run in study.runs}
     known: dict[str, str] = {}
     if not record.is_file():
         if any(child.name != LOCK for child in out.iterdir()):
             raise RunError(f"{out}: holds files but no study; choose another out=FOLDER")
-    elif fresh:  # only what a study has put there, and of a folder that is one
-        for name in (RUNS, RESULTS, LOGS, TASKS):
+    elif fresh:  # deletes only what a study wrote
+        for name in (RUNS_FOLDER, RESULTS_FOLDER, LOGS_FOLDER, TASKS_FOLDER):
             shutil.rmtree(out / name, ignore_errors=True)
     else:
         kept = json.loads(record.read_text(encoding="utf-8"))
@@ -108,41 +109,42 @@ def _claim(study: Study, out: Path, *, fresh: bool) -> None:
         if changed:
             raise RunError(
                 f"{out}: the settings of {changed[0]} changed since it was started; put {study.config.recipe} and the "
-                "study back as they were, or start anew with --fresh"
+                "study back as they were, or start again with --fresh"
             )
     write_json(record, {"title": study.config.title, "tasks": study.config.tasks, "runs": known | prints})
 
 
 def _result_file(out: Path, run: Run) -> Path:
-    return out / RESULTS / f"{run.name}.json"
+    return out / RESULTS_FOLDER / f"{run.name}.json"
 
 
 def _is_waiting(out: Path, run: Run, *, retry: bool) -> bool:
-    """Whether a run has no result yet, or one that is to be tried again, which is then forgotten."""
+    """Whether a run has no result yet, or has one to retry, which is then deleted."""
     path = _result_file(out, run)
     if not path.is_file():
         return True
     if retry and json.loads(path.read_text(encoding="utf-8"))["status"] != DONE:
         path.unlink()
-        shutil.rmtree(out / RUNS / run.name, ignore_errors=True)
+        shutil.rmtree(out / RUNS_FOLDER / run.name, ignore_errors=True)
         return True
     return False
 
 
 def _write_task(study: Study, run: Run, out: Path, data: str | None) -> Path:
-    """What a worker is to do, as a file."""
+    """Writes the JSON file that a worker process reads."""
     out, recipe = out.absolute(), Path(study.config.recipe)
-    path = out / TASKS / f"{run.name}.json"
+    path = out / TASKS_FOLDER / f"{run.name}.json"
     write_json(
         path,
         {
             "recipe": str(recipe.absolute() if recipe.is_file() else recipe),
             "settings": run.settings,
             "tasks": study.config.tasks,
+            "pairs": run.pairs,
             "data": str(Path(data).absolute()) if data else None,
-            "run": str(out / RUNS / run.name),
+            "run": str(out / RUNS_FOLDER / run.name),
             "result": str(_result_file(out, run)),
-            "log": str(out / LOGS / f"{run.name}.log"),
+            "log": str(out / LOGS_FOLDER / f"{run.name}.log"),
         },
     )
     return path
@@ -151,7 +153,7 @@ def _write_task(study: Study, run: Run, out: Path, data: str | None) -> Path:
 def _work(
     tasks: list[Path], parallel: int, engine: str | Engine, address: str | None, progress: Progress
 ) -> Iterator[tuple[int, str]]:
-    """Does tasks; yields the number and status of each as it ends."""
+    """Runs the tasks; yields the number and status of each one as it ends."""
     work = RunWork()
     if engine != "local":
         yield from open_engine(engine, address).run(work, enumerate(map(str, tasks)), progress)
@@ -171,19 +173,19 @@ def _work(
 
 @dataclass
 class Workers:
-    """The processes at work; once interrupted, so are those that begin after it."""
+    """The running worker processes; after an interruption, later ones are interrupted as well."""
 
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     interrupted: bool = False
 
     def add(self, child: subprocess.Popen[bytes]) -> None:
-        """Takes a process that has begun."""
+        """Registers a process that was started."""
         self.running.add(child)
         if self.interrupted:
             child.send_signal(signal.SIGINT)
 
     def interrupt(self) -> None:
-        """Lets all of them write their checkpoints and end."""
+        """Makes all processes write their checkpoints and end."""
         self.interrupted = True
         for child in list(self.running):
             child.send_signal(signal.SIGINT)
@@ -191,7 +193,7 @@ class Workers:
 
 @dataclass
 class RunWork:
-    """The runs of a study as work of an engine: one worker process each."""
+    """The runs of a study as work for an engine, one worker process per run."""
 
     wants_gpu: bool = True
     workers: Workers = field(default_factory=Workers)
@@ -201,7 +203,7 @@ class RunWork:
         return lambda task, progress: run_task(task, None, self.workers)
 
     def size(self, task: Any) -> int:
-        """Every run counts one."""
+        """Every run counts as one."""
         return 1
 
     def opener(self) -> Callable[[], Callable[[Any, Progress], str]]:
@@ -210,18 +212,14 @@ class RunWork:
 
 
 def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
-    """Runs a worker and waits for it.
+    """Runs a worker process and returns the status of its run; KeyboardInterrupt if it was interrupted.
+
+    A worker that ends without a result is recorded as failed, with the last line of its log.
 
     Args:
-        task_file: What it is to do.
-        gpu: The number of the GPU that it alone sees; None for all there are.
-        workers: Have the process while it runs.
-
-    Returns:
-        The status of the run; a worker that ends without a result is recorded as failed, with its last line.
-
-    Raises:
-        KeyboardInterrupt: The worker was interrupted.
+        task_file: What the worker has to do.
+        gpu: Number of the only GPU that it sees; None for all GPUs.
+        workers: Registry of running processes.
     """
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
     log = Path(task["log"])
@@ -236,7 +234,7 @@ def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
         finally:
             workers.running.discard(child)
     result = Path(task["result"])
-    if workers.interrupted or code in (130, -signal.SIGINT):  # one that has hardly begun ends with another code
+    if workers.interrupted or code in (INTERRUPTED, -signal.SIGINT):  # at startup Python may end with another code
         raise KeyboardInterrupt
     if not result.is_file():
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")
@@ -246,7 +244,7 @@ def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
 
 
 def _gpus() -> list[str | None]:
-    """Numbers of the GPUs that runs take in turns; one None where there are none."""
+    """Numbers of the GPUs, which runs take in turn; [None] without GPUs."""
     import torch
 
     return [str(number) for number in range(torch.cuda.device_count())] or [None]
@@ -254,7 +252,7 @@ def _gpus() -> list[str | None]:
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """Makes SIGTERM an interruption, which is passed on to the workers, so that they write their checkpoints."""
+    """Turns SIGTERM into KeyboardInterrupt, so that the workers are interrupted and write their checkpoints."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,9 @@
-"""Devices that a plan knows: how fast they could be, how much of that is reached, and their memory.
+"""Plans a training run: operations, memory and hours, here or on other devices, before the first step.
 
-Peaks and memory are those of NVIDIA's data sheets, dense products. The share that is reached with mixed precision is
-that of the paper's own run, 15 hours on four V100s (docs/analysis.md counts it); that of fp32 is assumed.
+Operations and memory come from `training/memory.py`, which counts them from the shapes of the encoders and the lengths
+of real batches. Hours on this machine are measured by a dry run: some steps on a sample of the pairs, with full queues,
+in a temporary folder. Hours on other devices are estimated from the datasheet peak (NVIDIA, dense products) and an
+assumed utilization: with mixed precision that of the paper's own run, 15 hours on four V100s (see docs/analysis.md).
 """
 
 from __future__ import annotations
@@ -53,21 +55,29 @@ from dualmoco.training.schedule import RunProgress
 from dualmoco.training.trainer import Trainer
 
 MIXED_EFFICIENCY, FP32_EFFICIENCY = 0.13, 0.5
-LAUNCH_SECONDS = 2e-5  # that PyTorch takes for each call of a GPU, assumed: small encoders wait for it
+LAUNCH_SECONDS = 2e-5  # assumed launch overhead of a GPU kernel, which limits small encoders
 TERA = 1e12
+LAYER_CALLS, STEP_CALLS = 60, 200  # GPU kernels per layer (two forward passes and one backward), and per step
 HERE = "here"
+DEFAULT_GPUS = "v100,a100,h100"
+DRY_RUN_SECONDS = 20.0
+SAMPLE_BATCHES = 64  # batches of pairs in the sample of a dry run
+MIN_TIMED_STEPS = 4  # per stage; the first one warms up
+TOKENIZER_SAMPLE = 100_000  # pairs, if tokenizers are trained, because that takes memory
+STRING_BYTES = 120  # approximate size of a sentence as a Python string
+STAGE_STEPS = 10**9  # each stage numbers its steps from a multiple of this
 
 
 @dataclass(frozen=True)
 class Device:
     """One kind of GPU."""
 
-    fp32: float  # operations a second
+    fp32: float  # peak operations per second
     mixed: float
     memory: float  # bytes
 
     def speed(self, precision: MixedPrecision) -> float:
-        """Operations a second that training may reach."""
+        """Estimated operations per second of training."""
         if precision == MixedPrecision.fp32:
             return FP32_EFFICIENCY * self.fp32
         return MIXED_EFFICIENCY * self.mixed
@@ -86,85 +96,61 @@ DEVICES = {
 
 
 def read_devices(names: str) -> list[tuple[str, int]]:
-    """Reads what `--devices` names.
-
-    Args:
-        names: By commas: `here`, or a device of the table, with a number before it where there are several: 4xv100.
-
-    Returns:
-        Names and numbers of devices.
-
-    Raises:
-        ConfigError: A device that is not in the table.
-    """
+    """Names and counts of the devices in a list such as `here,4xv100,a100`; ConfigError if a name is unknown."""
     found = []
     for word in names.split(","):
         match = re.fullmatch(r"(?:([1-9]\d*)x)?(\w+)", word.strip().lower())
         if not match or match[2] not in (HERE, *DEVICES) or (match[2] == HERE and match[1]):
             raise ConfigError(
-                f"{word.strip()!r}: no device of a plan; expected here, or one of {', '.join(DEVICES)}; several as "
+                f"{word.strip()!r}: unknown device; expected here, or one of {', '.join(DEVICES)}, with a count as in "
                 "4xv100"
             )
         found.append((match[2], int(match[1] or 1)))
     return found
 
 
-SAMPLE_BATCHES = 64  # of pairs that a rehearsal takes
-FEWEST_STEPS = 4  # of each stage, the first of which warms up
-TOKENIZER_SAMPLE = 100_000  # pairs of a sample on which tokenizers are trained, which takes memory of its own
-STRING_BYTES = 120  # of a sentence as a Python string, more or less
-STAGE_STEPS = 10**9  # steps are numbered from a multiple of it on in each stage
-
-
 @dataclass(frozen=True)
 class StageTime:
-    """What a stage of the curriculum takes."""
+    """Measured time of one stage of the curriculum."""
 
     share: float  # of the schedule
-    step_seconds: float  # of a mean step
+    step_seconds: float  # of an average step
     lengths: Lengths
 
 
 @dataclass(frozen=True)
 class DryRunResult:
-    """What was timed."""
+    """Measurements of a dry run."""
 
     pairs: int
     stages: list[StageTime]
-    start_seconds: float  # before the first step: reading, encoders, keys of a frozen side, the first evaluation
+    start_seconds: float  # before the first step: reading, building, frozen keys, first evaluation
     evaluation_seconds: float
     checkpoint_seconds: float
     epoch_steps: int
-    used: float  # bytes taken when the pairs were read, before the encoders were built
-    seen: float  # the most bytes that were taken on the way
+    used: float  # bytes in use after reading the pairs, before building the encoders
+    seen: float  # peak bytes
     encoders: tuple[Encoder, Encoder]
 
     def step_seconds(self, *, in_minutes: bool) -> float:
-        """Of a mean step of the whole run, whose stages are shares of its steps, or of its minutes."""
+        """Seconds of an average step of the run, whose stages are shares of its steps or of its minutes."""
         if in_minutes:
             return 1 / sum(stage.share / stage.step_seconds for stage in self.stages)
         return sum(stage.share * stage.step_seconds for stage in self.stages)
 
     @property
     def lengths(self) -> Lengths:
-        """Of the whole run."""
+        """Sentence lengths of the whole run."""
         return whole_run([stage.lengths for stage in self.stages], [stage.share for stage in self.stages])
 
 
-def rehearse(config: TrainConfig, seconds: float) -> DryRunResult:
-    """Times steps of a run.
-
-    Args:
-        config: The settings.
-        seconds: To spend on steps, more or less.
-
-    Returns:
-        Seconds of a mean step of each stage, of the start, of an evaluation and of a checkpoint.
+def dry_run(config: TrainConfig, seconds: float) -> DryRunResult:
+    """Measures the start, an evaluation, a checkpoint and, for about `seconds`, steps of every stage.
 
     Raises:
         DataError: Files that cannot be read.
         ModelError: A model that cannot be loaded safely.
-        RunError: The loss is not a number, or the run does not fit into the memory that is here.
+        RunError: The loss is not finite, or the run does not fit into the memory of this machine.
     """
     clock, before = Clock(), peak_here()
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
@@ -197,8 +183,9 @@ def rehearse(config: TrainConfig, seconds: float) -> DryRunResult:
     more = len(split.train) - len(sample.train)
     if config.frozen:  # all its sentences are encoded before the first step
         built += 0.5 * more * evaluation / len(split.heldout)
-    seen = peak_here() if peak_here() > before else used_here()  # a peak of other work says nothing
-    seen += _tokenizer_bytes(config, more)
+    seen = peak_here() if peak_here() > before else used_here()  # otherwise the peak is that of earlier work
+    if _trains_tokenizers(config):  # the sentences that the sample lacks, as Python strings
+        seen += 2.0 * STRING_BYTES * min(more, TOKENIZER_SENTENCES)
     epoch_steps = order.batches_per_epoch if reads_pairs else trainer.schedule.epoch_steps
     return DryRunResult(
         pairs=len(split.train),
@@ -214,15 +201,15 @@ def rehearse(config: TrainConfig, seconds: float) -> DryRunResult:
 
 
 class Clock:
-    """Tells how long it is since it was asked before."""
+    """A stopwatch with laps."""
 
     def __init__(self) -> None:
-        self.asked = time.monotonic()
+        self.last = time.monotonic()
 
     def lap(self) -> float:
-        """Seconds since then."""
-        before, self.asked = self.asked, time.monotonic()
-        return self.asked - before
+        """Seconds since the previous lap."""
+        before, self.last = self.last, time.monotonic()
+        return self.last - before
 
 
 def _sample(split: Split, count: int, seed: int) -> Split:
@@ -230,23 +217,18 @@ def _sample(split: Split, count: int, seed: int) -> Split:
     return replace(split, train=split.train.take(rows))
 
 
-def _tokenizer_bytes(config: TrainConfig, more: int) -> float:
-    """What the sentences of so many more pairs take as Python strings, where tokenizers are trained on them."""
-    return 2.0 * STRING_BYTES * min(more, TOKENIZER_SENTENCES) if _trains_tokenizers(config) else 0.0
-
-
 def _trains_tokenizers(config: TrainConfig) -> bool:
     return bool(TRAINS_TOKENIZER & {config.src.kind, config.tgt.kind})
 
 
 def _pair_tokens(config: TrainConfig, lengths: Lengths) -> float:
-    """Tokens of the pairs of a mean step."""
+    """Average number of tokens of the pairs of a step."""
     sides = {"src": lengths.src, "tgt": lengths.tgt}
     return config.optimizer.batch_size * sum(length for side, length in sides.items() if side != config.frozen)
 
 
 class TimedStep(NamedTuple):
-    """One step of a rehearsal."""
+    """One step of a dry run."""
 
     stage: int
     seconds: float
@@ -255,12 +237,12 @@ class TimedStep(NamedTuple):
 
 
 def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
-    """Does steps of all stages in turns; the first of each warms up and does not count."""
+    """Times steps of all stages in turn; the first one of each stage is a warm-up and is left out."""
     stages = trainer.order.orders
     trainer.order.progress = RunProgress(stage_starts=[number * STAGE_STEPS for number in range(len(stages))])
     for module in trainer.objective.modules():
         if isinstance(module, Queue):
-            _fill(module)
+            _fill_queue(module)
     generator, progress = np.random.default_rng(trainer.config.seed), RunProgress()
     timed: list[TimedStep] = []
 
@@ -270,8 +252,8 @@ def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
         return stage, trainer.batches(step)
 
     began, shown = time.monotonic(), 0
-    with counting("rehearsing", round(seconds), " s") as advance, closing(prefetch(draw, 0)) as batches:
-        while len(timed) < FEWEST_STEPS * len(stages) or time.monotonic() - began < seconds:
+    with counting("dry run", round(seconds), " s") as advance, closing(prefetch(draw, 0)) as batches:
+        while len(timed) < MIN_TIMED_STEPS * len(stages) or time.monotonic() - began < seconds:
             before = time.monotonic()
             stage, micro_batches = next(batches)
             trainer.step(micro_batches, progress)
@@ -284,44 +266,39 @@ def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
     return timed[len(stages) :]
 
 
-def _fill(queue: Queue) -> None:
-    """Fills a queue with random unit vectors, whose ids are no sentence's."""
+def _fill_queue(queue: Queue) -> None:
+    """Fills a queue with random unit vectors, whose ids belong to no sentence."""
     size, dimension = queue.vectors.shape
     ids = -1 - torch.arange(2 * size, device=queue.ids.device).reshape(size, 2)
     queue.enqueue(normalize(torch.randn(size, dimension, device=queue.vectors.device)), ids)
 
 
-REHEARSAL_SECONDS = 20.0
-GPUS = "v100,a100,h100"
-LAYER_CALLS, STEP_CALLS = 60, 200  # of a GPU: of a layer, forward twice and backward; of the rest of a step
-
-
 @dataclass(frozen=True)
 class DevicePlan:
-    """A run on some devices of one kind."""
+    """A run on one or more devices of one kind."""
 
     device: str
     count: int
-    measured: bool  # on the spot; else by the table of devices
+    measured: bool  # by a dry run, otherwise estimated from DEVICES
     steps: int
-    hours: float | None  # from the first step on; None where the table cannot tell: static encoders
-    needed: float  # bytes of each device
-    room: float  # bytes that it has
-    advice: str  # what to set where it does not fit, else empty
+    hours: float | None  # from the first step on; None if unknown (static encoders on a GPU)
+    needed: float  # bytes per device
+    room: float  # bytes that a device has
+    advice: str  # settings to change if the run does not fit, otherwise empty
 
     def cells(self) -> list[str]:
-        """As a row of a table."""
+        """A row of the table."""
         name = f"{self.count} x {self.device}" if self.count > 1 else self.device
         time = ["?", "?"]
         if self.hours is not None:
             time = [f"{self.steps:,}", f"{self.hours:,.2f}" if self.hours < 10 else f"{self.hours:,.0f}"]
         memory = [f"{self.needed / GIB:.1f}", f"{self.room / GIB:.0f}"]
-        return [name, *time, *memory, "measured" if self.measured else "reckoned"]
+        return [name, *time, *memory, "measured" if self.measured else "estimated"]
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a recipe costs; printed, it is a page."""
+    """The cost of a recipe; printing it shows a table and details."""
 
     recipe: str
     pairs: int
@@ -336,7 +313,7 @@ class RunPlan:
 
     @property
     def fits(self) -> bool:
-        """Whether the run fits on all devices of the plan."""
+        """Whether the run fits into the memory of all devices."""
         return not any(device.advice for device in self.devices)
 
     def __str__(self) -> str:
@@ -346,8 +323,8 @@ class RunPlan:
         parts = ", ".join(f"{name} {size / 2**20:,.0f}" for name, size in memory.items())
         lines = [
             f"encoders  {self.parameters[0] / 1e6:.1f} and {self.parameters[1] / 1e6:.1f} million weights",
-            f"pairs     {self.pairs:,}; {lengths.src:.1f} and {lengths.tgt:.1f} tokens a sentence with padding, in the "
-            f"longest batch {lengths.longest_src:.0f} and {lengths.longest_tgt:.0f}",
+            f"pairs     {self.pairs:,}; {lengths.src:.1f} and {lengths.tgt:.1f} tokens per sentence with padding, "
+            f"in the longest batch {lengths.longest_src:.0f} and {lengths.longest_tgt:.0f}",
             f"a step    {self.batch_size:,} pairs, {self.cost.total / 1e9:,.1f} G operations, of them scores "
             f"{self.cost.scores / 1e9:,.1f}",
             f"memory    MiB of one device: {parts}",
@@ -364,44 +341,45 @@ def plan(
     devices: str = "",
     pairs: int = 0,
     tokens: Sequence[float] = (),
-    seconds: float = REHEARSAL_SECONDS,
+    seconds: float = DRY_RUN_SECONDS,
     progress: bool = True,
 ) -> RunPlan:
-    """Counts what a recipe costs, and times some of its steps here.
+    """Estimates the cost of a recipe, and times some of its steps on this machine.
 
     Args:
-        recipe: A YAML file, or the settings themselves.
-        overrides: Settings stronger than the file.
-        devices: By commas: `here`, or GPUs of the table such as `4xv100`; if empty some GPUs and, with the data, here.
-        pairs: Of the training set, for a plan without the data.
-        tokens: Of a source and a target sentence, for a plan without the data.
-        seconds: To spend on steps here.
+        recipe: A YAML file, or a config.
+        overrides: Settings that replace those of the file.
+        devices: Separated by commas: `here`, or known GPUs such as `4xv100`; by default some GPUs and, if the data are
+            available, `here`.
+        pairs: Number of training pairs, for a plan without the data.
+        tokens: Average tokens of a source and a target sentence, for a plan without the data.
+        seconds: Time to spend on steps of the dry run.
         progress: Whether to show progress bars.
 
     Returns:
         Operations, memory and hours.
 
     Raises:
-        ConfigError: A recipe that makes no sense, an unknown device, or `here` in a plan without the data.
+        ConfigError: An invalid recipe, an unknown device, or `here` in a plan without the data.
         DataError: Pairs that cannot be read.
         ModelError: A model that cannot be opened.
     """
     config = recipe if isinstance(recipe, TrainConfig) else load_config(recipe, list(overrides))
-    named = read_devices(devices or (GPUS if tokens else f"{HERE},{GPUS}"))
-    rehearsal: DryRunResult | None = None
+    named = read_devices(devices or (DEFAULT_GPUS if tokens else f"{HERE},{DEFAULT_GPUS}"))
+    timing: DryRunResult | None = None
     if tokens:
         shapes, lengths = _shapes(config), _given_lengths(config, tokens)
         if pairs <= 0 or (HERE, 1) in named:
             raise ConfigError(
-                f"--tokens with --pairs {pairs} and --devices {devices}: expected a number of pairs, and GPUs of the "
-                "table: without the data nothing can be timed here"
+                f"--tokens with --pairs {pairs} and --devices {devices}: expected a number of pairs and only "
+                "GPUs: nothing can be timed here without the data"
             )
         epoch_steps = max(1, pairs // config.optimizer.batch_size)
     else:
         with showing(progress):
-            rehearsal = rehearse(config, seconds if (HERE, 1) in named else 0.0)
-        pairs, epoch_steps, lengths = rehearsal.pairs, rehearsal.epoch_steps, rehearsal.lengths
-        shapes = read_shape(rehearsal.encoders[0]), read_shape(rehearsal.encoders[1])
+            timing = dry_run(config, seconds if (HERE, 1) in named else 0.0)
+        pairs, epoch_steps, lengths = timing.pairs, timing.epoch_steps, timing.lengths
+        shapes = read_shape(timing.encoders[0]), read_shape(timing.encoders[1])
     return RunPlan(
         recipe=config.out if isinstance(recipe, TrainConfig) else str(recipe),
         pairs=pairs,
@@ -410,9 +388,9 @@ def plan(
         cost=step_cost(config, shapes, lengths),
         memory=device_memory(config, shapes, lengths),
         batch_size=config.optimizer.batch_size,
-        step_seconds=rehearsal.step_seconds(in_minutes=config.schedule.minutes > 0) if rehearsal else None,
-        start_seconds=rehearsal.start_seconds if rehearsal else None,
-        devices=[_on_device(config, shapes, lengths, epoch_steps, rehearsal, *device) for device in named],
+        step_seconds=timing.step_seconds(in_minutes=config.schedule.minutes > 0) if timing else None,
+        start_seconds=timing.start_seconds if timing else None,
+        devices=[_on_device(config, shapes, lengths, epoch_steps, timing, *device) for device in named],
     )
 
 
@@ -422,7 +400,7 @@ def _shapes(config: TrainConfig) -> tuple[Shape, Shape]:
 
 
 def _given_lengths(config: TrainConfig, tokens: Sequence[float]) -> Lengths:
-    """Lengths of a mean sentence as they were given; the longest batch is taken to have twice as many."""
+    """The given average lengths; the longest batch is assumed to have twice as many tokens."""
     if len(tokens) != 2 or min(tokens) <= 0:
         raise ConfigError(f"--tokens {','.join(map(str, tokens))}: expected two numbers above 0 such as 28,33")
     limits = config.src.max_tokens, config.tgt.max_tokens
@@ -435,19 +413,19 @@ def _on_device(
     shapes: tuple[Shape, Shape],
     lengths: Lengths,
     epoch_steps: int,
-    rehearsal: DryRunResult | None,
+    timing: DryRunResult | None,
     name: str,
     count: int,
 ) -> DevicePlan:
-    """The run on some devices of one kind."""
+    """The plan for `count` devices of one kind."""
     schedule = config.schedule
     steps = schedule.steps or math.ceil(schedule.epochs * epoch_steps)
     if name == HERE:
-        assert rehearsal is not None
-        room, used = memory_here(), rehearsal.used
-        seconds = rehearsal.step_seconds(in_minutes=schedule.minutes > 0)
-        seconds += rehearsal.evaluation_seconds / schedule.evaluate_every
-        seconds += rehearsal.checkpoint_seconds / schedule.checkpoint_every
+        assert timing is not None
+        room, used = memory_here(), timing.used
+        seconds = timing.step_seconds(in_minutes=schedule.minutes > 0)
+        seconds += timing.evaluation_seconds / schedule.evaluate_every
+        seconds += timing.checkpoint_seconds / schedule.checkpoint_every
     else:
         device = DEVICES[name]
         room, used = device.memory, GPU_RESERVED
@@ -460,8 +438,8 @@ def _on_device(
         steps = int(60 * schedule.minutes / seconds)
     hours = steps * seconds / 3600
     needed = used + device_memory(config, shapes, lengths, count).total
-    if rehearsal and name == HERE:
-        needed = max(needed, rehearsal.seen)
+    if timing and name == HERE:
+        needed = max(needed, timing.seen)
     known = name == HERE or any(shape.layers for shape in shapes)
     return DevicePlan(
         device=name,

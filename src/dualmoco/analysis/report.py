@@ -1,10 +1,8 @@
-"""What came of a study: means and spreads over seeds, p-values against the first row, a table.
-
-Takes the results of runs from `ablate.py`, gives them to `report.py`.
-"""
+"""The report of a study: means, standard deviations and p-values over seeds, a table, figures and a page."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -15,34 +13,40 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
-from dualmoco.analysis.study import DONE, RUNS, Axis, Study
+from dualmoco.analysis.study import DONE, RUNS_FOLDER, Axis, Study
 from dualmoco.core.storage import write_json, write_text
 from dualmoco.core.version import VERSION
 from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure, to_svg
 from dualmoco.evaluation.report import Table
+from dualmoco.evaluation.sts import STS_AVERAGE
 from dualmoco.training.run_folder import read_log
 
-HELDOUT = "held-out"
-HEADLINES = {
-    ("tatoeba", "zh-en", "accuracy"): "Tatoeba zh-en",
-    ("tatoeba", "en-zh", "accuracy"): "Tatoeba en-zh",
-    ("bucc", "threshold cross-fitted", "f1"): "BUCC F1",
-    ("sts", "wmean", "spearman"): "STS wmean",
-    ("sts", "all", "spearman"): "STS all",
-}
-"""Task, protocol and metric of the scores that a table shows; of STS the average of the seven sets."""
-STS_AVERAGE = "average of 7"
-LOWEST_P = 0.01  # that is told from less
+HELDOUT_COLUMN = "held-out"
+SCORE_COLUMNS = (  # task, subset, protocol, metric (regular expressions), name of the column
+    ("tatoeba", ".*", ".*", "accuracy", "Tatoeba {protocol}"),
+    ("bucc", "(?P<pair>[^ ]+) .*", "threshold .*", "f1", "BUCC {pair} F1"),
+    ("sts", STS_AVERAGE, "wmean|all", "spearman", "STS {protocol}"),
+    ("xsts", ".*", ".*", "spearman", "XSTS {subset}"),
+    ("nli", ".*", ".*", "accuracy", "NLI {subset}"),
+    ("lexicon", ".*", "(?P<pair>[^ ]+) csls", "p@1", "lexicon {pair} P@1"),
+    ("paraphrase", ".*", "detection|mining", "average precision", "paraphrase {protocol}"),
+    ("clustering", ".*", ".*", "v-measure", "clustering {subset}"),
+    ("align", ".*", "strict", "f1", "align {subset} F1"),
+    ("mteb-bitext-retrieval", ".*", "(?P<pair>[^ ]+) all .*", "accuracy", "MTEB retrieval {pair}"),
+)
+"""The scores that a study's table shows; of STS, the average of the seven sets."""
+LOWEST_P = 0.01  # smaller p-values are shown as "< 0.01"
+MARKERS = "osD^v<>p"
 
 
 @dataclass(frozen=True)
 class SeedMean:
-    """One metric of one row."""
+    """One metric of one row, over its seeds."""
 
-    values: list[float]  # one a seed that ended well
+    values: list[float]  # one per successful seed
     mean: float
-    spread: float | None  # standard deviation over seeds; None of one seed
-    p: float | None  # that it differs from the first row's by chance; None of the first row, or of too few seeds
+    spread: float | None  # standard deviation over seeds; None for a single seed
+    p: float | None  # of the difference from the first row; None for the first row or too few seeds
 
 
 @dataclass(frozen=True)
@@ -54,23 +58,23 @@ class RowResult:
     group: str
     metrics: dict[str, SeedMean]
     seconds: list[float]
-    troubles: dict[str, str]  # of runs that failed or diverged, by name
+    troubles: dict[str, str]  # reasons of runs that failed or diverged, by run name
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """All rows of a study; printed, they are a table."""
+    """All rows of a study; printing it shows a table."""
 
     study: Study
     rows: list[RowResult]
 
     @property
     def is_whole(self) -> bool:
-        """Whether every run ended well."""
+        """Whether every run succeeded."""
         return not any(row.troubles for row in self.rows)
 
     def table(self) -> Table:
-        """Means, spreads over seeds and p-values."""
+        """Means, standard deviations over seeds and p-values."""
         names = list(dict.fromkeys(name for row in self.rows for name in row.metrics))
         seeds = len(self.study.config.seeds)
         rows = []
@@ -79,7 +83,11 @@ class StudyResult:
             minutes = f"{np.mean(row.seconds) / 60:.1f}" if row.seconds else ""
             rows.append([row.name, *cells, minutes, f"{len(row.troubles)} of {seeds}" if row.troubles else ""])
         note = f"{seeds} seed{'s' if seeds > 1 else ''}; mean ± standard deviation"
-        note += "; p against the first row, Welch's t-test over seeds" if seeds > 1 else "; one seed tells no noise"
+        note += (
+            "; p against the first row, Welch's t-test over seeds"
+            if seeds > 1
+            else "; single seed: no variance estimate"
+        )
         return Table(self.study.config.title, ["", *names, "minutes", "failed"], rows, note=note)
 
     def __str__(self) -> str:
@@ -87,15 +95,7 @@ class StudyResult:
 
 
 def gather(study: Study, results: Mapping[str, dict[str, Any]]) -> StudyResult:
-    """Puts the results of runs together.
-
-    Args:
-        study: Whose they are.
-        results: By the name of the run, as workers wrote them.
-
-    Returns:
-        The rows in the study's order.
-    """
+    """Combines the results of the runs, by run name, into the rows of the study."""
     rows: list[RowResult] = []
     first: dict[str, list[float]] = {}
     for row in study.rows:
@@ -103,27 +103,29 @@ def gather(study: Study, results: Mapping[str, dict[str, Any]]) -> StudyResult:
         good = [found for _, found in runs if found["status"] == DONE]
         values: dict[str, list[float]] = {}
         for found in good:
-            for name, value in _headlines(found).items():
+            for name, value in _column_values(found).items():
                 values.setdefault(name, []).append(value)
-        metrics = {name: _measure(numbers, first.get(name)) for name, numbers in values.items()}
+        metrics = {name: _seed_mean(numbers, first.get(name)) for name, numbers in values.items()}
         troubles = {run.name: f"{found['status']}: {found['reason']}" for run, found in runs if found["status"] != DONE}
         rows.append(RowResult(row.name, row.value, row.group, metrics, [found["seconds"] for found in good], troubles))
         first = first or values
     return StudyResult(study, rows)
 
 
-def _headlines(found: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a run that a table shows, in percent."""
-    shown = {HELDOUT: 100 * found["heldout"]}
+def _column_values(found: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a run that the table shows, in percent, by column."""
+    shown = {HELDOUT_COLUMN: 100 * found["heldout"]}
     for score in found["scores"]:
-        name = HEADLINES.get((score["task"], score["protocol"], score["metric"]))
-        if name and (score["task"] != "sts" or score["subset"] == STS_AVERAGE):
-            shown[name] = score["value"]
+        for task, subset, protocol, metric, column in SCORE_COLUMNS:
+            if (score["task"], score["metric"]) == (task, metric):
+                matches = re.fullmatch(subset, score["subset"]), re.fullmatch(protocol, score["protocol"])
+                if matches[0] and matches[1]:
+                    shown[column.format(**score, **matches[0].groupdict(), **matches[1].groupdict())] = score["value"]
     return shown
 
 
-def _measure(values: Sequence[float], first: Sequence[float] | None) -> SeedMean:
-    """Mean and spread of a metric, and how likely its difference from the first row's is chance."""
+def _seed_mean(values: Sequence[float], first: Sequence[float] | None) -> SeedMean:
+    """Mean and standard deviation of a metric, and the p-value of its difference from the first row."""
     from scipy.stats import ttest_ind
 
     spread = float(np.std(values, ddof=1)) if len(values) > 1 else None
@@ -142,18 +144,11 @@ def _cell(measured: SeedMean | None) -> str:
     return f"{measured.mean:.1f}{spread} (p {f'{measured.p:.2f}' if measured.p >= LOWEST_P else f'< {LOWEST_P}'})"
 
 
-MARKERS = "osD^v<>p"
-
-
 def draw_rows(result: StudyResult) -> Figure:
-    """Draws every metric over the rows, a bar of one standard deviation around each mean.
+    """Draws the mean and standard deviation of every metric.
 
-    Args:
-        result: Of a study.
-
-    Returns:
-        The figure; its axis is the value of the last key that is varied, linear or logarithmic, a line for each
-        combination of the others, or the rows' names.
+    The horizontal axis is the value of the last varied key, with one line per combination of the other keys, or the
+    names of the rows.
     """
     config = result.study.config
     rows = [row for row in result.rows if row.metrics]
@@ -168,7 +163,7 @@ def draw_rows(result: StudyResult) -> Figure:
                 (place, row) for place, row in enumerate(rows) if metric in row.metrics and group in ("", row.group)
             ]
             if not named:
-                shown.sort(key=lambda one: one[1].value or 0.0)  # a line goes from left to right
+                shown.sort(key=lambda one: one[1].value or 0.0)  # lines go from left to right
             shift = 0.08 * (number - (len(metrics) - 1) / 2) if named else 0.0
             places = [place + shift if named else row.value for place, row in shown]
             means = [row.metrics[metric].mean for _, row in shown]
@@ -192,7 +187,7 @@ def draw_rows(result: StudyResult) -> Figure:
 
 
 def _place_rows(axes: Any, rows: list[RowResult], axis: Axis, key: str) -> None:
-    """Names the rows under the axis, at their values where it is one of numbers."""
+    """Sets the ticks of the horizontal axis: names of rows, or values of the varied key."""
     if axis == Axis.names:
         tilted = {"rotation": 20, "ha": "right", "rotation_mode": "anchor"} if len(rows) > 4 else {"ha": "center"}
         axes.set_xticks(range(len(rows)), [row.name for row in rows], **tilted)
@@ -207,15 +202,7 @@ def _place_rows(axes: Any, rows: list[RowResult], axis: Axis, key: str) -> None:
 
 
 def draw_curves(study: Study, runs: Path) -> Figure:
-    """Draws metrics of the logs over the steps, a line for each row: the run of its first seed.
-
-    Args:
-        study: Whose runs they are, and which metrics.
-        runs: Folder of the run folders.
-
-    Returns:
-        The figure, a panel for each metric.
-    """
+    """Draws logged metrics over the steps, one panel per metric and one line per row (the run of its first seed)."""
     names = study.config.curves
     with new_figure("", 4.2 * len(names) + 1, 3.8, [row.name for row in study.rows]) as (figure, axes):
         axes.remove()
@@ -232,27 +219,19 @@ def draw_curves(study: Study, runs: Path) -> Figure:
 
 
 def write_report(result: StudyResult, out: Path) -> None:
-    """Writes what came of a study, for machines and for people; RunError if the disk is full or not writable."""
+    """Writes results.json, table.md, the figures and report.html; RunError if a file cannot be written."""
     write_json(out / "results.json", {"title": result.study.config.title, "rows": [asdict(row) for row in result.rows]})
     write_text(out / "table.md", result.table().as_markdown())
     figures = [draw_rows(result)]
     save_figure(figures[0], out / "figure.png")
     if result.study.config.curves:
-        figures.append(draw_curves(result.study, out / RUNS))
+        figures.append(draw_curves(result.study, out / RUNS_FOLDER))
         save_figure(figures[1], out / "curves.png")
     write_text(out / "report.html", study_page(result, figures))
 
 
 def study_page(result: StudyResult, figures: Sequence[Figure]) -> str:
-    """The table, the figures, what failed and every run's settings.
-
-    Args:
-        result: Of a study.
-        figures: Drawn of it.
-
-    Returns:
-        HTML.
-    """
+    """HTML with the table, the figures, failed runs and the settings of every run."""
     environment = Environment(
         loader=PackageLoader("dualmoco.analysis", "."), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )

@@ -1,6 +1,7 @@
-"""A study: a recipe, the settings to vary, seeds, and what to score.
+"""A study: a recipe, the settings to vary, the seeds and the tasks; and the worker process of one run.
 
-Takes a YAML file, gives `ablate.py` the runs of it, all checked before the first begins.
+`read_study` reads a YAML file and checks the settings of every run before the first one begins. `ablate.py` starts
+`python -m dualmoco.analysis.study TASK.json` for each run, which trains, evaluates and writes the result as JSON.
 """
 
 from __future__ import annotations
@@ -25,32 +26,36 @@ from dualmoco.core.errors import ConfigError, DivergenceError, DualmocoError, Ru
 from dualmoco.core.storage import locked, write_json
 from dualmoco.training.recipe import load_config
 
-RUNS = "runs"
+RUNS_FOLDER = "runs"
+DONE, FAILED, DIVERGED = "done", "failed", "diverged"
+INTERRUPTED = 130  # exit code
+PARENT_CHECK_SECONDS = 1.0
+LOCK_WAIT_SECONDS = 60
 
 
 class Axis(StrEnum):
-    """How a figure places the rows."""
+    """Horizontal axis of the figure."""
 
-    names = "names"  # side by side, each with its name
-    linear = "linear"  # by the value of the one key that is varied
+    names = "names"  # one place per row, labelled with its name
+    linear = "linear"  # by the value of the last varied key
     log = "log"
 
 
 @dataclass(frozen=True)
 class StudyConfig:
-    """Everything `dualmoco ablate` needs to know."""
+    """The keys of a study file."""
 
-    title: str = ""  # above tables and figures
-    paper: str = ""  # what the paper found, to stand beside what was seen
-    recipe: str = ""  # of the runs, as `dualmoco train` takes it
+    title: str = ""  # title of tables and figures
+    paper: str = ""  # what the paper found, shown on the report page
+    recipe: str = ""  # recipe file or name, as for `dualmoco train`
     out: str = ""  # the study folder
     set: list[str] = field(default_factory=list)  # settings of all runs, such as schedule.minutes=5
-    vary: dict[str, list[Any]] = field(default_factory=dict)  # values of keys: a row for each combination
-    rows: dict[str, list[str]] = field(default_factory=dict)  # or: rows by name, each with its settings
+    vary: dict[str, list[Any]] = field(default_factory=dict)  # values of keys: one row per combination
+    rows: dict[str, list[str]] = field(default_factory=dict)  # or rows by name, each with its settings
     seeds: list[int] = field(default_factory=lambda: [0])
-    tasks: str = ""  # of `dualmoco evaluate`, by commas; held-out pairs are scored always
+    tasks: str = ""  # tasks of `dualmoco evaluate`; held-out pairs are always scored
     axis: Axis = Axis.names
-    curves: list[str] = field(default_factory=list)  # metrics of the log to draw over the steps, such as loss, spread
+    curves: list[str] = field(default_factory=list)  # logged metrics to draw over the steps, such as loss
 
 
 @dataclass(frozen=True)
@@ -59,24 +64,25 @@ class StudyRow:
 
     name: str
     settings: list[str]
-    value: float | None  # of the last key that is varied, where it is a number
-    group: str = ""  # the values of the other keys: rows of one group are a line of the figure
+    value: float | None  # of the last varied key, if it is a number
+    group: str = ""  # values of the other keys: one line of the figure per group
 
 
 @dataclass(frozen=True)
 class Run:
-    """A row with a seed: one ordinary run folder."""
+    """One row with one seed: an ordinary run folder."""
 
     row: StudyRow
     seed: int
-    name: str  # of its folder
-    settings: list[str]  # all of them, stronger than the recipe
+    name: str  # name of its folder
+    settings: list[str]  # all overrides of the recipe
     fingerprint: str
+    pairs: str  # language pair of the tasks
 
 
 @dataclass(frozen=True)
 class Study:
-    """Rows and runs of a checked study."""
+    """A checked study with its rows and runs."""
 
     config: StudyConfig
     rows: list[StudyRow]
@@ -88,14 +94,11 @@ def read_study(path: str | Path, overrides: list[str] | None = None, data: str |
 
     Args:
         path: A YAML file.
-        overrides: Of the study itself, such as `seeds=[0]`, stronger than the file.
+        overrides: Keys of the study that replace those of the file, such as `seeds=[0]`.
         data: Folder that data files of the recipe are relative to.
 
-    Returns:
-        The study.
-
     Raises:
-        ConfigError: An unreadable file, an unknown key of the study or of the recipe, a value that cannot be.
+        ConfigError: An unreadable file, or an unknown key or invalid value of the study or of the recipe.
     """
     if not Path(path).is_file():
         raise ConfigError(f"{path}: no such study; expected a YAML file such as studies/temperature.yaml")
@@ -116,17 +119,21 @@ def read_study(path: str | Path, overrides: list[str] | None = None, data: str |
     rows = list(_named_rows(config))
     for row in rows:
         if not named and row.value is None:
-            raise ConfigError(f"{path}: axis is {config.axis.value} but {row.name} is no number; expected axis: names")
+            raise ConfigError(
+                f"{path}: axis is {config.axis.value} but {row.name} is not a number; expected axis: names"
+            )
 
     runs = [_run(config, row, seed, data) for row in rows for seed in config.seeds]
     twice = [name for name in {run.name for run in runs} if sum(run.name == name for run in runs) > 1]
     if twice:
-        raise ConfigError(f"{path}: two rows would share the folder {twice[0]}; expected names that differ in letters")
+        raise ConfigError(
+            f"{path}: two rows would share the folder {twice[0]}; expected names that differ in letters or digits"
+        )
     return Study(config, rows, runs)
 
 
 def _named_rows(config: StudyConfig) -> Iterator[StudyRow]:
-    """Rows as they are named, or one for each combination of the values to vary."""
+    """The named rows, or one row per combination of the values to vary."""
     for name, settings in config.rows.items():
         yield StudyRow(name, settings, None)
     if not config.vary:
@@ -140,36 +147,35 @@ def _named_rows(config: StudyConfig) -> Iterator[StudyRow]:
 
 
 def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run:
-    """A run with all its settings, which are checked here."""
+    """A run with all its settings, which are checked here.
+
+    The tasks use the languages of the recipe, with English last as in the names of Tatoeba and BUCC files.
+    """
     name = f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.name).strip('-')}-seed{seed}"
-    root = [f"data.root={Path(data).absolute()}"] if data else []  # a worker may have another working folder
-    out = (Path(config.out) / RUNS / name).absolute()
+    root = [f"data.root={Path(data).absolute()}"] if data else []  # a worker may have a different working directory
+    out = (Path(config.out) / RUNS_FOLDER / name).absolute()
     settings = [*root, *config.set, *row.settings, f"seed={seed}", f"out={out}"]
     try:
-        fingerprint = load_config(config.recipe, settings).fingerprint()
+        training = load_config(config.recipe, settings)
     except ConfigError as error:
         raise ConfigError(f"row {row.name}: {error}") from None
-    return Run(row, seed, name, settings, fingerprint)
-
-
-DONE, FAILED, DIVERGED = "done", "failed", "diverged"
-INTERRUPTED = 130
-WATCH_SECONDS = 1.0
-WAIT_SECONDS = 60
+    pairs = "-".join(sorted((training.src.lang, training.tgt.lang), key=lambda lang: lang == "en"))
+    return Run(row, seed, name, settings, training.fingerprint(), pairs)
 
 
 def train_and_record(task_file: str) -> int:
-    """Does a task.
+    """Trains and evaluates one run.
 
     Args:
-        task_file: JSON with `recipe`, `settings`, `tasks`, `data`, the folder of the `run`, and the `result` to write.
+        task_file: JSON with `recipe`, `settings`, `tasks`, `pairs`, `data`, the folder of the `run`, and the `result`
+            file to write.
 
     Returns:
-        The exit code: 0 if the result is written, also that of a run that failed; 130 after an interruption.
+        The exit code: 0 if the result was written, even if the run failed; 130 after an interruption.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_interrupt_when_orphaned, args=(os.getppid(),), daemon=True).start()
     try:
         found = _train_and_score(task)
     except DualmocoError as error:
@@ -183,11 +189,11 @@ def train_and_record(task_file: str) -> int:
 
 
 def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
-    """What came of a run; None if a signal stopped it."""
+    """The result of a run; None if a signal stopped it."""
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.training.run import train
 
-    _wait_for(Path(task["run"]))
+    _wait_for_lock(Path(task["run"]))
     trained = train(task["recipe"], *task["settings"], resume=True)
     if trained.stop.startswith("SIG"):
         return None
@@ -200,14 +206,14 @@ def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
         "scores": [],
     }
     if task["tasks"]:
-        scored = evaluate(Path(trained.out), task["tasks"], data=task["data"])
+        scored = evaluate(Path(trained.out), task["tasks"], data=task["data"], pairs=task["pairs"])
         found["scores"] = [score.to_json() | {"sample": None} for score in scored.scores]
     return found
 
 
-def _wait_for(run: Path) -> None:
-    """Waits until a process whose starter is gone has left the run folder; train says so if it does not."""
-    for _ in range(WAIT_SECONDS):
+def _wait_for_lock(run: Path) -> None:
+    """Waits for an orphaned worker to release the run folder; `train` raises if it does not."""
+    for _ in range(LOCK_WAIT_SECONDS):
         try:
             with locked(run):
                 return
@@ -215,13 +221,13 @@ def _wait_for(run: Path) -> None:
             time.sleep(1)
 
 
-def _end_with(parent: int) -> None:
-    """Interrupts this process when the one that started it is gone."""
+def _interrupt_when_orphaned(parent: int) -> None:
+    """Interrupts this process when its parent has ended."""
     while os.getppid() == parent:
-        time.sleep(WATCH_SECONDS)
+        time.sleep(PARENT_CHECK_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # scripts start what runs in the background without it
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of scripts ignore SIGINT
     raise SystemExit(train_and_record(sys.argv[1]))

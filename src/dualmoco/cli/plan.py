@@ -17,7 +17,7 @@ def add(verbs: Any) -> None:
         verbs,
         "plan",
         "operations, memory and hours of a training run, before it starts",
-        "Steps are timed on this machine; GPUs that are not here are reckoned. Exit code 1: it does not fit.\n\n"
+        "Steps are timed on this machine; GPUs that are not here are estimated. Exit code 1: it does not fit.\n\n"
         "examples:\n"
         "  dualmoco plan recipes/small-cpu.yaml --data ~/data\n"
         "  dualmoco plan recipes/paper.yaml --devices 4xv100,a100 --pairs 5000000 --tokens 28,33",
