@@ -6,7 +6,7 @@ import importlib.resources
 from collections.abc import Sequence
 from pathlib import Path
 
-from dualmoco.alignment.pipeline import AlignmentResult
+from dualmoco.alignment.pipeline import Alignment
 from dualmoco.cli.main import main
 from dualmoco.models.embedded import FAST_MODEL
 
@@ -46,7 +46,7 @@ def rows_of(path: Path) -> list[list[str]]:
     return [line.split("\t") for line in lines[1:]]
 
 
-def texts_of(found: AlignmentResult) -> list[tuple[str, str]]:
+def texts_of(found: Alignment) -> list[tuple[str, str]]:
     """Both sides of each link."""
     return [(pair.src, pair.tgt) for pair in found.pairs]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.mining.io import read_mined
 
+NOT_JOBS = {"__init__", "completion", "demo", "main", "options", "parser"}
 PAIRS = generate_pairs(300, seed=9)
 SRC, TGT = [src for src, _ in PAIRS[:200]], [tgt for _, tgt in PAIRS[100:]][::-1]
 
@@ -226,3 +228,54 @@ def test_progress_bars_follow_their_surroundings(monkeypatch: pytest.MonkeyPatch
     assert progress.progress_bar() is tqdm
     monkeypatch.setattr(progress, "find_spec", lambda name: name)
     assert progress.progress_bar().__module__ == "tqdm.notebook"
+
+
+def test_every_command_has_a_function_and_every_name_is_documented() -> None:
+    """The page on Python names every public name; each command has a function of its name."""
+    page = (Path(__file__).parents[1] / "docs" / "api.md").read_text(encoding="utf-8")
+    missing = [name for name in dualmoco.__all__ if not re.search(rf"\b{name}\b", page)]
+    assert missing == ["__version__"]
+    renamed = {"search": "open_index", "data": "corpora"}
+    for command in {path.stem for path in (Path(dualmoco.__file__).parent / "cli").glob("*.py")} - NOT_JOBS:
+        assert renamed.get(command, command) in dualmoco.__all__
+
+
+def test_jobs_on_files_equal_the_commands(model: dualmoco.Model, tiny_model: Path, tmp_path: Path) -> None:
+    """Encode, prepare, inspect, compare, visualize, export and similarity by function, checked by their results."""
+    text = write_lines(tmp_path / "en.txt", [*SRC[:30], SRC[0]])
+    store = dualmoco.encode(text, tmp_path / "vectors", lang="en", model=model)
+    assert (len(store.lines), store.count) == (31, len(set(SRC[:30])))
+    bitext = write_lines(tmp_path / "pairs.tsv", [f"{src}\t{tgt}" for src, tgt in PAIRS])
+    statistics = dualmoco.inspect(bitext, progress=False)
+    assert statistics.pairs == len(PAIRS) and [side.lang for side in statistics.sides] == ["en", "zh"]
+    manifest = dualmoco.prepare([bitext], "heldout=20", src="en", tgt="zh", out=tmp_path / "prepared", progress=False)
+    assert manifest.total.read == len(PAIRS) and (tmp_path / "prepared" / "manifest.json").is_file()
+    drawn = dualmoco.visualize(bitext, tmp_path / "figure.svg", model=model, count=5)
+    assert len(drawn.pairs) == 5 and drawn.out.is_file() and set(drawn.pairs) <= set(PAIRS)
+    cosines = dualmoco.similarity([pair[0] for pair in drawn.pairs], [pair[1] for pair in drawn.pairs], model=model)
+    np.testing.assert_allclose(np.diag(cosines), drawn.cosines, atol=1e-5)
+    exported = dualmoco.export(str(tiny_model), "en", "sentence-transformers", tmp_path / "exported")
+    assert exported.lowest_cosine > 0.999
+    with pytest.raises(ConfigError, match=r"resamples 0.*at least 1"):
+        dualmoco.compare("a.json", "b.json", resamples=0)
+
+
+def test_folders_are_aligned_like_single_documents(tmp_path: Path) -> None:
+    """One output per pair of documents, equal to that of `align`; a file in place of the folder is refused."""
+    for lang, sentences in (("en", [src for src, _ in PAIRS[:40]]), ("zh", [tgt for _, tgt in PAIRS[:40]])):
+        (tmp_path / lang).mkdir()
+        write_lines(tmp_path / lang / "a.txt", sentences)
+    outcomes = dualmoco.align_folders(
+        tmp_path / "en", tmp_path / "zh", tmp_path / "out", model="en-zh-static", split="no", progress=False
+    )
+    assert [outcome.error for outcome in outcomes] == [""]
+    single = dualmoco.align(
+        tmp_path / "en" / "a.txt", tmp_path / "zh" / "a.txt", model="en-zh-static", split="no", out=tmp_path / "a.tsv"
+    )
+    assert (tmp_path / "out" / "a.tsv").read_bytes() == (tmp_path / "a.tsv").read_bytes()
+    assert repr(single).startswith("<Alignment of 40 sentences en and 40 sentences zh")
+    assert len(single.to_pandas()) == len(single) and "<table>" in single._repr_html_()
+    with pytest.raises(ConfigError, match=r"a\.tsv: a file; expected a folder"):
+        dualmoco.align_folders(tmp_path / "en", tmp_path / "zh", tmp_path / "a.tsv")
+    with pytest.raises(TypeError, match=r"'splitt'.*'split'"):
+        dualmoco.align_folders(tmp_path / "en", tmp_path / "zh", tmp_path / "out", splitt="no")  # type: ignore[call-arg]

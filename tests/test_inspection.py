@@ -12,7 +12,6 @@ from dualmoco.data.config import CorpusConfig, PrepareConfig
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.inspection import inspect
 from dualmoco.data.prepare import prepare
-from dualmoco.data.readers.base import Source
 
 PAIRS = [
     *generate_pairs(50, seed=3),
@@ -32,7 +31,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def test_counts(path: Path) -> None:
-    result = inspect([Source(path, "en", "zh")])
+    result = inspect(path)
     assert (result.pairs, result.unreadable) == (len(PAIRS), 1)
     assert result.duplicates == pytest.approx(1 / len(PAIRS))
     assert {step for step, count in result.suspicious.items() if count} == {"swapped sides", "empty side"}
@@ -46,7 +45,7 @@ def test_counts(path: Path) -> None:
 
 
 def test_the_same_seed_shows_the_same_pairs(path: Path) -> None:
-    shown = [inspect([Source(path, "en", "zh")], seed=seed).random_pairs for seed in (1, 1, 2)]
+    shown = [inspect(path, seed=seed).random_pairs for seed in (1, 1, 2)]
     assert shown[0] == shown[1] != shown[2]
 
 
@@ -63,7 +62,7 @@ def test_a_prepared_folder(path: Path, tmp_path: Path) -> None:
     clean = tmp_path / "clean.tsv"
     clean.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS), encoding="utf-8")
     prepare(PrepareConfig(out=str(tmp_path / "out"), corpora=[CorpusConfig(files=[str(clean)])], heldout=5, workers=1))
-    result = inspect([Source(tmp_path / "out", "en", "zh")])
+    result = inspect(tmp_path / "out")
     assert sum(result.suspicious.values()) == 0
     assert result.duplicates == 0
 
@@ -85,7 +84,7 @@ def test_bad_words(path: Path, words: list[str], message: str, capsys: pytest.Ca
 def test_an_empty_file(tmp_path: Path) -> None:
     (tmp_path / "e.tsv").write_text("")
     with pytest.raises(DataError, match="no pairs"):
-        inspect([Source(tmp_path / "e.tsv", "en", "zh")])
+        inspect(tmp_path / "e.tsv")
 
 
 @pytest.mark.parametrize(("share", "length"), [(1.0, 40), (0.5, 20), (0.0001, 1)])

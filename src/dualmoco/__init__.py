@@ -1,9 +1,9 @@
-"""dualmoco: two language-specific encoders in one embedding space, by dual momentum contrast, and what they find.
+"""Cross-lingual sentence encoders by dual momentum contrast, and the parallel text they find.
 
-    model = dualmoco.load("runs/static-cpu")
+    model = dualmoco.load()
     model.encode(["Hello."], lang="en")
 
-Every name below is imported from its room when it is first used, so importing the package takes no time.
+Public names are imported when they are first used, so importing the package takes no time.
 """
 
 from __future__ import annotations
@@ -15,57 +15,124 @@ from dualmoco.core.errors import missing_package
 from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from dualmoco.alignment.pipeline import align
+    from dualmoco.alignment.batch import align_folders, align_list
+    from dualmoco.alignment.pipeline import Alignment, align
     from dualmoco.analysis.ablate import ablate
     from dualmoco.analysis.plan import plan
-    from dualmoco.evaluation.evaluate import evaluate
-    from dualmoco.mining.mine import mine, paraphrases
+    from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError, RunError
+    from dualmoco.data.corpora import get_corpus
+    from dualmoco.data.corpora import load_catalogue as corpora
+    from dualmoco.data.inspection import inspect
+    from dualmoco.data.prepare import prepare
+    from dualmoco.embeddings.encode import encode
+    from dualmoco.evaluation.evaluate import Evaluation, evaluate
+    from dualmoco.evaluation.score import compare
+    from dualmoco.evaluation.visualize import visualize
+    from dualmoco.mining.mine import MiningResult, mine, paraphrases
     from dualmoco.mining.score import score
     from dualmoco.mining.threshold import calibrate_model as calibrate
+    from dualmoco.models.export import export_model as export
     from dualmoco.models.load import open_model as load
+    from dualmoco.models.load import similarity
     from dualmoco.models.model import Model
-    from dualmoco.search.build import build_index
-    from dualmoco.search.index import open_index
+    from dualmoco.search.build import add_to_index, build_index
+    from dualmoco.search.index import Index, open_index
     from dualmoco.training.combine import combine
     from dualmoco.training.run import train
+    from dualmoco.training.trainer import TrainResult
 
 __all__ = [
+    "Alignment",
+    "ConfigError",
+    "DataError",
+    "DualmocoError",
+    "Evaluation",
+    "Index",
+    "MiningResult",
     "Model",
+    "ModelError",
+    "RunError",
+    "TrainResult",
     "__version__",
     "ablate",
+    "add_to_index",
     "align",
+    "align_folders",
+    "align_list",
     "build_index",
     "calibrate",
     "combine",
+    "compare",
+    "corpora",
+    "encode",
     "evaluate",
+    "export",
+    "get_corpus",
+    "inspect",
     "load",
     "mine",
     "open_index",
     "paraphrases",
     "plan",
+    "prepare",
     "score",
+    "similarity",
     "train",
+    "visualize",
 ]
 
 LAZY_EXPORTS = {
-    "Model": ("models.model", "Model"),
-    "load": ("models.load", "open_model"),
-    "train": ("training.run", "train"),
-    "evaluate": ("evaluation.evaluate", "evaluate"),
     "ablate": ("analysis.ablate", "ablate"),
-    "plan": ("analysis.plan", "plan"),
-    "combine": ("training.combine", "combine"),
-    "mine": ("mining.mine", "mine"),
+    "add_to_index": ("search.build", "add_to_index"),
     "align": ("alignment.pipeline", "align"),
-    "calibrate": ("mining.threshold", "calibrate_model"),
-    "score": ("mining.score", "score"),
-    "paraphrases": ("mining.mine", "paraphrases"),
+    "align_folders": ("alignment.batch", "align_folders"),
+    "align_list": ("alignment.batch", "align_list"),
     "build_index": ("search.build", "build_index"),
+    "calibrate": ("mining.threshold", "calibrate_model"),
+    "combine": ("training.combine", "combine"),
+    "compare": ("evaluation.score", "compare"),
+    "corpora": ("data.corpora", "load_catalogue"),
+    "encode": ("embeddings.encode", "encode"),
+    "evaluate": ("evaluation.evaluate", "evaluate"),
+    "export": ("models.export", "export_model"),
+    "get_corpus": ("data.corpora", "get_corpus"),
+    "inspect": ("data.inspection", "inspect"),
+    "load": ("models.load", "open_model"),
+    "mine": ("mining.mine", "mine"),
     "open_index": ("search.index", "open_index"),
+    "paraphrases": ("mining.mine", "paraphrases"),
+    "plan": ("analysis.plan", "plan"),
+    "prepare": ("data.prepare", "prepare"),
+    "score": ("mining.score", "score"),
+    "similarity": ("models.load", "similarity"),
+    "train": ("training.run", "train"),
+    "visualize": ("evaluation.visualize", "visualize"),
+    "Alignment": ("alignment.pipeline", "Alignment"),
+    "Evaluation": ("evaluation.evaluate", "Evaluation"),
+    "Index": ("search.index", "Index"),
+    "MiningResult": ("mining.mine", "MiningResult"),
+    "Model": ("models.model", "Model"),
+    "TrainResult": ("training.trainer", "TrainResult"),
+    "ConfigError": ("core.errors", "ConfigError"),
+    "DataError": ("core.errors", "DataError"),
+    "DualmocoError": ("core.errors", "DualmocoError"),
+    "ModelError": ("core.errors", "ModelError"),
+    "RunError": ("core.errors", "RunError"),
 }
-"""For each public name the module that has it, and its name there."""
-EXTRAS = {"ablate": "all", "align": "align", "plan": "all", "train": "train", "evaluate": "eval"}
-"""What must be installed besides the base for some of them."""
+"""Module and name there of each public name."""
+EXTRAS = {
+    "ablate": "all",
+    "align": "align",
+    "align_folders": "align",
+    "align_list": "align",
+    "evaluate": "eval",
+    "inspect": "data",
+    "plan": "all",
+    "prepare": "data",
+    "train": "train",
+    "visualize": "eval",
+}
+"""Extra that a public name needs in addition to the base."""
 
 
 def __getattr__(name: str) -> Any:

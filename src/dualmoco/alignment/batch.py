@@ -12,18 +12,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Unpack, cast
 
 from dualmoco.alignment.documents import read_text
-from dualmoco.alignment.output import aligned_pairs, count_links
-from dualmoco.alignment.pairing import DocumentPair
-from dualmoco.alignment.pipeline import AlignSettings, align_texts, keep_confident, write_outputs
+from dualmoco.alignment.output import ALIGNMENT_ENDINGS, aligned_pairs, count_links
+from dualmoco.alignment.pairing import DocumentPair, pairs_by_content, pairs_by_name, pairs_of_list
+from dualmoco.alignment.pipeline import (
+    AlignOptions,
+    AlignSettings,
+    align_settings,
+    align_texts,
+    check_outputs,
+    keep_confident,
+    write_outputs,
+)
+from dualmoco.core.config_loader import check_options
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import file_sha256, locked, write_json
 from dualmoco.core.version import VERSION
 from dualmoco.embeddings.encode import model_opener
 from dualmoco.embeddings.engine import Engine
-from dualmoco.models.model import TORCH, Model
+from dualmoco.embeddings.ray_engine import open_engine
+from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.load import open_model
+from dualmoco.models.model import AUTO, TORCH, Model
 
 SUMMARY = "documents.json"
 
@@ -51,6 +64,91 @@ class Outcome:
     mean_score: float | None = None
     error: str = ""
     """Why there is no output."""
+
+
+class BatchOptions(AlignOptions, total=False):
+    """Options of `align_folders` and `align_list`: those of `align`, and these."""
+
+    model: Model | str | Path  # a model, or its name; en-zh
+    src_lang: str | None  # language of the source documents; guessed if None
+    tgt_lang: str | None  # language of the target documents; guessed if None
+    to: str  # format of the outputs: tsv (default), tmx, parquet or xml
+    pages: bool  # write an HTML page next to each output; False
+    engine: str | Engine  # local (default), ray, or an engine that is already open
+    address: str | None  # address of a running Ray cluster; None starts a local one
+
+
+def align_folders(
+    src: str | Path, tgt: str | Path, out: str | Path, *, match: bool = False, **options: Unpack[BatchOptions]
+) -> list[Outcome]:
+    """Aligns the documents of two folders, with one output file per pair of documents; resumes if interrupted.
+
+    Args:
+        src: Folder of source documents.
+        tgt: Folder of their translations.
+        out: Folder for the outputs and their summary, `documents.json`.
+        match: Pair documents by their content instead of their names.
+        **options: See `BatchOptions`.
+
+    Returns:
+        One outcome per pair; a pair that cannot be aligned has its `error`.
+
+    Raises:
+        ConfigError: An option is invalid, or `out` is a file.
+        DataError: A folder has no documents, or none of them have a partner.
+        ModelError: The model cannot be opened, or lacks a language.
+    """
+
+    def find_pairs(batch: BatchSettings, model: Model, ending: str) -> list[DocumentPair]:
+        if match:
+            return pairs_by_content(Path(src), Path(tgt), batch.langs, model, batch.align, Path(out), ending)
+        known = model.languages or ["en", "zh"]
+        sides = [[lang] if lang else known for lang in batch.langs]
+        names = [(one, other) for one in sides[0] for other in sides[1] if one != other]
+        return pairs_by_name(Path(src), Path(tgt), names or [(sides[0][0], sides[1][0])], Path(out), ending)
+
+    return _align_pairs(find_pairs, Path(out), options)
+
+
+def align_list(pairs: str | Path, out: str | Path, **options: Unpack[BatchOptions]) -> list[Outcome]:
+    """Aligns the documents that a tab-separated list names: source, target and, optionally, output name.
+
+    Args:
+        pairs: File with one pair of documents per line.
+        out: Folder for the outputs and their summary, `documents.json`.
+        **options: See `BatchOptions`.
+
+    Returns:
+        One outcome per pair; a pair that cannot be aligned has its `error`.
+
+    Raises:
+        ConfigError: An option is invalid, or `out` is a file.
+        DataError: The list cannot be read.
+        ModelError: The model cannot be opened, or lacks a language.
+    """
+    return _align_pairs(lambda batch, model, ending: pairs_of_list(Path(pairs), Path(out), ending), Path(out), options)
+
+
+def _align_pairs(
+    find_pairs: Callable[[BatchSettings, Model, str], list[DocumentPair]], out: Path, options: BatchOptions
+) -> list[Outcome]:
+    check_options(options, BatchOptions)
+    ending = f".{options.get('to', 'tsv')}"
+    if out.is_file() or out.suffix in ALIGNMENT_ENDINGS:
+        raise ConfigError(f"{out}: a file; expected a folder for several documents")
+    check_outputs(out / f"name{ending}", None)
+    own = cast(AlignOptions, {name: value for name, value in options.items() if name in AlignOptions.__annotations__})
+    batch = BatchSettings(
+        (options.get("src_lang"), options.get("tgt_lang")),
+        align_settings(own),
+        options.get("min_confidence", 0.0),
+        options.get("pages", False),
+    )
+    given = options.get("model", DEFAULT_MODEL)
+    model = given if isinstance(given, Model) else open_model(given, options.get("backend", AUTO))
+    engine = open_engine(options.get("engine", "local"), options.get("address"))
+    with showing(options.get("progress", True)):
+        return align_batch(find_pairs(batch, model, ending), out, model, batch, engine)
 
 
 def align_batch(

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -32,7 +32,8 @@ from dualmoco.alignment.output import (
     write_aligned,
 )
 from dualmoco.alignment.scoring import AlignmentCosts
-from dualmoco.core.config_loader import parse_choice
+from dualmoco.core.config_loader import check_options, parse_choice
+from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import write_text
@@ -90,9 +91,9 @@ class AlignSettings:
     force: bool = False
 
 
-@dataclass(frozen=True)
-class AlignmentResult:
-    """The result of an alignment."""
+@dataclass(frozen=True, repr=False)
+class Alignment:
+    """Two aligned documents; iterating yields the links that were kept, in order."""
 
     aligned: Aligned
     """Both documents as sentences, and all their links."""
@@ -110,6 +111,22 @@ class AlignmentResult:
         """Counts of the links that were kept, by type."""
         return count_links(self.pairs)
 
+    def __repr__(self) -> str:
+        src, tgt = self.aligned.src, self.aligned.tgt
+        return (
+            f"<Alignment of {len(src.sentences):,} sentences {src.lang} and {len(tgt.sentences):,} sentences "
+            f"{tgt.lang}: {len(self):,} links>"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = ((pair.type, f"{pair.confidence:.2f}", pair.src, pair.tgt) for pair in self)
+        return html_table(repr(self)[1:-1], ("type", "confidence", "src", "tgt"), rows, len(self))
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per link; ConfigError if pandas is not installed."""
+        columns = ("type", "score", "confidence", "src", "tgt", "src_places", "tgt_places")
+        return data_frame(columns, ([getattr(pair, column) for column in columns] for pair in self))
+
 
 def align(
     src: DocumentInput,
@@ -121,7 +138,7 @@ def align(
     out: str | Path | None = None,
     html: str | Path | None = None,
     **options: Unpack[AlignOptions],
-) -> AlignmentResult:
+) -> Alignment:
     """Aligns the sentences of two versions of a document, in order.
 
     Args:
@@ -156,11 +173,12 @@ def align(
         aligned = align_texts(*texts, (src_lang, tgt_lang), opened, settings)
     kept = keep_confident(aligned, options.get("min_confidence", 0.0))
     write_outputs(kept, out, html)
-    return AlignmentResult(aligned, aligned_pairs(kept))
+    return Alignment(aligned, aligned_pairs(kept))
 
 
 def align_settings(options: AlignOptions) -> AlignSettings:
     """Checks options; ConfigError if one is invalid."""
+    check_options(options, AlignOptions)
     longest, least = options.get("longest", DEFAULT_LONGEST), options.get("min_confidence", 0.0)
     if not 0 <= least <= 1:
         raise ConfigError(f"min_confidence {least}; expected a number from 0 to 1")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dualmoco.alignment.batch import Outcome
-    from dualmoco.alignment.pipeline import AlignmentResult, AlignOptions
+    from dualmoco.alignment.pipeline import Alignment, AlignOptions
 
 EXIT_FAILED, EXIT_UNRELATED = 1, 3
 
@@ -119,7 +119,7 @@ def _run_pair(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def describe_alignment(found: AlignmentResult, out: str, page: str | Path | None) -> str:
+def describe_alignment(found: Alignment, out: str, page: str | Path | None) -> str:
     """What was found, in words."""
     src, tgt, counts = found.aligned.src, found.aligned.tgt, found.counts
     types = ", ".join(f"{name} {count:,}" for name, count in list(counts.types.items())[:6])

@@ -43,7 +43,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.data.inspection import inspect
+    from dualmoco.data.inspection import inspect_sources
     from dualmoco.data.readers.base import Source
     from dualmoco.data.readers.formats import check_format
     from dualmoco.text.files import find_files
@@ -60,7 +60,7 @@ def run(parsed: argparse.Namespace) -> int:
         sources = [Source(paths[0], parsed.src, parsed.tgt, columns, Path(paths[1]))]
     else:
         sources = [Source(path, parsed.src, parsed.tgt, columns) for path in paths]
-    result = inspect(sources, parsed.format, seed=parsed.seed)
+    result = inspect_sources(sources, parsed.format, seed=parsed.seed)
     if parsed.json:
         print_json(asdict(result))
     else:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from dualmoco.core.errors import DataError
-from dualmoco.core.progress import counting
+from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.progress import counting, showing
 from dualmoco.data.config import CleanConfig
 from dualmoco.data.filters import TextStats, apply_filters, rewrite
 from dualmoco.data.readers.base import Source, follow
-from dualmoco.data.readers.formats import find_shards, read_blocks
+from dualmoco.data.readers.formats import check_format, find_shards, read_blocks
 from dualmoco.data.text_column import PairBlock, combine_ids
+from dualmoco.text.files import find_files
 from dualmoco.text.languages import identify
 
 LENGTH_BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # lower bounds, in tokens
@@ -48,7 +51,49 @@ class Inspection:
     suspicious_pairs: list[tuple[str, str, str]]  # reason and both sides
 
 
-def inspect(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Inspection:
+def inspect(
+    files: str | Path | Sequence[str | Path],
+    *,
+    src_lang: str = "en",
+    tgt_lang: str = "zh",
+    tgt_file: str | Path | None = None,
+    format: str = "auto",
+    columns: tuple[str, str] | None = None,
+    seed: int = 0,
+    progress: bool = True,
+) -> Inspection:
+    """Computes statistics of bitext files: lengths, duplicates, languages, suspicious pairs.
+
+    Args:
+        files: One or more files, globs, or folders written by `prepare`.
+        src_lang: Source language.
+        tgt_lang: Target language.
+        tgt_file: Target side, if `files` is one line-aligned source file.
+        format: Format of the files, if their extensions do not say.
+        columns: Source and target column, by name or number.
+        seed: Random seed of the examples.
+        progress: Show progress bars.
+
+    Returns:
+        Counts, lengths, duplicates, languages and examples.
+
+    Raises:
+        ConfigError: An option value is invalid.
+        DataError: A file cannot be read, or there are no pairs.
+    """
+    check_format(format)
+    names = [str(files)] if isinstance(files, str | Path) else [str(name) for name in files]
+    paths = find_files(names, ".", folders=True)
+    if tgt_file and len(paths) != 1:
+        raise ConfigError(f"{len(paths)} files with one target file; expected one source file")
+    tgt_path = Path(tgt_file) if tgt_file else None
+    with showing(progress):
+        return inspect_sources(
+            [Source(path, src_lang, tgt_lang, columns, tgt_path) for path in paths], format, seed=seed
+        )
+
+
+def inspect_sources(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Inspection:
     """Computes statistics of sentence pairs.
 
     Args:

@@ -11,11 +11,11 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -23,8 +23,9 @@ from typing import Any
 
 import numpy as np
 
-from dualmoco.core.errors import DataError
-from dualmoco.core.progress import counting
+from dualmoco.core.config_loader import read_recipe
+from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.progress import counting, showing
 from dualmoco.core.storage import new_folder, write_json, write_text
 from dualmoco.data.config import CleanConfig, CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
 from dualmoco.data.decontamination import Exclusion, read_test_sets
@@ -47,6 +48,7 @@ from dualmoco.text.languages import scripts_of
 
 BLOCKS_PER_WORKER = 3  # read ahead
 LISTED_PROBLEMS = 1000
+RECIPE_ENDINGS = (".yaml", ".yml")
 STORE_FOLDER = ".store"
 DROPPED_STATUS = {
     PairStatus.duplicate: "duplicate",
@@ -56,11 +58,65 @@ DROPPED_STATUS = {
 }
 
 
-def prepare(config: PrepareConfig) -> PreparedManifest:
+def prepare_settings(
+    given: str | Path | Sequence[str | Path],
+    overrides: Sequence[str] = (),
+    *,
+    tgt_files: Sequence[str | Path] = (),
+    format: str = "auto",
+    columns: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    **settings: object,
+) -> PrepareConfig:
+    """Returns the settings of `prepare`, read from a recipe or made for files; arguments as in `prepare`."""
+    overrides = [*(f"{key}={value}" for key, value in settings.items() if value is not None), *overrides]
+    names = [str(given)] if isinstance(given, str | Path) else [str(name) for name in given]
+    recipe = names[0] if len(names) == 1 and names[0].endswith(RECIPE_ENDINGS) else None
+    config = read_recipe(PrepareConfig, recipe, overrides)
+    if exclude:
+        config = replace(config, exclude=replace(config.exclude, files=[*config.exclude.files, *exclude]))
+    if recipe:
+        return config
+    if tgt_files and len(tgt_files) != len(names):
+        raise ConfigError(f"{len(names)} files and {len(tgt_files)} target files; expected the same number")
+    corpora = [
+        CorpusConfig(
+            files=[name], tgt_files=[str(tgt_files[row])] if tgt_files else [], format=format, columns=list(columns)
+        )
+        for row, name in enumerate(names)
+    ]
+    return replace(config, corpora=corpora)
+
+
+def prepare(
+    given: str | Path | Sequence[str | Path] | PrepareConfig,
+    *overrides: str,
+    src: str | None = None,
+    tgt: str | None = None,
+    out: str | Path | None = None,
+    root: str | Path | None = None,
+    tgt_files: Sequence[str | Path] = (),
+    format: str = "auto",
+    columns: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    on_error: str | None = None,
+    progress: bool = True,
+) -> PreparedManifest:
     """Turns raw corpora into pairs that are ready for training.
 
     Args:
-        config: Corpora, cleaning steps, test sets, sampling and output folder.
+        given: Recipe (.yaml), or one or more bitext files. Or the settings themselves, without any other argument.
+        overrides: Settings such as `clean.max_ratio=3`, which take precedence over the recipe.
+        src: Source language.
+        tgt: Target language.
+        out: Output folder.
+        root: Folder that relative names start from.
+        tgt_files: Target sides of line-aligned files, one per file in `given`.
+        format: Format of the files, if their extensions do not say.
+        columns: Source and target column of the files, by name or number.
+        exclude: Test files, or globs, whose sentences must not be in the pairs.
+        on_error: What to do with a line that cannot be read: stop (default) or skip.
+        progress: Show progress bars.
 
     Returns:
         The manifest: what was read, dropped and written; also in `manifest.json`.
@@ -70,6 +126,27 @@ def prepare(config: PrepareConfig) -> PreparedManifest:
         DataError: A file cannot be read, unless `on_error` is `skip`; or no pairs are left.
         RunError: The disk is full or not writable; `config.out` is then unchanged.
     """
+    if isinstance(given, PrepareConfig):
+        config = given
+    else:
+        config = prepare_settings(
+            given,
+            overrides,
+            tgt_files=tgt_files,
+            format=format,
+            columns=columns,
+            exclude=exclude,
+            src=src,
+            tgt=tgt,
+            out=out,
+            root=root,
+            on_error=on_error,
+        )
+    with showing(progress):
+        return _prepare(config)
+
+
+def _prepare(config: PrepareConfig) -> PreparedManifest:
     check_recipe(config)
     corpora = [_Corpus(corpus, config) for corpus in config.corpora]
     _check_names(corpora)

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.core.config_loader import VectorPrecision
+from dualmoco.core.config_loader import VectorPrecision, parse_choice
 from dualmoco.core.errors import ConfigError, ModelError
-from dualmoco.core.progress import Progress, counting
+from dualmoco.core.progress import Progress, counting, showing
+from dualmoco.core.storage import locked
 from dualmoco.embeddings.engine import Engine, LocalEngine
+from dualmoco.embeddings.ray_engine import open_engine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
 from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines
-from dualmoco.models.model import BAR_SENTENCES, TORCH, Model
+from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.load import open_model
+from dualmoco.models.model import AUTO, BAR_SENTENCES, TORCH, Model
 from dualmoco.text.files import read_lines
 from dualmoco.text.languages import base_language, common_language
 
@@ -30,6 +34,50 @@ class StoreForm:
 
     precision: VectorPrecision = VectorPrecision.fp32
     shard_rows: int = SHARD_ROWS
+
+
+def encode(
+    file: str | Path,
+    out: str | Path,
+    *,
+    lang: str,
+    model: Model | str | Path = DEFAULT_MODEL,
+    precision: str = VectorPrecision.fp32,
+    shard_rows: int = SHARD_ROWS,
+    engine: str | Engine = "local",
+    address: str | None = None,
+    backend: str = AUTO,
+    progress: bool = True,
+) -> Store:
+    """Encodes a text file of any size into a folder of vectors; resumes if interrupted.
+
+    Args:
+        file: Text with one sentence per line, plain or compressed.
+        out: Folder for the vectors.
+        lang: Language of the text.
+        model: Model that encodes the text, or its name.
+        precision: Precision of the stored vectors: fp32, fp16 or int8.
+        shard_rows: Sentences per file of vectors.
+        engine: local, ray, or an engine that is already open.
+        address: Address of a running Ray cluster; None starts a local one.
+        backend: Back-end of a model given by name.
+        progress: Show progress bars.
+
+    Returns:
+        The store: `len(store.lines)` lines, `store.count` distinct sentences.
+
+    Raises:
+        ConfigError: An option value is invalid.
+        DataError: The text has no sentences or invalid UTF-8, or the folder holds vectors of something else.
+        ModelError: The model cannot be opened, or lacks the language.
+    """
+    if shard_rows < 1:
+        raise ConfigError(f"shard_rows {shard_rows}; expected at least 1")
+    form = StoreForm(parse_choice(VectorPrecision, precision, "precision"), shard_rows)
+    opened_engine = open_engine(engine, address)
+    opened = model if isinstance(model, Model) else open_model(model, backend)
+    with showing(progress), locked(Path(out)):
+        return encode_file(TextFile(Path(file), lang), Path(out), opened, form, opened_engine)
 
 
 def encode_file(

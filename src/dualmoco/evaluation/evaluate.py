@@ -6,9 +6,11 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import require
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import file_sha256, write_json, write_text
@@ -42,6 +44,14 @@ class Evaluation(EvaluationResult):
 
     def __repr__(self) -> str:
         return f"<Evaluation of {self.identity.name}: {len(self.scores)} scores>"
+
+    def _repr_html_(self) -> str:
+        return "\n".join(html_table(table.title, table.columns, table.rows) for table in self.tables())
+
+    def to_pandas(self) -> Any:
+        """Returns a DataFrame with one row per score; ConfigError if pandas is not installed."""
+        columns = ("task", "subset", "protocol", "metric", "value", "low", "high", "n", "signature")
+        return data_frame(columns, ([getattr(score, column) for column in columns] for score in self.scores))
 
     def tables(self) -> list[Table]:
         """Tables of the scores, those of the paper first."""

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.stats import draw_counts, percentile_interval
 from dualmoco.core.storage import file_sha256
@@ -431,3 +431,30 @@ def compare_scores(
             compared.append(Compared(one, other, difference))
             progress(1)
     return compared
+
+
+def compare(
+    a: str | Path, b: str | Path, *, resamples: int = BOOTSTRAP_RESAMPLES, seed: int = 0, subsets: bool = False
+) -> list[Compared]:
+    """Compares two evaluations by paired bootstrap.
+
+    Args:
+        a: Scores of one model, written by `Evaluation.to_json`.
+        b: Scores of another model on the same test sets.
+        resamples: Number of resamples of the test items.
+        seed: Random seed.
+        subsets: Compare the subsets of STS and Pearson correlations too.
+
+    Returns:
+        The scores that both have, each with the difference, its 95 % interval and the p-value.
+
+    Raises:
+        ConfigError: Fewer than one resample.
+        DataError: A file cannot be read, the files have no score in common, or the test data differ.
+    """
+    if resamples < 1:
+        raise ConfigError(f"resamples {resamples}; expected at least 1")
+    scores = read_scores(Path(a))
+    if not subsets:
+        scores = [score for score in scores if score.protocol != "subset" and score.metric != "pearson"]
+    return compare_scores(scores, read_scores(Path(b)), resamples, seed)

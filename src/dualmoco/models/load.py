@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dualmoco.core.errors import ConfigError, ModelError
+from dualmoco.core.vectors import Vectors
 from dualmoco.models.config import FIRST_LAST, PoolingMode
 from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, check_embedded
 from dualmoco.models.folder import check_folder, folder_sha256, model_folder, portable_name, read_conversion
@@ -115,6 +116,37 @@ def open_model(
     model.folder = folder
     model.reopen = partial(open_model, portable_name(name), backend, pooling=pooling, prompt=prompt, compute=compute)
     return model
+
+
+def similarity(
+    src: str | Sequence[str],
+    tgt: str | Sequence[str],
+    *,
+    model: Model | str | Path = DEFAULT_MODEL,
+    src_lang: str = "en",
+    tgt_lang: str = "zh",
+    backend: str = AUTO,
+) -> Vectors:
+    """Returns the cosine similarity of every sentence of one list with every sentence of another, shape (n, m).
+
+    Args:
+        src: One sentence or n sentences.
+        tgt: One sentence or m sentences.
+        model: Model that encodes both, or its name.
+        src_lang: Language of `src`.
+        tgt_lang: Language of `tgt`.
+        backend: Back-end of a model given by name.
+
+    Raises:
+        DataError: Something other than sentences.
+        ModelError: The model cannot be opened, or lacks a language.
+
+    Example:
+        >>> bool(similarity("It is raining.", ["下雨了。", "我喜欢喝茶。"]).argmax() == 0)
+        True
+    """
+    opened = model if isinstance(model, Model) else open_model(model, backend)
+    return opened.similarity(opened.encode(src, lang=src_lang), opened.encode(tgt, lang=tgt_lang))
 
 
 def split_name(name: str) -> tuple[str, str]:
