@@ -15,6 +15,7 @@ from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
+from dualmoco.text.characters import character_kinds, folded_characters
 from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
 
@@ -27,6 +28,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("corpus") / "pairs.tsv"
     path.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in generate_pairs(PAIRS, seed=1)), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="session")
+def character_tables() -> None:
+    """Builds the cached tables before Hypothesis, which limits the time of each example, runs the first one."""
+    folded_characters()
+    character_kinds()
 
 
 @pytest.fixture(scope="session")

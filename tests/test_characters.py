@@ -22,6 +22,8 @@ from dualmoco.text.characters import (
     simplified_characters,
 )
 
+pytestmark = pytest.mark.usefixtures("character_tables")
+
 ANY_TEXT = st.text(st.characters(codec="utf-8"), max_size=12)
 ODD_TEXT = st.text(
     st.sampled_from("aAéE\u0301ßﬁ½①Ａ。 ，-\u200d\u00ad가ᄀ\u1161ｶﾞか\u3099漢汉İ\u0130Ǆ😀𠀀_\u0000٣"), max_size=8

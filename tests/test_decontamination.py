@@ -16,6 +16,8 @@ from dualmoco.data.decontamination import Exclusion, hash_ngrams, read_test_sets
 from dualmoco.data.text_column import TextColumn, sentence_ids
 from dualmoco.text.characters import normalize
 
+pytestmark = pytest.mark.usefixtures("character_tables")
+
 
 def jaccard_by_hand(one: str, other: str, ngram: int) -> float:
     bags = []

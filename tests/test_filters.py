@@ -24,6 +24,8 @@ from dualmoco.data.filters import (
 from dualmoco.data.text_column import PairBlock, TextColumn
 from dualmoco.text.languages import Chinese
 
+pytestmark = pytest.mark.usefixtures("character_tables")
+
 LANGS = ("en", "zh")
 OFF = CleanConfig(
     markup=False,

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dualmoco.data.text_column import PairBlock, TextColumn, hash_rows, sentence_ids, to_codes, to_text
 from dualmoco.text.characters import normalize
+
+pytestmark = pytest.mark.usefixtures("character_tables")
 
 TEXTS = st.lists(st.text(st.characters(codec="utf-8"), max_size=10), max_size=8)
 
