@@ -21,7 +21,7 @@ from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
-from dualmoco.training.combine import RATIOS, WeightTrial, best_weights, combine
+from dualmoco.training.combine import TRIED_WEIGHTS, WeightTrial, best_weights, combine
 
 PAIRS = list(dict.fromkeys(generate_pairs(80, seed=12)))[:50]
 EN, ZH = ([*side] for side in zip(*PAIRS, strict=True))
@@ -53,7 +53,7 @@ def accuracy(weights: tuple[float, ...], parts: list[dualmoco.Model]) -> tuple[f
 def test_weights_are_chosen_on_held_out_pairs(tiny_model: Path, other: Path, tmp_path: Path) -> None:
     """Each part alone and a grid are tried; the best that uses both is written, with the table."""
     done = combine([other, tiny_model.parent], tmp_path / "out", pairs=PAIRS, progress=False)
-    assert [trial.weights for trial in done.trials] == [(1, 0), (0, 1), *((1.0, ratio) for ratio in RATIOS)]
+    assert [trial.weights for trial in done.trials] == [(1, 0), (0, 1), *((1.0, ratio) for ratio in TRIED_WEIGHTS)]
     parts = [open_model(other), open_model(tiny_model)]
     for trial in done.trials:
         expected = accuracy(trial.weights, parts)
@@ -88,14 +88,14 @@ def test_the_command_prints_the_table(
     assert main([*words, "--pairs", str(tmp_path / "held-out.tsv")]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("retrieval accuracy on 50 held-out pairs:\n\n| weights ")
-    assert printed.count("\n| 1, ") == 1 + len(RATIOS) and "| en-zh | zh-en |" in printed
+    assert printed.count("\n| 1, ") == 1 + len(TRIED_WEIGHTS) and "| en-zh | zh-en |" in printed
     assert sorted(path.name for path in tmp_path.iterdir()) == ["held-out.tsv", "out"]
 
 
 def test_three_parts(tiny_model: Path, other: Path, tmp_path: Path) -> None:
     """The grid is over all further parts."""
     done = dualmoco.combine([tiny_model, other, tiny_model], tmp_path / "out", pairs=PAIRS, progress=False)
-    assert len(done.trials) == 3 + len(RATIOS) ** 2 and len(done.parts) == 3
+    assert len(done.trials) == 3 + len(TRIED_WEIGHTS) ** 2 and len(done.parts) == 3
 
 
 def test_only_what_a_model_is_opened_from_is_copied(other: Path, tmp_path: Path) -> None:
@@ -150,8 +150,8 @@ def _words(folder: Path, other: Path) -> list[Any]:
         ),
         (lambda folder, other: [other, folder / "none"], {}, ModelError, "none: no such folder"),
         (_pickled, {}, ModelError, "pytorch_model.bin: pickled weights are never loaded"),
-        (_hybrid, {}, ModelError, "hybrid: a hybrid itself; expected single models"),
-        (_words, {}, ModelError, "no network; expected a model folder"),
+        (_hybrid, {}, ModelError, "hybrid: is a hybrid; expected single models"),
+        (_words, {}, ModelError, "is not a network; expected a model folder"),
     ],
 )
 def test_bad_input_is_refused_before_work(
@@ -173,7 +173,7 @@ def test_onnx_exports_are_no_parts(tmp_path: Path, other: Path, sentence_folder:
     """They are made of a hybrid, not the other way round."""
     pytest.importorskip("onnxruntime")
     export_model(str(sentence_folder), "en", "onnx", tmp_path / "onnx")
-    with pytest.raises(ModelError, match="an export to ONNX; expected the model it was made from"):
+    with pytest.raises(ModelError, match="is an ONNX export; expected the model it was made from"):
         combine([other, tmp_path / "onnx"], tmp_path / "out")
 
 

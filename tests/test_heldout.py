@@ -72,7 +72,7 @@ def test_first_of_equal_scores_counts() -> None:
 @pytest.mark.parametrize("count", [1, 7, 45])
 def test_score_agrees_with_a_loop(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both directions are those of a loop, for any number of parts that are encoded one after the other."""
-    monkeypatch.setattr(heldout, "COUNTED_SENTENCES", 8)
+    monkeypatch.setattr(heldout, "SENTENCES_PER_UPDATE", 8)
     generator = torch.Generator().manual_seed(count)
     src = normalize(torch.randn(count, 5, generator=generator), dim=1)
     tgt = normalize(src + 0.6 * torch.randn(count, 5, generator=generator), dim=1)
@@ -88,7 +88,7 @@ def test_encoding_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: py
     score(torch.eye(3), torch.eye(3))
     assert capsys.readouterr() == ("", "")
     monkeypatch.setattr(progress, "DELAY_SECONDS", 0.0)
-    monkeypatch.setattr(heldout, "COUNTED_SENTENCES", 2)
+    monkeypatch.setattr(heldout, "SENTENCES_PER_UPDATE", 2)
     score(torch.eye(3), torch.eye(3))
     shown = capsys.readouterr()
     assert shown.out == "" and "encoding held-out sentences: 100%" in shown.err and "6.00/6.00" in shown.err

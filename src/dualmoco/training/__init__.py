@@ -1,1 +1,1 @@
-"""Pairs and a recipe in, a run folder with the best model out. START HERE: `contrast.py` is the algorithm."""
+"""Training: pairs and a recipe in, a run folder with the best model out. Start reading in `contrast.py`."""

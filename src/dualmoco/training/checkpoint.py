@@ -1,7 +1,8 @@
-"""Stopping and resuming: signals, and checkpoints with everything a run needs as if it had never stopped.
+"""Stopping and resuming: signals, and checkpoints from which a run continues as if it had never stopped.
 
-Takes the state of `loop.py`, gives it back bit for bit from safetensors and JSON: encoders, momentum encoders, queues,
-heads, optimiser, random number generators of every process, and the progress, of which the data order is a function.
+A checkpoint holds the parameters and buffers of the objective (encoders, momentum encoders, queues, heads), the state
+of the optimizer, the random number generators of every process, and the progress, from which the order of the data
+follows. The files are safetensors and JSON.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from dualmoco.core.storage import new_folder, write_json
 from dualmoco.training.distributed import gather_rows, process_rank
 from dualmoco.training.schedule import RunProgress
 
-PREFIX = "step-"
+CHECKPOINT_PREFIX = "step-"
 
 
 @contextmanager
 def caught_signals() -> Iterator[list[str]]:
-    """Collects SIGINT and SIGTERM instead of dying of them; a second one has its usual effect."""
+    """Collects SIGINT and SIGTERM instead of exiting; a second signal has its usual effect."""
     caught: list[str] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
@@ -54,16 +55,16 @@ def caught_signals() -> Iterator[list[str]]:
 def save_checkpoint(
     folder: Path, progress: RunProgress, objective: nn.Module, optimizer: Any, scaler: Any, *, keep: int, signature: str
 ) -> None:
-    """Writes a checkpoint and removes the oldest; every process calls it, the first writes.
+    """Writes a checkpoint and removes the oldest beyond `keep`; every process calls this, and the first one writes.
 
     Args:
-        folder: Where the run keeps its checkpoints.
+        folder: The folder of all checkpoints of the run.
         progress: How far the run has come.
-        objective: The module that holds encoders, momentum encoders and queues.
-        optimizer: Its optimiser.
+        objective: Its parameters and buffers are saved.
+        optimizer: The optimizer of these parameters.
         scaler: The gradient scaler of fp16, or None.
-        keep: How many checkpoints stay.
-        signature: Of the settings and the data, compared on resuming.
+        keep: Number of checkpoints that are kept.
+        signature: Hash of the settings and the data, compared when the run is resumed.
 
     Raises:
         RunError: The disk is full or not writable; older checkpoints are kept.
@@ -77,7 +78,7 @@ def save_checkpoint(
         for index, values in state["state"].items()
         for name, value in values.items()
     }
-    with new_folder(folder / f"{PREFIX}{progress.step:08d}") as checkpoint:
+    with new_folder(folder / f"{CHECKPOINT_PREFIX}{progress.step:08d}") as checkpoint:
         _save_tensors(module_tensors(objective), checkpoint / "model.safetensors")
         _save_tensors(moments, checkpoint / "optimizer.safetensors")
         _save_tensors(generators, checkpoint / "generators.safetensors")
@@ -97,17 +98,7 @@ def save_checkpoint(
 def load_checkpoint(
     checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, signature: str
 ) -> RunProgress:
-    """Brings a freshly built run to where a checkpoint was written.
-
-    Args:
-        checkpoint: One of `list_checkpoints`.
-        objective: As in `save_checkpoint`.
-        optimizer: As in `save_checkpoint`.
-        scaler: As in `save_checkpoint`.
-        signature: Of this run's settings and data.
-
-    Returns:
-        How far the run had come.
+    """Restores the state that `save_checkpoint` wrote, whose arguments these are; returns the progress.
 
     Raises:
         RunError: A damaged checkpoint, or one of other settings or data.
@@ -124,9 +115,8 @@ def load_checkpoint(
             f"{checkpoint}: written with other settings or training data ({state['signature']}, now {signature}); "
             "resume with the same ones, or start another run with out=FOLDER"
         )
-    own = module_tensors(objective)
     with torch.no_grad():
-        for name, tensor in own.items():
+        for name, tensor in module_tensors(objective).items():
             tensor.copy_(weights[name])
     restored: dict[int, dict[str, Tensor]] = {}
     for key, value in moments.items():
@@ -141,7 +131,7 @@ def load_checkpoint(
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """The complete checkpoints in a folder, oldest first."""
-    return sorted(path for path in folder.glob(f"{PREFIX}*") if (path / "state.json").is_file())
+    return sorted(path for path in folder.glob(f"{CHECKPOINT_PREFIX}*") if (path / "state.json").is_file())
 
 
 def last_checkpoint(out: Path) -> Path | None:
@@ -151,7 +141,7 @@ def last_checkpoint(out: Path) -> Path | None:
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name, those shared between two names only once."""
+    """Parameters and buffers by name; those with two names occur once."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
@@ -160,7 +150,7 @@ def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
 
 
 def _gather_generators() -> dict[str, Tensor]:
-    """The states of every process's random number generators: rows by rank."""
+    """The states of every process's random number generators, one row per rank."""
     device = torch.device("cuda") if torch.cuda.is_available() else torch.device("cpu")
     states = {"cpu": torch.get_rng_state()}
     if device.type == "cuda":
@@ -169,7 +159,7 @@ def _gather_generators() -> dict[str, Tensor]:
 
 
 def _restore_generators(states: dict[str, Tensor]) -> None:
-    """Sets this process's generators; a process the checkpoint does not know keeps its own."""
+    """Sets this process's generators, unless the checkpoint was written by fewer processes."""
     rank = process_rank()
     if rank < len(states["cpu"]):
         torch.set_rng_state(states["cpu"][rank])

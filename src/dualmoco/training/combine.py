@@ -1,6 +1,6 @@
-"""Models made one: copied side by side into a hybrid, with weights that are given or chosen on held-out pairs.
+"""Combines several models into one hybrid, with weights that are given or chosen on held-out pairs.
 
-Shapes: n pairs, D_i dimension of a part.
+Shapes: n pairs, D_i dimension of part i.
 """
 
 from __future__ import annotations
@@ -23,17 +23,15 @@ from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
 from dualmoco.search.exact import nearest_both_ways
 
-RATIOS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)
-"""Weights of each further part that are tried beside 1 for the first."""
-FEWEST_PAIRS = 10
+TRIED_WEIGHTS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)  # of each further part, relative to the first one
+FEWEST_HELDOUT_PAIRS = 10
 
 
 @dataclass(frozen=True)
 class WeightTrial:
-    """How well some weights retrieve translations; shares from 0 to 1."""
+    """How well some weights retrieve translations, as shares from 0 to 1."""
 
-    weights: tuple[float, ...]
-    """One a part; 0 for all but one shows that part alone, for comparison."""
+    weights: tuple[float, ...]  # one per part; 0 for all but one measures that part alone
     src_to_tgt: float
     tgt_to_src: float
 
@@ -49,12 +47,9 @@ class Combined:
 
     out: str
     parts: list[HybridPart]
-    sha256: str
-    """Of the hybrid."""
-    trials: list[WeightTrial]
-    """What was tried on held-out pairs; empty if weights were given."""
-    pairs: int
-    """Held-out pairs behind them."""
+    sha256: str  # checksum of the hybrid
+    trials: list[WeightTrial]  # results on held-out pairs; empty if weights were given
+    pairs: int  # held-out pairs of the trials
 
 
 def combine(
@@ -68,25 +63,25 @@ def combine(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Combined:
-    """Writes several models as one: a folder that `load` opens and every verb takes.
+    """Writes several models as one, in a folder that `load` and every command accept.
 
     Args:
-        models: Two or more model or run folders, hub names or `package:NAME` of networks, of the same languages.
-        out: The folder to write, into which they are copied; an earlier hybrid there is replaced.
-        weights: One a model, above 0: cosines are their weighted mean. Equal if neither these nor pairs are given.
+        models: Two or more model or run folders, hub names or `package:NAME`, all of the same languages.
+        out: The folder to write, into which the models are copied; an earlier hybrid there is replaced.
+        weights: One per model, above 0: cosines are their weighted mean. Equal if neither weights nor pairs are given.
         pairs: Held-out translations, a file or pairs of sentences, on which weights are chosen by retrieval.
         src_lang: The language of the pairs' first side.
-        tgt_lang: Of the other side.
-        overwrite: Replace whatever folder is there.
+        tgt_lang: The language of the pairs' second side.
+        overwrite: Replace a folder that holds something else.
         progress: Whether to show progress bars.
 
     Returns:
         What was written.
 
     Raises:
-        ConfigError: One model only, weights of 0 or below, weights and pairs together, or a folder that holds
-            something else.
-        ModelError: A model that cannot be opened safely, is itself a hybrid or no network, or has other languages.
+        ConfigError: A single model, weights of 0 or below, weights and pairs together, or a folder that holds something
+            else.
+        ModelError: A model cannot be opened safely, is a hybrid or not a network, or has other languages.
         DataError: Pairs that cannot be read, or too few of them.
         RunError: The folder cannot be written.
     """
@@ -121,21 +116,18 @@ def combine(
 def try_weights(
     models: Sequence[Model], sides: tuple[list[str], list[str]], langs: tuple[str, str]
 ) -> list[WeightTrial]:
-    """Retrieves translations with each part alone and with weights of a small grid; every sentence is encoded once.
+    """Measures retrieval with each part alone, then with the weights of a small grid; encodes every sentence once.
 
     Args:
         models: The parts.
         sides: n sentences, and their n translations.
         langs: The languages of both sides.
-
-    Returns:
-        What was tried, each part alone first.
     """
     src, tgt = (
         [model.encode(texts, lang=lang) for model in models] for texts, lang in zip(sides, langs, strict=True)
     )  # of each part (n, D_i)
     alone = [tuple(float(part == other) for other in range(len(models))) for part in range(len(models))]
-    grid = [(1.0, *ratios) for ratios in itertools.product(RATIOS, repeat=len(models) - 1)]
+    grid = [(1.0, *ratios) for ratios in itertools.product(TRIED_WEIGHTS, repeat=len(models) - 1)]
     trials = []
     with counting("trying weights", len(alone) + len(grid), " weights") as advance:
         for weights in [*alone, *grid]:
@@ -145,7 +137,7 @@ def try_weights(
 
 
 def best_weights(trials: Sequence[WeightTrial]) -> tuple[float, ...]:
-    """The weights that retrieve best among those that use every part; of equally good ones those nearest to equal."""
+    """The best weights among those that use every part; in a tie, those nearest to equal."""
     allowed = [trial for trial in trials if all(trial.weights)]
     return max(
         allowed, key=lambda trial: (trial.score, -sum(abs(math.log(weight)) for weight in trial.weights))
@@ -161,11 +153,11 @@ def _part_folder(name: str) -> Path:
     """The folder of a model that can be a part."""
     folder = find_folder(name)
     if folder is None:
-        raise ModelError(f"{name}: no network; expected a model folder, a hub name or package:NAME of one")
+        raise ModelError(f"{name}: is not a network; expected a model folder, a hub name or package:NAME of one")
     if is_hybrid(folder):
-        raise ModelError(f"{name}: a hybrid itself; expected single models: combine all of its parts anew")
+        raise ModelError(f"{name}: is a hybrid; expected single models: combine all of its parts")
     if is_onnx_folder(folder):
-        raise ModelError(f"{name}: an export to ONNX; expected the model it was made from: export the hybrid instead")
+        raise ModelError(f"{name}: is an ONNX export; expected the model it was made from: export the hybrid instead")
     return folder
 
 
@@ -176,7 +168,7 @@ def _read_heldout(pairs: Bitext, langs: tuple[str, str], languages: list[str] | 
                 f"held-out pairs in {lang!r}; expected two of the models' languages {', '.join(languages)}"
             )
     rows = list(read_bitext(pairs, langs, None, "auto", Problems(pairs, skip=False)))
-    if len(rows) < FEWEST_PAIRS:
+    if len(rows) < FEWEST_HELDOUT_PAIRS:
         name = pairs if isinstance(pairs, str | Path) else "pairs"
-        raise DataError(f"{name}: {len(rows)} pairs; expected at least {FEWEST_PAIRS} to choose weights by")
+        raise DataError(f"{name}: {len(rows)} pairs; expected at least {FEWEST_HELDOUT_PAIRS} to choose weights by")
     return [row.src for row in rows], [row.tgt for row in rows]

@@ -1,7 +1,4 @@
-"""What the processes of one run share: rows gathered from all of them, and which one is the first.
-
-Takes tensors of this process, gives those of all; on a single process every function hands back what it got.
-"""
+"""Communication between the processes of a run; with a single process every function returns its argument."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ def gather_rows(rows: Tensor) -> Tensor:
 
 
 def gather_with_gradient(rows: Tensor) -> Tensor:
-    """The rows of all processes in the order of their ranks; gradients flow back to the process that made them."""
+    """The rows of all processes in the order of their ranks; gradients flow back to the process that made each row."""
     return rows if _alone() else torch.cat(dist_nn.all_gather(rows))
 
 

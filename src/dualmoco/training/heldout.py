@@ -17,7 +17,7 @@ from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.distributed import first_numbers
 from dualmoco.training.objective import HeldoutTask
 
-COUNTED_SENTENCES = 4096  # encoded between two updates of the progress bar
+SENTENCES_PER_UPDATE = 4096  # encoded between two updates of the progress bar
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,8 @@ class Heldout:
 def encode_heldout(encoder: Encoder, texts: list[str], progress: Progress) -> Vectors:
     """Vectors (n, D) of sentences, with progress."""
     backend, parts = TorchBackend(encoder), []
-    for start in range(0, len(texts), COUNTED_SENTENCES):
-        part = texts[start : start + COUNTED_SENTENCES]
+    for start in range(0, len(texts), SENTENCES_PER_UPDATE):
+        part = texts[start : start + SENTENCES_PER_UPDATE]
         parts.append(backend.encode(part))
         progress(len(part))
     vectors: Vectors = np.concatenate(parts)

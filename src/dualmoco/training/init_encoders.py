@@ -1,6 +1,6 @@
-"""The encoders a run starts from, kept in its folder: all processes and a resumed run have the same ones.
+"""The encoders that a run starts from.
 
-Takes settings and pairs from `run.py`, gives encoders; what was done to their text is recorded beside them.
+They are saved in the run folder, so that all processes and a resumed run start from the same ones.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from dualmoco.text.languages import Chinese, base_language
 from dualmoco.training.config import TrainConfig
 
 INITIAL = "initial"
-TOKENIZER_SENTENCES = 2_000_000
+TOKENIZER_SENTENCES = 2_000_000  # at most, to train tokenizers on
 TRAINS_TOKENIZER = {EncoderKind.bert, EncoderKind.static}
 logger = logging.getLogger(__name__)
 
 
 def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
-    """The encoders the run starts from: built by the first process when the run begins, then read from the folder.
+    """Builds the encoders on the first process when the run begins, then reads them from the folder.
 
     Args:
         config: The settings.
-        split: The pairs, on which tokenizers are trained where the recipe asks for it.
+        split: The pairs, on which tokenizers are trained if the recipe asks for it.
         out: The run folder.
-        accelerator: Of this process.
+        accelerator: The accelerator of this process.
 
     Returns:
-        An encoder for each language, ready to train.
+        An encoder per language, ready to train.
 
     Raises:
-        ModelError: A model that cannot be loaded safely or does not fit.
+        ModelError: A model cannot be loaded safely or does not fit.
         DataError: Too few pairs for `projection_init: ridge`, or pairs that were not converted as a model needs it.
         RunError: The folder cannot be written.
     """
@@ -86,19 +86,13 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
 
 
 def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: nn.Module) -> list[dict[str, Any]]:
-    """The weights that learn, as the optimiser takes them: those of one learning rate together.
+    """The weights that learn, in one group of `params` and `lr_scale` per learning rate.
 
-    Args:
-        config: The settings, with `lr_scale` of each side.
-        encoders: By language.
-        objective: What holds them, with weights of its own such as a head for NLI, which learn at the full rate.
-
-    Returns:
-        A group for each scale in use, with `params` and `lr_scale`.
+    Weights of the objective that belong to no encoder, such as an NLI head, learn at the full rate.
     """
     scales = {
         weight: side.lr_scale
-        for side in (config.tgt, config.src)  # of a shared encoder src decides
+        for side in (config.tgt, config.src)  # src decides for a shared encoder
         for weight in encoders[side.lang].parameters()
     }
     groups: dict[float, list[nn.Parameter]] = {}
@@ -109,7 +103,7 @@ def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: 
 
 
 def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encoder]) -> None:
-    """Computes the projection of a side that starts by ridge regression on the other."""
+    """Initializes projections by ridge regression to the other side's vectors."""
     for side, other in ((config.src, config.tgt), (config.tgt, config.src)):
         if side.projection_init != ProjectionInit.ridge:
             continue
@@ -121,7 +115,7 @@ def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encod
 
 
 def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
-    """Sentences of each language to train tokenizers on; none where the recipe trains no tokenizer."""
+    """Sentences of each language to train tokenizers on, if the recipe trains any."""
     langs = (config.src.lang, config.tgt.lang)
     if config.src.kind not in TRAINS_TOKENIZER and config.tgt.kind not in TRAINS_TOKENIZER:
         return {lang: [] for lang in langs}
@@ -131,16 +125,15 @@ def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
 
 
 def converted_text(config: TrainConfig) -> dict[str, object]:
-    """What was done to the text of the pairs, or is done by pretrained encoders, that a model must be told of.
+    """How the text of prepared pairs was converted, or is converted by pretrained encoders.
 
-    Args:
-        config: The settings; only prepared pairs know what was done to them.
+    The saved model converts its sentences in the same way.
 
     Returns:
         Such as `{"chinese": "simplified"}`; see `TextConversion`.
 
     Raises:
-        DataError: Not a prepared folder, or Chinese in other characters than a pretrained encoder converts it to.
+        DataError: Not a prepared folder, or Chinese in other characters than a pretrained encoder converts to.
     """
     chinese = Chinese.keep
     if config.data.prepared:
@@ -158,6 +151,6 @@ def converted_text(config: TrainConfig) -> dict[str, object]:
 
 
 def _base_conversion(side: EncoderConfig) -> TextConversion:
-    """What the model that a side starts from does to its sentences."""
+    """How the model that a side starts from converts its sentences."""
     folder = find_folder(side.name) if side.kind == EncoderKind.pretrained else None
     return read_conversion(folder).of(side.lang) if folder else NO_CONVERSION
