@@ -1,4 +1,4 @@
-"""How sure links are: the weights of confidence.py fitted anew, and how often links of a confidence are right.
+"""How sure links are: the weights of confidence fitted again, and how often links of a confidence are right.
 
     python -m benchmarks.align_confidence --data DATA --model en-zh
 

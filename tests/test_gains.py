@@ -87,7 +87,7 @@ def test_a_run_whose_vectors_cancel_has_no_share() -> None:
 
 
 class Formula:
-    """The gain of a link worked out by itself, from the words in gains.py."""
+    """The gain of a link worked out by itself, as scoring.py describes it."""
 
     def __init__(self, sides: tuple[Vectors, Vectors], lengths: tuple[Floats, Floats], scale: DocumentStats) -> None:
         self.sides, self.lengths, self.scale, self.prices = sides, lengths, scale, AlignmentCosts()

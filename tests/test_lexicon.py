@@ -42,7 +42,7 @@ def random_text(generator: np.random.Generator, count: int, vocabulary: int) -> 
 
 
 class SlowLexicon:
-    """Model 1 with dictionaries, one direction, as lexicon.py describes it."""
+    """Model 1 with dictionaries, one direction, as lexical.py describes it."""
 
     def __init__(self, given: Text, said: Text, links: list[tuple[Step, Step]], nearness: dict[Step, float]) -> None:
         words = [word for sentence in said for word in sentence]
