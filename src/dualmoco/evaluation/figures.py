@@ -1,6 +1,7 @@
-"""Mined pairs: how well their scores tell true from false ones, and what each threshold would give.
+"""Figures of an evaluation: mined pairs, t-SNE of parallel sentences, similarity matrices and STS scores.
 
-Takes scores of p pairs, descending, and whether each is a gold pair; gives figures.
+Every function returns a matplotlib figure in the style of `canvas.py`. Shapes: p mined pairs by descending score,
+n sentence pairs, D dimension.
 """
 
 from __future__ import annotations
@@ -20,31 +21,44 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats, Vectors, check_vectors, unit_vectors
 from dualmoco.evaluation.canvas import BLUE, COLORS, GREY, ORANGE, new_figure, place_labels, shorten, wrap
 
-BINS = 60
-UNEQUAL = 20  # how many times more of one kind make the count axis logarithmic
-LEVELS = (0.2, 0.4, 0.6, 0.8, 0.9)  # of F1, drawn as lines
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+Points = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+ScoresByName = Mapping[str, Mapping[str, float]]
+
+HISTOGRAM_BINS = 60
+LOG_AXIS_RATIO = 20  # if one kind of pair is this many times more frequent, the count axis is logarithmic
+F1_LEVELS = (0.2, 0.4, 0.6, 0.8, 0.9)  # drawn as lines
+LABELLED_PAIRS = 40  # more sentences would not be readable
+TSNE_PERPLEXITY = 30.0
+TSNE_FRAME = np.array([1.0, 0.75])  # half of the width and of the height that points may fill
+TSNE_STRETCH = 1.4  # maximum stretch of one axis relative to the other
+MOVE_APART_ROUNDS = 100
+LINE_POINTS = 8  # points on the line of a pair that labels avoid
+SIDE_STYLES = ((BLUE, "o", "#004c78"), (ORANGE, "^", "#8f3f00"))  # colour, marker, colour of the labels
+MATRIX_NUMBERS = 400  # more numbers would not be readable
+MATRIX_LABELS = 60  # sentences per side; no labels above that
+MATRIX_LABEL_WIDTH = 32  # in Latin letters
+BAR_HATCHES = ("", "///", "...")  # distinguish models beyond the number of colours
+BAR_GROUP_WIDTH = 0.84  # of the bars of one data set; the rest is the gap to the next one
+BAR_NUMBERS = 64  # more numbers would not be readable
 
 
 def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
-    """Draws how often true and false pairs have which score.
+    """Draws a histogram of the scores of true and false pairs.
 
     Args:
-        scores: Descending, shape (p,); infinite ones are left out.
-        correct: Whether each is a gold pair, shape (p,).
-        threshold: The lowest score accepted, drawn as a line if it is finite.
-
-    Returns:
-        The figure.
+        scores: Descending scores (p,); infinite ones are left out.
+        correct: Whether each pair is in the gold, shape (p,).
+        threshold: Lowest accepted score, drawn as a line if it is finite.
 
     Raises:
-        DataError: No finite score, scores that are not sorted, or another number of flags.
+        DataError: No finite score, unsorted scores, or a different number of flags.
     """
-    scores, correct = _check(scores, correct)
+    scores, correct = _check_pairs(scores, correct)
     finite = np.isfinite(scores)
     if not finite.any():
         raise DataError(f"{len(scores)} scores, none of them finite; expected some to draw")
-    edges = np.histogram_bin_edges(scores[finite], bins=BINS)
+    edges = np.histogram_bin_edges(scores[finite], bins=HISTOGRAM_BINS)
     title = f"Margin scores of {finite.sum():,} mined pairs"
     with new_figure(title, 8, 4.5) as (figure, axes):
         for flag, name, color in ((False, "false", ORANGE), (True, "true", BLUE)):
@@ -54,7 +68,7 @@ def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
         if np.isfinite(threshold):
             axes.axvline(threshold, color="#222222", linewidth=1.2, linestyle="--", label=f"threshold {threshold:.4g}")
         true, false = int(correct.sum()), int((~correct).sum())
-        if max(true, false) > UNEQUAL * min(true, false) > 0:
+        if max(true, false) > LOG_AXIS_RATIO * min(true, false) > 0:
             axes.set_yscale("log")
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
         axes.set(xlabel="margin score", ylabel="pairs")
@@ -63,19 +77,9 @@ def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
 
 
 def draw_precision_recall(scores: Floats, correct: Flags, gold: int, threshold: float) -> Figure:
-    """Draws precision against recall for every threshold, and marks one.
+    """Draws precision against recall for every threshold; arguments as in `precision_recall`.
 
-    Args:
-        scores: Descending, shape (p,).
-        correct: Whether each is a gold pair, shape (p,).
-        gold: How many gold pairs there are, found or not.
-        threshold: The lowest score accepted; marked if it accepts any pair.
-
-    Returns:
-        The figure.
-
-    Raises:
-        DataError: No pair, scores that are not sorted, another number of flags, or more true pairs than gold ones.
+    The chosen threshold, the lowest accepted score, is marked if it accepts any pair.
     """
     precision, recall = precision_recall(scores, correct, gold)
     accepted = int((np.asarray(scores) >= threshold).sum())
@@ -93,20 +97,17 @@ def draw_precision_recall(scores: Floats, correct: Flags, gold: int, threshold: 
 
 
 def precision_recall(scores: Floats, correct: Flags, gold: int) -> tuple[Floats, Floats]:
-    """Precision and recall of the pairs from each distinct score on.
+    """Precision and recall for each distinct score as the threshold, from the highest down.
 
     Args:
-        scores: Descending, shape (p,).
-        correct: Whether each is a gold pair, shape (p,).
-        gold: How many gold pairs there are, found or not.
-
-    Returns:
-        Two arrays, a value for every distinct score, from the highest on.
+        scores: Descending scores (p,).
+        correct: Whether each pair is in the gold, shape (p,).
+        gold: Number of gold pairs, found or not.
 
     Raises:
-        DataError: No pair, scores that are not sorted, another number of flags, or more true pairs than gold ones.
+        DataError: No pair, unsorted scores, a different number of flags, or more true pairs than gold pairs.
     """
-    scores, correct = _check(scores, correct)
+    scores, correct = _check_pairs(scores, correct)
     hits = np.cumsum(correct)
     if gold < max(int(hits[-1]), 1):
         raise DataError(f"{hits[-1]} true pairs but {gold} gold pairs; expected at least as many gold ones, and one")
@@ -115,8 +116,8 @@ def precision_recall(scores: Floats, correct: Flags, gold: int) -> tuple[Floats,
 
 
 def _draw_levels(axes: Any) -> None:
-    """Draws the lines on which F1 is the same: precision = F1 * recall / (2 * recall - F1)."""
-    for level in LEVELS:
+    """Draws lines of equal F1: precision = F1 * recall / (2 * recall - F1)."""
+    for level in F1_LEVELS:
         recall = np.linspace(level / (2 - level), 1, 100)
         axes.plot(recall, level * recall / (2 * recall - level), color=GREY, linewidth=0.7, linestyle=":", zorder=2)
         axes.text(1.02, level / (2 - level), f" F1 {100 * level:.0f}", color=GREY, fontsize=8, va="center")
@@ -138,23 +139,13 @@ def _mark(axes: Any, chosen: tuple[float, float, float], threshold: float) -> No
     )
 
 
-def _check(scores: Floats, correct: Flags) -> tuple[Floats, Flags]:
+def _check_pairs(scores: Floats, correct: Flags) -> tuple[Floats, Flags]:
     scores, correct = np.asarray(scores, dtype=np.float64), np.asarray(correct, dtype=np.bool_)
     if scores.ndim != 1 or not len(scores) or scores.shape != correct.shape:
-        raise DataError(f"scores {scores.shape} and flags {correct.shape}; expected one of each for every pair")
+        raise DataError(f"scores {scores.shape} and flags {correct.shape}; expected one of each per pair")
     if not (scores[:-1] >= scores[1:]).all():
-        raise DataError("scores that rise or are not numbers; expected them sorted, the highest first")
+        raise DataError("scores that rise or are not numbers; expected scores sorted from the highest down")
     return scores, correct
-
-
-LABELLED = 40  # pairs; the sentences of more cannot be read
-PERPLEXITY = 30.0
-FRAME = np.array([1.0, 0.75])  # half of the width and of the height that points may fill
-STRETCH = 1.4  # at most, of the wider axis against the other
-ROUNDS = 100
-LINE_POINTS = 8  # places on the line of a pair that labels keep off
-SIDES = ((BLUE, "o", "#004c78"), (ORANGE, "^", "#8f3f00"))  # colour, marker, colour of the labels
-Points = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 def draw_parallel(
@@ -166,28 +157,25 @@ def draw_parallel(
     languages: tuple[str, str],
     seed: int = 0,
 ) -> Figure:
-    """Draws sentence pairs as joined points; the sentences are written beside them if there are few.
+    """Draws a t-SNE of sentence pairs as joined points, labelled with the sentences if there are few.
 
     Args:
-        src_texts: n sentences.
+        src_texts: Sentences.
         tgt_texts: Their translations.
-        src_vectors: Shape (n, D).
-        tgt_vectors: Shape (n, D).
-        languages: Of the sources and of the targets.
-        seed: Of t-SNE; matters little, for it starts from the principal components.
-
-    Returns:
-        The figure.
+        src_vectors: Vectors (n, D) of the sentences.
+        tgt_vectors: Vectors (n, D) of the translations.
+        languages: Source and target language.
+        seed: Random seed of t-SNE; it matters little, because t-SNE starts from the principal components.
 
     Raises:
-        DataError: Fewer than two pairs, or texts and vectors that do not fit each other.
+        DataError: Fewer than two pairs, or different numbers of texts and vectors.
     """
     count = len(src_texts)
     if len(tgt_texts) != count:
         raise DataError(f"{count} source and {len(tgt_texts)} target sentences; expected as many of both")
     src_vectors = check_vectors(src_vectors, count, "source vectors")
     points = lay_out(src_vectors, check_vectors(tgt_vectors, count, "target vectors"), seed=seed)  # (2n, 2)
-    texts = [wrap(shorten(text)) for text in (*src_texts, *tgt_texts)] if count <= LABELLED else []
+    texts = [wrap(shorten(text)) for text in (*src_texts, *tgt_texts)] if count <= LABELLED_PAIRS else []
     scale = max(1.0, (len(texts) / 30) ** 0.4)
     title = f"{count} parallel sentences in {languages[0]} and {languages[1]}: t-SNE of their vectors"
     with new_figure(title, 11 * scale, 8 * scale, texts) as (figure, axes):
@@ -195,7 +183,7 @@ def draw_parallel(
         axes.spines[:].set_visible(True)
         pairs = points.reshape(2, count, 2)
         axes.plot(pairs[..., 0], pairs[..., 1], color=GREY, linewidth=1 if texts else 0.7, zorder=2)
-        for side, lang, (color, marker, _) in zip(pairs, languages, SIDES, strict=True):
+        for side, lang, (color, marker, _) in zip(pairs, languages, SIDE_STYLES, strict=True):
             axes.scatter(*side.T, s=26 if texts else 16, color=color, marker=marker, linewidth=0, zorder=3, label=lang)
         axes.legend(
             loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=2, borderaxespad=0.3, handletextpad=0.1, columnspacing=1
@@ -203,16 +191,16 @@ def draw_parallel(
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
         if texts:
-            _write_sentences(axes, texts, points)
+            _label_points(axes, texts, points)
     return figure
 
 
-def _write_sentences(axes: Any, texts: Sequence[str], points: Points) -> None:
-    """Writes each of 2n sentences beside its point, away from that of its translation."""
+def _label_points(axes: Any, texts: Sequence[str], points: Points) -> None:
+    """Labels each of 2n points with its sentence, on the side away from the translation."""
     src, tgt = points.reshape(2, -1, 2)  # (n, 2) each
     lines = src + np.linspace(0, 1, LINE_POINTS)[:, None, None] * (tgt - src)  # (LINE_POINTS, n, 2)
     away = np.concatenate([src - tgt, tgt - src])
-    colors = [color for *_, color in SIDES for _ in src]
+    colors = [color for *_, color in SIDE_STYLES for _ in src]
     labels = [
         axes.text(*point, text, color=color, fontsize=9, ha="center", va="center", linespacing=1.15, zorder=4)
         for point, text, color in zip(points, texts, colors, strict=True)
@@ -221,19 +209,19 @@ def _write_sentences(axes: Any, texts: Sequence[str], points: Points) -> None:
 
 
 def lay_out(src_vectors: Vectors, tgt_vectors: Vectors, *, seed: int = 0) -> Points:
-    """Places of sentences in the plane, by t-SNE of their cosine distances.
+    """Coordinates of sentences in the plane, by t-SNE of their cosine distances.
 
     Args:
         src_vectors: Shape (n, D).
         tgt_vectors: Shape (n, D).
-        seed: Of t-SNE; matters little, for it starts from the principal components.
+        seed: Random seed of t-SNE.
 
     Returns:
-        Places (2n, 2), the sources first: the longer axis across, about x in [-1, 1] and y in [-0.75, 0.75], and no two
-        nearer than `least_distance`.
+        Coordinates (2n, 2), the sources first: the longer axis is horizontal, x is about in [-1, 1] and y in
+        [-0.75, 0.75], and no two points are nearer than `least_distance`.
 
     Raises:
-        DataError: Fewer than two pairs, or another number or dimension of targets.
+        DataError: Fewer than two pairs, or a different number or dimension of targets.
     """
     if len(src_vectors) < 2:
         raise DataError(f"pairs to draw: {len(src_vectors)}; expected at least 2")
@@ -243,34 +231,26 @@ def lay_out(src_vectors: Vectors, tgt_vectors: Vectors, *, seed: int = 0) -> Poi
     places = TSNE(
         metric="cosine",
         init="pca" if spread else "random",
-        perplexity=min(PERPLEXITY, (len(vectors) - 1) / 3),
+        perplexity=min(TSNE_PERPLEXITY, (len(vectors) - 1) / 3),
         random_state=seed,
     ).fit_transform(vectors)
     points = np.asarray(places, dtype=np.float64)
     points -= points.mean(axis=0)
     points @= np.linalg.svd(points, full_matrices=False)[2].T
-    return move_apart(_fit(points), least_distance(len(points)))
+    return move_apart(_scale_to_frame(points), least_distance(len(points)))
 
 
 def least_distance(count: int) -> float:
-    """How far apart so many points are kept; many have less room."""
+    """Minimum distance between points; it shrinks with their number."""
     return min(0.035, 0.4 / math.sqrt(count))
 
 
 def move_apart(points: Points, least: float) -> Points:
-    """Moves points that are too close away from each other, as little as needed.
-
-    Args:
-        points: Shape (n, 2).
-        least: The distance to keep.
-
-    Returns:
-        Places (n, 2); after ROUNDS of moving some may still be closer.
-    """
+    """Moves points (n, 2) that are closer than `least` apart, as little as needed and in a limited number of rounds."""
     points = points.copy()
-    angles = np.arange(len(points)) * 2.4  # directions for points that are at the same place
+    angles = np.arange(len(points)) * 2.4  # directions for points at the same place
     ways = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    for _ in range(ROUNDS):
+    for _ in range(MOVE_APART_ROUNDS):
         apart = points[:, None] - points  # (n, n, 2)
         distances = np.linalg.norm(apart, axis=2)
         close = np.triu(distances < least, k=1)
@@ -284,33 +264,19 @@ def move_apart(points: Points, least: float) -> Points:
     return points
 
 
-def _fit(points: Points) -> Points:
-    """The points centred and scaled to FRAME, a round cloud a little wider."""
+def _scale_to_frame(points: Points) -> Points:
+    """Centres the points and scales them to TSNE_FRAME, a round cloud a little wider."""
     low, high = points.min(axis=0), points.max(axis=0)
-    extents = np.maximum((high - low) / 2, 1e-9) / FRAME  # (2,)
-    result: Points = (points - (low + high) / 2) / np.maximum(extents, extents.max() / STRETCH)
+    extents = np.maximum((high - low) / 2, 1e-9) / TSNE_FRAME  # (2,)
+    result: Points = (points - (low + high) / 2) / np.maximum(extents, extents.max() / TSNE_STRETCH)
     return result
 
 
-SHOWN_VALUES = 400  # cells; the numbers in more cannot be read
-NAMED = 60  # sentences of a side; more have no labels
-CELLS = 32  # width of a label, in Latin letters
-COLOR_MAP = "Blues"
-
-
 def draw_similarities(src_texts: Sequence[str], tgt_texts: Sequence[str], similarities: Floats) -> Figure:
-    """Draws the similarity of every source with every target.
-
-    Args:
-        src_texts: n sentences.
-        tgt_texts: m sentences.
-        similarities: Cosines, shape (n, m).
-
-    Returns:
-        The figure; with the sentences and the values if there are few.
+    """Draws the matrix of cosines (n, m) of n source with m target sentences, with labels and numbers if there are few.
 
     Raises:
-        DataError: Another shape, nothing in it, or values that are not finite.
+        DataError: A wrong or empty shape, or values that are not finite.
     """
     values = np.asarray(similarities, dtype=np.float64)
     shape = (len(src_texts), len(tgt_texts))
@@ -318,18 +284,18 @@ def draw_similarities(src_texts: Sequence[str], tgt_texts: Sequence[str], simila
         raise DataError(f"similarities of shape {values.shape}; expected {shape}, one for every pair of sentences")
     if not np.isfinite(values).all():
         raise DataError("similarities with NaN or infinity; expected finite numbers")
-    sides = [[shorten(text, CELLS) for text in texts] for texts in (src_texts, tgt_texts)]
-    names = [side if len(side) <= NAMED else [] for side in sides]
-    height, width = (0.4 * count + 2.6 if count <= NAMED else 8.0 for count in shape)
+    sides = [[shorten(text, MATRIX_LABEL_WIDTH) for text in texts] for texts in (src_texts, tgt_texts)]
+    names = [side if len(side) <= MATRIX_LABELS else [] for side in sides]
+    height, width = (0.4 * count + 2.6 if count <= MATRIX_LABELS else 8.0 for count in shape)
     title = f"Cosine similarity of {shape[0]} and {shape[1]} sentences"
     with new_figure(title, max(width + 2.4, 5.5), max(height, 3.5), [*names[0], *names[1]]) as (figure, axes):
-        image = axes.imshow(values, cmap=COLOR_MAP, vmin=0.0, vmax=1.0)
+        image = axes.imshow(values, cmap="Blues", vmin=0.0, vmax=1.0)
         axes.grid(False)
         axes.spines[:].set_visible(False)
         axes.tick_params(length=0)
         axes.set_yticks(range(len(names[0])), names[0])
         axes.set_xticks(range(len(names[1])), names[1], rotation=40, ha="right", rotation_mode="anchor")
-        if values.size <= SHOWN_VALUES:
+        if values.size <= MATRIX_NUMBERS:
             _write_values(axes, image)
         bar = figure.colorbar(
             image, ax=axes, shrink=0.8, pad=0.02, label="cosine", extend="min" if values.min() < 0 else "neither"
@@ -339,7 +305,7 @@ def draw_similarities(src_texts: Sequence[str], tgt_texts: Sequence[str], simila
 
 
 def _write_values(axes: Any, image: Any) -> None:
-    """Writes each value into its cell, in white where the cell is dark."""
+    """Writes each value into its cell, in white if the cell is dark."""
     values = np.asarray(image.get_array())
     dark = image.norm(values) > 0.6
     for (row, column), value in np.ndenumerate(values):
@@ -347,34 +313,17 @@ def _write_values(axes: Any, image: Any) -> None:
         axes.text(column, row, f"{round(value, 2) + 0.0:.2f}", ha="center", va="center", fontsize=7.5, color=color)
 
 
-HATCHES = ("", "///", "...")  # tell apart models beyond the number of colours
-GROUP_WIDTH = 0.84  # of the bars of one data set; the rest is the gap to the next
-WRITTEN = 64  # bars; the values of more cannot be read
-Scores = Mapping[str, Mapping[str, float]]
-
-
-def draw_sts(rows: Scores, title: str) -> Figure:
-    """Draws the scores of several models on several data sets.
-
-    Args:
-        rows: For each model the score of each data set; a model may lack some.
-        title: Above the figure.
-
-    Returns:
-        The figure: a group of bars for each data set, in the order they are first named.
-
-    Raises:
-        DataError: No score at all.
-    """
+def draw_sts(rows: ScoresByName, title: str) -> Figure:
+    """Draws the scores of models by data set, one group of bars per data set; a model may lack some of them."""
     names = list(dict.fromkeys(name for scores in rows.values() for name in scores))
     lowest = _lowest(rows)
-    width = GROUP_WIDTH / len(rows)
+    width = BAR_GROUP_WIDTH / len(rows)
     size = max(7.0, 1.6 + len(names) * max(0.9, 0.34 * len(rows)))
     with new_figure(title, size, 4.8, [*rows, *names]) as (figure, axes):
         for number, (model, scores) in enumerate(rows.items()):
             places = [place + width * (number - (len(rows) - 1) / 2) for place in range(len(names))]
             values = [scores.get(name, nan) for name in names]
-            hatch = HATCHES[number // len(COLORS) % len(HATCHES)]
+            hatch = BAR_HATCHES[number // len(COLORS) % len(BAR_HATCHES)]
             bars = axes.bar(
                 places,
                 values,
@@ -385,7 +334,7 @@ def draw_sts(rows: Scores, title: str) -> Figure:
                 edgecolor="white",
                 linewidth=0,
             )
-            if len(rows) * len(names) <= WRITTEN:
+            if len(rows) * len(names) <= BAR_NUMBERS:
                 texts = [f"{value:.1f}" if isfinite(value) else "" for value in values]
                 axes.bar_label(bars, texts, fontsize=7.5, padding=2, color="#444444")
         axes.set_xticks(range(len(names)), names)
@@ -396,19 +345,8 @@ def draw_sts(rows: Scores, title: str) -> Figure:
     return figure
 
 
-def draw_subsets(values: Scores, title: str = "STS by subset") -> Figure:
-    """Draws the scores of one model on every subset, grouped by year.
-
-    Args:
-        values: For each year the score of each subset.
-        title: Above the figure.
-
-    Returns:
-        The figure: a bar for each subset, the years from the top down.
-
-    Raises:
-        DataError: No score at all.
-    """
+def draw_subsets(values: ScoresByName, title: str = "STS by subset") -> Figure:
+    """Draws the scores of one model by year and subset, one bar per subset, the years from the top down."""
     lowest = _lowest(values)
     values = {year: subsets for year, subsets in values.items() if subsets}
     names = [name for subsets in values.values() for name in subsets]
@@ -430,8 +368,8 @@ def draw_subsets(values: Scores, title: str = "STS by subset") -> Figure:
     return figure
 
 
-def _lowest(rows: Scores) -> float:
-    """Where the axis of scores begins: at 0, or a little below the lowest negative score."""
+def _lowest(rows: ScoresByName) -> float:
+    """Start of the score axis: 0, or a little below the lowest negative score; DataError without finite scores."""
     finite = [score for scores in rows.values() for score in scores.values() if isfinite(score)]
     if not finite:
         raise DataError("no score to draw; expected at least one finite number")

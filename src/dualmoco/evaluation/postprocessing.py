@@ -1,10 +1,7 @@
-"""BERT-flow: sentence vectors mapped to a Gaussian by an invertible network, trained without labels.
+"""Post-processing of vectors before they are compared: whitening, all-but-the-top and BERT-flow.
 
-Takes vectors (n, D), gives vectors (n, D). Follows Li et al. (2020): the network is a Glow without its levels, and
-training makes the vectors likely under a standard Gaussian. Unlike theirs, the network turns vectors where they permute
-numbers, and its couplings also scale. Of the libraries only zuko is kept up; it has neither layers that start from the
-data nor first weights from a generator of one's own, and with those written here the code is hardly shorter.
-Shapes: n sentences, N sentences of a batch, D dimension, H hidden units.
+Each is fitted to vectors (n, D) without labels and then applied to others. Shapes: n sentences, N sentences of a batch,
+D dimension, d components, H hidden units.
 """
 
 from __future__ import annotations
@@ -20,37 +17,174 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from tqdm import tqdm
 
 from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Floats, Vectors, check_vectors
 
-STEPS = 300
-BATCH = 256
-RATE = 1e-3  # Adam's, decays linearly to zero
-MAX_GRADIENT = 1.0  # norm; the loss is a mean over D
-MAX_LOG_SCALE = 1.0  # a layer stretches or shrinks a number by at most e
-ROWS = 4096  # mapped at once
-START_ROWS = 4096  # from which the layers' first scales are measured
+logger = logging.getLogger(__name__)
+
+POSTPROCESSINGS = "whitening, whitening:DIMENSION, all-but-the-top, all-but-the-top:COMPONENTS, flow or flow:STEPS"
+FLOW_STEPS = 300
+FLOW_BATCH = 256
+FLOW_LEARNING_RATE = 1e-3  # of Adam; decays linearly to zero
+FLOW_MAX_GRADIENT = 1.0  # norm; the loss is a mean over D
+MAX_LOG_SCALE = 1.0  # a layer scales a number by at most e
+FLOW_ROWS = 4096  # mapped at once
+FLOW_START_ROWS = 4096  # used to initialize the scales of the layers
 
 
-class Flow:
-    """A post-processing that maps vectors to where they are Gaussian.
+class Postprocessing(Protocol):
+    """A transformation of vectors that is fitted to data."""
 
-    Training is deterministic by seed and leaves the global random state alone. Many passes over few sentences learn
-    them by heart: `log_likelihood` of sentences held out shows when to stop.
+    @property
+    def name(self) -> str:
+        """Name with every setting that changes the result, for signatures."""
+
+    def fit(self, vectors: Vectors) -> None:
+        """Fits the transformation to vectors (n, D)."""
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Transforms vectors (n, D)."""
+
+
+class Whitening:
+    """BERT-whitening of Su et al. (2021): the fitted vectors get zero mean and the identity as covariance.
+
+    Components whose variance is only rounding noise of single precision become zero; they are never scaled up.
 
     Args:
-        steps: Batches of 256 to train on.
-        blocks: Invertible layers, each a scaling, a rotation and a coupling.
-        hidden: Hidden units of the coupling networks.
-        seed: Of the rotations, the first weights and the order of the batches.
+        dimension: Number of components to keep, those of largest variance; all of them if None.
+
+    Raises:
+        ConfigError: A dimension below one.
+    """
+
+    def __init__(self, dimension: int | None = None) -> None:
+        if dimension is not None and dimension < 1:
+            raise ConfigError(f"whitening: dimension {dimension}; expected at least 1")
+        self.dimension = dimension
+        self.mean: Floats | None = None  # (D,)
+        self.kernel: Floats | None = None  # (D, d)
+
+    @property
+    def name(self) -> str:
+        """`whitening`, with the dimension if one was given."""
+        return "whitening" if self.dimension is None else f"whitening:{self.dimension}"
+
+    def fit(self, vectors: Vectors) -> None:
+        """Fits mean and principal components to vectors (n, D); n should be much larger than D."""
+        found = _principal_components(vectors, self.name)
+        dimension = self.dimension or len(found.mean)
+        if dimension > len(found.mean):
+            raise DataError(
+                f"{self.name}: vectors of dimension {len(found.mean)}; expected at least {dimension}, or keep fewer"
+            )
+        if min(dimension, found.rank) >= len(vectors) - 1:
+            logger.warning(
+                "%s: fitted to %d vectors of dimension %d, so all their distances are equal; give more, or keep fewer",
+                self.name,
+                len(vectors),
+                len(found.mean),
+            )
+        scales = np.zeros(len(found.mean))  # (D,)
+        scales[: found.rank] = found.variances[: found.rank] ** -0.5
+        self.mean, self.kernel = found.mean, (found.directions * scales)[:, :dimension]
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Whitens vectors (n, D) to shape (n, D) or (n, dimension); DataError if they cannot be transformed."""
+        if self.mean is None or self.kernel is None:
+            raise DataError(f"{self.name}: not fitted to any vectors; call fit first")
+        whitened: Vectors = (_centred(vectors, self.mean, self.name) @ self.kernel).astype(np.float32)
+        return whitened
+
+
+class AllButTheTop:
+    """All-but-the-top of Mu and Viswanath (2018): removes the mean and the strongest principal components.
+
+    Args:
+        components: Number of components to remove; D // 100, but at least one, if None.
 
     Raises:
         ConfigError: A number below one.
     """
 
-    def __init__(self, steps: int = STEPS, *, blocks: int = 4, hidden: int = 128, seed: int = 0) -> None:
+    def __init__(self, components: int | None = None) -> None:
+        if components is not None and components < 1:
+            raise ConfigError(f"all-but-the-top: {components} components; expected at least 1")
+        self.components = components
+        self.mean: Floats | None = None  # (D,)
+        self.removed: Floats | None = None  # (D, d)
+
+    @property
+    def name(self) -> str:
+        """`all-but-the-top`, with the number of components if one was given."""
+        return "all-but-the-top" if self.components is None else f"all-but-the-top:{self.components}"
+
+    def fit(self, vectors: Vectors) -> None:
+        """Fits mean and principal components to vectors (n, D)."""
+        found = _principal_components(vectors, self.name)
+        components = self.components or max(1, len(found.mean) // 100)
+        if components >= len(found.mean):
+            raise DataError(f"{self.name}: vectors of dimension {len(found.mean)}; expected more than {components}")
+        self.mean, self.removed = found.mean, found.directions[:, : min(components, found.rank)]
+
+    def apply(self, vectors: Vectors) -> Vectors:
+        """Removes the components from vectors (n, D); DataError if they cannot be transformed."""
+        if self.mean is None or self.removed is None:
+            raise DataError(f"{self.name}: not fitted to any vectors; call fit first")
+        centred = _centred(vectors, self.mean, self.name)
+        rest: Vectors = (centred - centred @ self.removed @ self.removed.T).astype(np.float32)
+        return rest
+
+
+@dataclass(frozen=True)
+class _PrincipalComponents:
+    """Directions by descending variance; from `rank` on, the variance is only rounding noise."""
+
+    mean: Floats  # (D,)
+    variances: Floats  # (D,)
+    directions: Floats  # (D, D), one per column
+    rank: int
+
+
+def _principal_components(vectors: Vectors, name: str) -> _PrincipalComponents:
+    checked = check_vectors(vectors, len(vectors), name).astype(np.float64)  # (n, D)
+    count, dimension = checked.shape
+    if count < 2:
+        raise DataError(f"{name}: vectors to fit to: {count}; expected at least 2")
+    mean = checked.mean(axis=0)
+    centred = checked - mean
+    variances, directions = np.linalg.eigh(centred.T @ centred / (count - 1))  # ascending
+    rounding = np.finfo(np.float32).eps ** 2 * np.square(checked).sum(axis=1).mean()
+    rank = int((variances > dimension * rounding).sum())
+    return _PrincipalComponents(mean, variances[::-1], directions[:, ::-1], rank)
+
+
+def _centred(vectors: Vectors, mean: Floats, name: str) -> Floats:
+    return check_vectors(vectors, len(vectors), name, len(mean)).astype(np.float64) - mean
+
+
+class Flow:
+    """BERT-flow of Li et al. (2020): an invertible network, trained without labels, maps vectors to a Gaussian.
+
+    The network is a Glow without levels, and training maximizes the likelihood of the vectors under a standard
+    Gaussian. Unlike theirs, it rotates vectors instead of permuting numbers, and its couplings also scale. The only
+    maintained library, zuko, has no data-dependent initialization and takes no random generator, and the code would
+    hardly be shorter with it. Training is deterministic by seed and does not touch the global random state. Many
+    passes over few sentences overfit; `log_likelihood` of held-out sentences shows when to stop.
+
+    Args:
+        steps: Number of batches of 256 to train on.
+        blocks: Number of invertible layers, each a scaling, a rotation and a coupling.
+        hidden: Hidden units of the coupling networks.
+        seed: Random seed.
+
+    Raises:
+        ConfigError: A number below one.
+    """
+
+    def __init__(self, steps: int = FLOW_STEPS, *, blocks: int = 4, hidden: int = 128, seed: int = 0) -> None:
         for setting, value in {"steps": steps, "blocks": blocks, "hidden": hidden}.items():
             if value < 1:
                 raise ConfigError(f"flow: {setting} {value}; expected at least 1")
@@ -63,43 +197,29 @@ class Flow:
         return f"flow:{self.steps},blocks={self.blocks},hidden={self.hidden},seed={self.seed}"
 
     def fit(self, vectors: Vectors) -> None:
-        """Trains the network on vectors (n, D).
-
-        Raises:
-            DataError: Fewer than two vectors, vectors of dimension one, or values that are not finite numbers.
-        """
+        """Trains the network on vectors (n, D)."""
         checked = check_vectors(vectors, len(vectors), "flow")
         if len(checked) < 2 or checked.shape[1] < 2:
             raise DataError(f"flow: vectors of shape {checked.shape}; expected at least 2 sentences and dimension 2")
         generator = torch.Generator().manual_seed(self.seed)
         network = FlowNetwork(checked.shape[1], self.blocks, self.hidden, generator)
         data = torch.tensor(checked)  # (n, D)
-        network.start_from(data[torch.randperm(len(data), generator=generator)[:START_ROWS]])
-        _train(network, data, self.steps, generator)
+        network.start_from(data[torch.randperm(len(data), generator=generator)[:FLOW_START_ROWS]])
+        _train_flow(network, data, self.steps, generator)
         self.network = network
 
     def apply(self, vectors: Vectors) -> Vectors:
-        """Maps vectors to the Gaussian.
-
-        Args:
-            vectors: Shape (n, D).
-
-        Returns:
-            Latent vectors, shape (n, D).
-
-        Raises:
-            DataError: Not fitted yet, vectors of another dimension, or values that are not finite numbers.
-        """
+        """Maps vectors (n, D) to latent vectors (n, D); DataError if they cannot be transformed."""
         latents: Vectors = self._map(lambda network, rows: network(rows)[0], vectors)
         return latents
 
     def inverse(self, latents: Vectors) -> Vectors:
-        """Maps latent vectors (n, D) back; arguments and errors as in `apply`."""
+        """Maps latent vectors (n, D) back to vectors (n, D)."""
         vectors: Vectors = self._map(lambda network, rows: network.inverse(rows), latents)
         return vectors
 
     def log_likelihood(self, vectors: Vectors) -> np.ndarray:
-        """Natural logarithm of the density at each vector (n, D), shape (n,); errors as in `apply`."""
+        """Natural logarithm of the density at each vector (n, D), shape (n,)."""
         densities: np.ndarray = self._map(lambda network, rows: network.log_likelihood(rows), vectors)
         return densities
 
@@ -108,7 +228,7 @@ class Flow:
         if self.network is None:
             raise DataError("flow: not fitted to any vectors; call fit first")
         checked = torch.tensor(check_vectors(vectors, len(vectors), "flow", self.network.dimension))
-        return torch.cat([function(self.network, rows) for rows in checked.split(ROWS)]).numpy()
+        return torch.cat([function(self.network, rows) for rows in checked.split(FLOW_ROWS)]).numpy()
 
 
 class FlowNetwork(nn.Module):
@@ -143,12 +263,12 @@ class FlowNetwork(nn.Module):
     def start_from(self, vectors: Tensor) -> None:
         """Sets every block's scaling so that these vectors (N, D) come out of it with mean 0 and variance 1."""
         for block in self.blocks:
-            block.standardise(vectors)
+            block.standardize(vectors)
             vectors, _ = block(vectors)
 
 
 class _Block(nn.Module):
-    """A scaling of each number, a fixed random rotation, and a coupling: one half is moved by what the other says."""
+    """A scaling per dimension, a fixed random rotation, and a coupling of the two halves of the vector."""
 
     rotation: Tensor  # (D, D)
     mean: Tensor  # (D,)
@@ -169,8 +289,8 @@ class _Block(nn.Module):
         self.outward = nn.Parameter(torch.zeros(2 * moved, hidden))  # zeros: the coupling starts as the identity
         self.outward_bias = nn.Parameter(torch.zeros(2 * moved))
 
-    def standardise(self, vectors: Tensor) -> None:
-        """Takes mean and deviation of vectors (N, D); a column that is constant but for rounding keeps its scale."""
+    def standardize(self, vectors: Tensor) -> None:
+        """Sets mean and deviation from vectors (N, D); columns that are constant up to rounding keep their scale."""
         deviation, mean = torch.std_mean(vectors.double(), dim=0, correction=0)
         varies = deviation > torch.finfo(torch.float32).eps * vectors.double().square().mean(dim=0).sqrt()
         self.mean.copy_(mean)
@@ -205,24 +325,24 @@ def _bounded(log_scale: Tensor) -> Tensor:
     return MAX_LOG_SCALE * torch.tanh(log_scale / MAX_LOG_SCALE)
 
 
-def _train(network: FlowNetwork, data: Tensor, steps: int, generator: torch.Generator) -> None:
-    """Maximises the mean log-likelihood of the data (n, D)."""
-    optimizer = torch.optim.Adam(network.parameters(), lr=RATE)
+def _train_flow(network: FlowNetwork, data: Tensor, steps: int, generator: torch.Generator) -> None:
+    """Maximizes the mean log-likelihood of the data (n, D)."""
+    optimizer = torch.optim.Adam(network.parameters(), lr=FLOW_LEARNING_RATE)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
-    with tqdm(total=steps, desc="fitting flow", unit=" steps", delay=2, disable=None) as bar:
+    with counting("fitting flow", steps, " steps") as progress:
         for rows in _batches(len(data), steps, generator):
             loss = -network.log_likelihood(data[rows]).mean() / network.dimension
             optimizer.zero_grad()
             loss.backward()
-            nn.utils.clip_grad_norm_(network.parameters(), MAX_GRADIENT)
+            nn.utils.clip_grad_norm_(network.parameters(), FLOW_MAX_GRADIENT)
             optimizer.step()
             schedule.step()
-            bar.update()
+            progress(1)
 
 
 def _batches(count: int, steps: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Yields row numbers of `steps` batches; every row is seen once before any is seen again."""
-    size = min(BATCH, count)
+    size = min(FLOW_BATCH, count)
     waiting = torch.empty(0, dtype=torch.int64)
     for _ in range(steps):
         if len(waiting) < size:
@@ -231,188 +351,12 @@ def _batches(count: int, steps: int, generator: torch.Generator) -> Iterator[Ten
         waiting = waiting[size:]
 
 
-CHOICES = "whitening, whitening:DIMENSION, all-but-the-top, all-but-the-top:COMPONENTS, flow or flow:STEPS"
-logger = logging.getLogger(__name__)
-
-
-class Postprocessing(Protocol):
-    """Something done to vectors after encoding."""
-
-    @property
-    def name(self) -> str:
-        """What is done, with every setting that changes the result, for signatures."""
-
-    def fit(self, vectors: Vectors) -> None:
-        """Learns from vectors (n, D) what `apply` does."""
-
-    def apply(self, vectors: Vectors) -> Vectors:
-        """Maps vectors (n, D), those it was fitted to or others."""
-
-
-class Whitening:
-    """BERT-whitening of Su et al. (2021): the fitted vectors get mean zero and the identity as covariance.
-
-    A component without variance, beyond the rounding of single precision, becomes zero: it is never scaled up.
-
-    Args:
-        dimension: How many components to keep, those of the largest variance; all of them if None.
-
-    Raises:
-        ConfigError: A dimension below one.
-    """
-
-    def __init__(self, dimension: int | None = None) -> None:
-        if dimension is not None and dimension < 1:
-            raise ConfigError(f"whitening: dimension {dimension}; expected at least 1")
-        self.dimension = dimension
-        self.mean: Floats | None = None  # (D,)
-        self.kernel: Floats | None = None  # (D, d)
-
-    @property
-    def name(self) -> str:
-        """`whitening`, with the dimension if one was given."""
-        return "whitening" if self.dimension is None else f"whitening:{self.dimension}"
-
-    def fit(self, vectors: Vectors) -> None:
-        """Learns mean and principal components of vectors (n, D).
-
-        Args:
-            vectors: Many more than D, or else the fitted vectors end up at nearly equal distances.
-
-        Raises:
-            DataError: Fewer than two vectors, or a dimension above D.
-        """
-        found = _principal_components(vectors, self.name)
-        dimension = self.dimension or len(found.mean)
-        if dimension > len(found.mean):
-            raise DataError(
-                f"{self.name}: vectors of dimension {len(found.mean)}; expected at least {dimension}, or keep fewer"
-            )
-        if min(dimension, found.rank) >= len(vectors) - 1:
-            logger.warning(
-                "%s: fitted to %d vectors of dimension %d, so all their distances are equal; give more, or keep fewer",
-                self.name,
-                len(vectors),
-                len(found.mean),
-            )
-        scales = np.zeros(len(found.mean))  # (D,)
-        scales[: found.rank] = found.variances[: found.rank] ** -0.5
-        self.mean, self.kernel = found.mean, (found.directions * scales)[:, :dimension]
-
-    def apply(self, vectors: Vectors) -> Vectors:
-        """Whitens vectors.
-
-        Args:
-            vectors: Shape (n, D).
-
-        Returns:
-            Components by descending variance before whitening, shape (n, D) or (n, dimension).
-
-        Raises:
-            DataError: Not fitted yet, or vectors of another dimension.
-        """
-        if self.mean is None or self.kernel is None:
-            raise DataError(f"{self.name}: not fitted to any vectors; call fit first")
-        whitened: Vectors = (_centred(vectors, self.mean, self.name) @ self.kernel).astype(np.float32)
-        return whitened
-
-
-class AllButTheTop:
-    """All-but-the-top of Mu and Viswanath (2018): vectors without their mean and their strongest directions.
-
-    Args:
-        components: How many directions to remove; D // 100, but at least one, if None.
-
-    Raises:
-        ConfigError: A number below one.
-    """
-
-    def __init__(self, components: int | None = None) -> None:
-        if components is not None and components < 1:
-            raise ConfigError(f"all-but-the-top: {components} components; expected at least 1")
-        self.components = components
-        self.mean: Floats | None = None  # (D,)
-        self.removed: Floats | None = None  # (D, d)
-
-    @property
-    def name(self) -> str:
-        """`all-but-the-top`, with the number of directions if one was given; it is D // 100 otherwise."""
-        return "all-but-the-top" if self.components is None else f"all-but-the-top:{self.components}"
-
-    def fit(self, vectors: Vectors) -> None:
-        """Learns mean and strongest directions of vectors (n, D).
-
-        Raises:
-            DataError: Fewer than two vectors, or no direction would be left.
-        """
-        found = _principal_components(vectors, self.name)
-        components = self.components or max(1, len(found.mean) // 100)
-        if components >= len(found.mean):
-            raise DataError(f"{self.name}: vectors of dimension {len(found.mean)}; expected more than {components}")
-        self.mean, self.removed = found.mean, found.directions[:, : min(components, found.rank)]
-
-    def apply(self, vectors: Vectors) -> Vectors:
-        """Removes mean and strongest directions.
-
-        Args:
-            vectors: Shape (n, D).
-
-        Returns:
-            Vectors of the same shape.
-
-        Raises:
-            DataError: Not fitted yet, or vectors of another dimension.
-        """
-        if self.mean is None or self.removed is None:
-            raise DataError(f"{self.name}: not fitted to any vectors; call fit first")
-        centred = _centred(vectors, self.mean, self.name)
-        rest: Vectors = (centred - centred @ self.removed @ self.removed.T).astype(np.float32)
-        return rest
-
-
 def parse_postprocessing(text: str) -> Postprocessing:
-    """The post-processing that a user names.
-
-    Args:
-        text: Such as `whitening`, `whitening:256`, `all-but-the-top:3` or `flow:500`.
-
-    Returns:
-        The post-processing, not fitted yet.
-
-    Raises:
-        ConfigError: Another name, or a setting that is not a whole number above zero.
-    """
+    """An unfitted post-processing by name, such as `whitening:256` or `flow:500`; ConfigError if it is unknown."""
     makers: dict[str, Callable[..., Postprocessing]]
     makers = {"whitening": Whitening, "all-but-the-top": AllButTheTop, "flow": Flow}
     asked = re.fullmatch("([a-z-]+)(?::([1-9][0-9]{0,8}))?", text)
     if not asked or asked[1] not in makers:
-        raise ConfigError(f"post-processing {text!r}; expected {CHOICES}")
+        raise ConfigError(f"post-processing {text!r}; expected {POSTPROCESSINGS}")
     make = makers[asked[1]]
     return make(int(asked[2])) if asked[2] else make()
-
-
-@dataclass(frozen=True)
-class _PrincipalComponents:
-    """Directions of descending variance; those from `rank` on have none beyond rounding."""
-
-    mean: Floats  # (D,)
-    variances: Floats  # (D,)
-    directions: Floats  # (D, D), one a column
-    rank: int
-
-
-def _principal_components(vectors: Vectors, name: str) -> _PrincipalComponents:
-    checked = check_vectors(vectors, len(vectors), name).astype(np.float64)  # (n, D)
-    count, dimension = checked.shape
-    if count < 2:
-        raise DataError(f"{name}: vectors to fit to: {count}; expected at least 2")
-    mean = checked.mean(axis=0)
-    centred = checked - mean
-    variances, directions = np.linalg.eigh(centred.T @ centred / (count - 1))  # ascending
-    rounding = np.finfo(np.float32).eps ** 2 * np.square(checked).sum(axis=1).mean()
-    rank = int((variances > dimension * rounding).sum())
-    return _PrincipalComponents(mean, variances[::-1], directions[:, ::-1], rank)
-
-
-def _centred(vectors: Vectors, mean: Floats, name: str) -> Floats:
-    return check_vectors(vectors, len(vectors), name, len(mean)).astype(np.float64) - mean
