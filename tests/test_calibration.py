@@ -166,7 +166,7 @@ def test_what_cannot_be_calibrated(model: Path, tmp_path: Path) -> None:
         dualmoco.calibrate(model, [(f"qq{i}", f"{i}qq") for i in range(300)])
     words = tmp_path / "words.txt"
     words.write_text("cat 1 0\ndog 0 1\n", encoding="utf-8")
-    with pytest.raises(ModelError, match=r"^words:[^\n]*: not a model folder; expected one, which the threshold is"):
+    with pytest.raises(ModelError, match=r"^words:[^\n]*: not a model folder; expected a folder"):
         dualmoco.calibrate(f"words:{words}", PAIRS[:300])
     assert not (model / "calibration.json").exists()
 

@@ -272,7 +272,7 @@ def test_vectors_must_be_on_storage_that_every_node_sees(engine: RayEngine, tmp_
     vectors = ShardedVectors([path], 3)
     path.unlink()
     with pytest.raises(DataError, match=r"0\.npy: not found on node .*; expected a work folder that every node sees"):
-        list(engine.run(Scanning(vectors, vectors, 1), [(0, Block(0, slice(0, 3), slice(0, 3)))], print))
+        list(engine.run(Scanning(vectors, vectors, 1), [(0, Block(slice(0, 3), slice(0, 3)))], print))
 
 
 def test_a_piece_that_always_fails_ends_the_run(engine: RayEngine, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_piece_that_always_fails_ends_the_run(engine: RayEngine, tmp_path: Pat
     with pytest.raises(
         RunError, match=rf"^piece 4 failed {MAX_FAILURES} times: \w+Error: .*; finished pieces are kept$"
     ):
-        list(engine.run(Scanning(vectors, vectors, 1), [(4, Block(4, slice(0, 3), nothing))], print))
+        list(engine.run(Scanning(vectors, vectors, 1), [(4, Block(slice(0, 3), nothing))], print))
 
 
 def test_interrupted_encoding_is_resumed(

@@ -118,7 +118,7 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
     next((tmp_path / "probe").glob("*/src-00000.safetensors")).unlink()
     for path in (tmp_path / "probe").glob("*.lists"):
         path.write_bytes(b"damaged")
-    with pytest.raises(DataError, match=r"\.lists: cannot be read as lists"):
+    with pytest.raises(DataError, match=r"\.lists: cannot be read as inverted lists"):
         ProbedLists.load(path)
     again = probe_stores(*sides, 3, 2, tmp_path / "probe", LocalEngine())
     np.testing.assert_array_equal(first[1].ids, again[1].ids)

@@ -1,13 +1,13 @@
-"""What mining is given, as files: texts or sentences, bitexts or pairs, known pairs that choose a threshold."""
+"""Reads what mining takes (texts, bitexts, known pairs), and writes and reads files of pairs as TSV, Parquet or TMX."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple
 from xml.etree.ElementTree import Element, iterparse
 from xml.sax.saxutils import escape, quoteattr
 
@@ -22,51 +22,32 @@ from dualmoco.embeddings.unique_lines import TextFile, lines_at
 from dualmoco.text.files import read_lines, read_table
 
 Texts = str | Path | Sequence[str]
-"""The name of a text file, one sentence a line, plain or compressed; or the sentences themselves."""
+"""Name of a text file with one sentence per line, plain or compressed; or the sentences themselves."""
 Bitext = str | Path | Sequence[tuple[str, str]]
-"""The name of a file in any format of `dualmoco prepare`; or pairs of sentences."""
-T = TypeVar("T")
+"""Name of a file in any format of `dualmoco prepare`; or pairs of sentences."""
+PAIRS_ENDINGS = (".tsv", ".parquet", ".tmx")
+NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # also line ends, which no sentence has
 
 
-@dataclass(frozen=True)
-class GoldPairs:
-    """Pairs that are translations: lines from 1 in the two files, or sentences to be planted among them."""
-
-    gold: Sequence[tuple[int, int]] = ()
-    planted: Sequence[tuple[str, str]] = ()
-
-
-def as_text_file(texts: Texts, lang: str, place: Path) -> TextFile:
-    """A text as a file.
-
-    Args:
-        texts: The name of a file, or sentences.
-        lang: Their language.
-        place: Where sentences are written.
-
-    Returns:
-        The file.
-
-    Raises:
-        DataError: A sentence that is no string of one line.
-    """
+def as_text_file(texts: Texts, lang: str, path: Path) -> TextFile:
+    """A text as a file; sentences are written to `path`. DataError if one is not a string of one line."""
     if isinstance(texts, str | Path):
         return TextFile(Path(texts), lang)
     for number, text in enumerate(texts):
         if not isinstance(text, str) or "\n" in text:
             raise DataError(f"sentence {number}: {text!r:.60}; expected a string of one line")
-    write_text(place, "".join(f"{text}\n" for text in texts))
-    return TextFile(place, lang)
+    write_text(path, "".join(f"{text}\n" for text in texts))
+    return TextFile(path, lang)
 
 
 class Problems:
-    """Lines of a bitext that cannot be used: the first is an error, unless they are to be left out and counted."""
+    """Counts the lines of a bitext that cannot be used; the first of them is an error unless `skip` is set."""
 
     def __init__(self, pairs: Bitext, *, skip: bool) -> None:
         self.name, self.skip, self.count = pairs if isinstance(pairs, str | Path) else "pairs", skip, 0
 
     def report(self, line: int, what: str) -> None:
-        """Takes the number of a line and what is wrong with it."""
+        """Reports what is wrong with a line."""
         if not self.skip:
             raise DataError(f"{self.name}:{line}: {what}; on_error=skip leaves such lines out")
         self.count += 1
@@ -75,20 +56,17 @@ class Problems:
 def read_bitext(
     pairs: Bitext, langs: tuple[str, str], tgt_file: str | Path | None, form: str, problems: Problems
 ) -> Iterator[Row]:
-    """Yields the pairs of a bitext.
+    """Yields the pairs of a bitext with their line numbers.
 
     Args:
-        pairs: The name of a file, or pairs of sentences.
+        pairs: The bitext.
         langs: Languages of both sides.
-        tgt_file: The translations, if the file holds source lines alone.
+        tgt_file: File of the translations, if `pairs` is a file of source lines only.
         form: Format of the file, or `auto`.
-        problems: Takes the lines that cannot be read.
-
-    Yields:
-        A pair with the number of its line.
+        problems: Receives the lines that cannot be read.
 
     Raises:
-        DataError: A file that cannot be read, or a line of it where problems are errors.
+        DataError: The file cannot be read, or one of its lines if problems are errors.
     """
     if not isinstance(pairs, str | Path):
         yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(pairs, start=1))
@@ -97,46 +75,145 @@ def read_bitext(
     yield from read_pairs(source, form, report=problems.report)
 
 
+@dataclass(frozen=True)
+class GoldPairs:
+    """Pairs known to be translations: line numbers from 1 in the two texts, or sentences to plant in them."""
+
+    gold: Sequence[tuple[int, int]] = ()
+    planted: Sequence[tuple[str, str]] = ()
+
+
 def read_gold_pairs(
     gold: str | Path | Sequence[tuple[int, int]] | None, planted: str | Path | Sequence[tuple[str, str]] | None
 ) -> GoldPairs:
-    """The pairs that choose the threshold.
-
-    Args:
-        gold: Line numbers from 1, or a file of them.
-        planted: Sentences, or a file of them.
-
-    Returns:
-        Gold lines, planted sentences, or neither.
-
-    Raises:
-        ConfigError: Both.
-        DataError: A file of another form.
-    """
+    """The pairs that choose the threshold, from files or as given; ConfigError if both are given."""
     if gold is not None and planted is not None:
         raise ConfigError("gold and planted pairs; expected one of them")
-    return GoldPairs(
-        _pairs_of(gold, _line_numbers), _pairs_of(planted, lambda path, number, cells: (cells[0], cells[1]))
-    )
+    if isinstance(gold, str | Path):
+        gold = [_line_numbers(Path(gold), number, *cells) for number, cells in read_table(Path(gold), [0, 1])]
+    if isinstance(planted, str | Path):
+        planted = [(src, tgt) for _, (src, tgt) in read_table(Path(planted), [0, 1])]
+    return GoldPairs(list(gold or ()), list(planted or ()))
 
 
-def _pairs_of(
-    given: str | Path | Sequence[tuple[T, T]] | None, parse: Callable[[Path, int, list[str]], tuple[T, T]]
-) -> list[tuple[T, T]]:
-    if given is None:
-        return []
-    if isinstance(given, str | Path):
-        return [parse(Path(given), number, cells) for number, cells in read_table(Path(given), [0, 1])]
-    return list(given)
+def _line_numbers(path: Path, number: int, src: str, tgt: str) -> tuple[int, int]:
+    if not (src.isdecimal() and tgt.isdecimal()):
+        raise DataError(f"{path}:{number}: {src!r}, {tgt!r}; expected two line numbers from 1")
+    return int(src), int(tgt)
 
 
-def _line_numbers(path: Path, number: int, cells: list[str]) -> tuple[int, int]:
-    if not (cells[0].isdecimal() and cells[1].isdecimal()):
-        raise DataError(f"{path}:{number}: {cells[0]!r}, {cells[1]!r}; expected two line numbers from 1")
-    return int(cells[0]), int(cells[1])
+class MinedPair(NamedTuple):
+    """Two sentences, their score, their mean cosines with their neighbours, and their first lines, from 1."""
+
+    score: float
+    src: str
+    tgt: str
+    src_mean: float
+    tgt_mean: float
+    src_line: int
+    tgt_line: int
 
 
-NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # and line ends, which no sentence has
+@dataclass(frozen=True)
+class PairTable:
+    """Everything about p pairs except the sentences; see `MinedPair`."""
+
+    scores: Floats
+    src_means: Floats
+    tgt_means: Floats
+    src_lines: Ids
+    tgt_lines: Ids
+
+    def rows(self, sides: Sequence[Sequence[str]]) -> Iterator[MinedPair]:
+        """Yields the pairs with their sentences."""
+        means, lines = (self.src_means, self.tgt_means), (self.src_lines, self.tgt_lines)
+        columns = (column.tolist() for column in (*means, *lines))
+        return map(MinedPair._make, zip(self.scores.tolist(), *sides, *columns, strict=True))
+
+
+def check_pairs_path(path: Path, endings: Sequence[str] = PAIRS_ENDINGS) -> None:
+    """ConfigError if an output file is a folder, has another ending, or needs a package that is not installed."""
+    if path.is_dir():
+        raise ConfigError(f"{path}: a folder; expected the name of a file to write")
+    if path.suffix not in endings:
+        raise ConfigError(f"{path}: ends with {path.suffix or 'nothing'}; expected one of {', '.join(endings)}")
+    if path.suffix == ".parquet":
+        require("pyarrow.parquet", "data", "Parquet")
+
+
+def write_pairs(
+    path: Path, table: PairTable, sides: Sequence[Sequence[str]], langs: tuple[str, str], origin: Mapping[str, object]
+) -> None:
+    """Writes pairs to a .tsv, .parquet or .tmx file, and their origin to `PATH.json`.
+
+    Args:
+        path: The file.
+        table: The pairs, in the order to write.
+        sides: The p source sentences and the p target sentences.
+        langs: Languages of both sides.
+        origin: Checksums of model and texts, and all settings.
+
+    Raises:
+        RunError: The disk is full or not writable; an older file is unchanged.
+    """
+    notes = {name: str(value) for name, value in origin.items()}
+    if path.suffix == ".parquet":
+        content = _as_parquet(table, sides, notes)
+    elif path.suffix == ".tmx":
+        content = as_tmx(map(_translation_unit, table.rows(sides)), langs, notes)
+    else:
+        content = _as_tsv(table.rows(sides))
+    write_bytes(path, content)
+    write_json(path.with_name(f"{path.name}.json"), dict(origin))
+
+
+def sentences_at(path: Path, lines: Ids) -> list[str]:
+    """The sentences at some lines of a file, from 1, in the order of the given lines."""
+    wanted, places = np.unique(lines - 1, return_inverse=True)
+    found = list(lines_at(path, wanted.tolist()))
+    return [found[place] for place in places.tolist()]
+
+
+def read_mined(path: Path) -> Iterator[MinedPair]:
+    """Yields the pairs of a .tsv, .parquet or .tmx file of `mine`, `score` or `paraphrases`."""
+    return {".tsv": _read_tsv, ".parquet": _read_parquet, ".tmx": _read_tmx}[path.suffix](path)
+
+
+def _as_tsv(pairs: Iterable[MinedPair]) -> bytes:
+    stream = io.StringIO()
+    stream.write("\t".join(MinedPair._fields) + "\n")
+    for pair in pairs:
+        texts = "\t".join(text.replace("\t", " ") for text in (pair.src, pair.tgt))
+        means = f"{pair.src_mean:.6f}\t{pair.tgt_mean:.6f}"
+        stream.write(f"{pair.score:.6f}\t{texts}\t{means}\t{pair.src_line}\t{pair.tgt_line}\n")
+    return stream.getvalue().encode()
+
+
+def _read_tsv(path: Path) -> Iterator[MinedPair]:
+    lines = read_lines(path)
+    next(lines)
+    for line in lines:
+        score, src, tgt, src_mean, tgt_mean, src_line, tgt_line = line.split("\t")
+        yield MinedPair(float(score), src, tgt, float(src_mean), float(tgt_mean), int(src_line), int(tgt_line))
+
+
+def _as_parquet(table: PairTable, sides: Sequence[Sequence[str]], notes: Mapping[str, str]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
+    arrow = pa.table(dict(zip(MinedPair._fields, values, strict=True))).replace_schema_metadata(dict(notes))
+    stream = io.BytesIO()
+    pq.write_table(arrow, stream, compression="zstd")
+    return stream.getvalue()
+
+
+def _read_parquet(path: Path) -> Iterator[MinedPair]:
+    import pyarrow.parquet as pq
+
+    for batch in pq.ParquetFile(path).iter_batches():
+        for row in batch.to_pylist():
+            yield MinedPair(**row)
 
 
 @dataclass(frozen=True)
@@ -146,22 +223,18 @@ class TranslationUnit:
     src: str
     tgt: str
     props: Mapping[str, object]
-    """What else is known of them."""
+    """Further properties."""
     segtype: str | None = None
-    """What they are, sentence or block; None where the header says it."""
+    """Segment type, sentence or block; None if the header's applies."""
+
+
+def _translation_unit(pair: MinedPair) -> TranslationUnit:
+    numbers = {name: f"{getattr(pair, name):.6f}" for name in ("score", "src_mean", "tgt_mean")}
+    return TranslationUnit(pair.src, pair.tgt, {**numbers, "src_line": pair.src_line, "tgt_line": pair.tgt_line})
 
 
 def as_tmx(units: Iterable[TranslationUnit], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
-    """A whole TMX file.
-
-    Args:
-        units: In the order to be written.
-        langs: Of the source and of the target.
-        origin: Where the units come from; `version` is that of the tool.
-
-    Returns:
-        Its bytes.
-    """
+    """The content of a TMX file; `origin` becomes properties of its header, and its `version` that of the tool."""
     stream = io.StringIO()
     stream.write('<?xml version="1.0" encoding="UTF-8"?>\n<tmx version="1.4">\n')
     stream.write(
@@ -182,157 +255,17 @@ def as_tmx(units: Iterable[TranslationUnit], langs: tuple[str, str], origin: Map
 
 
 def xml_content(text: str) -> str:
-    """Text between tags, without the characters that XML cannot hold."""
+    """Text between tags, without the characters that XML does not allow."""
     return escape(NOT_XML.sub("", text))
 
 
 def xml_attribute(text: str) -> str:
-    """Text in quotes as the value of an attribute, without the characters that XML cannot hold."""
+    """A quoted attribute value, without the characters that XML does not allow."""
     return quoteattr(NOT_XML.sub("", text))
 
 
 def _prop(name: str, value: str) -> str:
     return f"<prop type={xml_attribute(name)}>{xml_content(value)}</prop>"
-
-
-MINED_COLUMNS = ("score", "src", "tgt", "src_mean", "tgt_mean", "src_line", "tgt_line")
-SentenceSides = Sequence[Sequence[str]]
-"""The source sentences and the target sentences of pairs."""
-ENDINGS = (".tsv", ".parquet", ".tmx")
-
-
-class MinedPair(NamedTuple):
-    """Two sentences, their score, their mean cosines with their neighbours, and where they first stand, from 1."""
-
-    score: float
-    src: str
-    tgt: str
-    src_mean: float
-    tgt_mean: float
-    src_line: int
-    tgt_line: int
-
-
-@dataclass(frozen=True)
-class PairTable:
-    """p pairs with their scores, both sentences' mean cosine to their neighbours, and their lines, from 1."""
-
-    scores: Floats
-    src_means: Floats
-    tgt_means: Floats
-    src_lines: Ids
-    tgt_lines: Ids
-
-
-def check_pairs_path(path: Path, endings: Sequence[str] = ENDINGS) -> None:
-    """Refuses an output file of an unknown kind.
-
-    Args:
-        path: The file to be written.
-        endings: Those that can be written.
-
-    Raises:
-        ConfigError: A folder, another ending, or Parquet without its package.
-    """
-    if path.is_dir():
-        raise ConfigError(f"{path}: a folder; expected the name of a file to write")
-    if path.suffix not in endings:
-        raise ConfigError(f"{path}: ends with {path.suffix or 'nothing'}; expected one of {', '.join(endings)}")
-    if path.suffix == ".parquet":
-        require("pyarrow.parquet", "data", "Parquet")
-
-
-def write_pairs(
-    path: Path, table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, object]
-) -> None:
-    """Writes the pairs with their sentences, and `PATH.json` with where they come from.
-
-    Args:
-        path: Ends with .tsv, .parquet or .tmx.
-        table: The pairs, in the order to be written.
-        sides: The p source and the p target sentences, in the same order.
-        langs: Their languages.
-        origin: Model and text checksums and every setting.
-
-    Raises:
-        RunError: The disk is full or not writable; an older file is then as it was.
-    """
-    writers = {".tsv": _tsv, ".parquet": _parquet, ".tmx": _tmx}
-    write_bytes(path, writers[path.suffix](table, sides, langs, {name: str(value) for name, value in origin.items()}))
-    write_json(path.with_name(f"{path.name}.json"), dict(origin))
-
-
-def sentences_at(path: Path, lines: Ids) -> list[str]:
-    """The sentences of some lines of a file, from 1, in the order of the lines given."""
-    wanted, places = np.unique(lines - 1, return_inverse=True)
-    found = list(lines_at(path, wanted.tolist()))
-    return [found[place] for place in places.tolist()]
-
-
-def _rows(table: PairTable) -> Iterator[tuple[float, float, float, int, int]]:
-    columns = (table.scores, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
-    return zip(*(column.tolist() for column in columns), strict=True)
-
-
-def _tsv(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
-    stream = io.StringIO()
-    stream.write("\t".join(MINED_COLUMNS) + "\n")
-    for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True):
-        texts = "\t".join(" ".join(text.split("\t")) for text in (src, tgt))
-        stream.write(f"{score:.6f}\t{texts}\t{a:.6f}\t{b:.6f}\t{i}\t{j}\n")
-    return stream.getvalue().encode()
-
-
-def _parquet(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
-    arrow = pa.table(dict(zip(MINED_COLUMNS, values, strict=True))).replace_schema_metadata(dict(origin))
-    stream = io.BytesIO()
-    pq.write_table(arrow, stream, compression="zstd")
-    return stream.getvalue()
-
-
-def _tmx(table: PairTable, sides: SentenceSides, langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
-    units = (
-        TranslationUnit(
-            src,
-            tgt,
-            {"score": f"{score:.6f}", "src_mean": f"{a:.6f}", "tgt_mean": f"{b:.6f}", "src_line": i, "tgt_line": j},
-        )
-        for (score, a, b, i, j), src, tgt in zip(_rows(table), *sides, strict=True)
-    )
-    return as_tmx(units, langs, origin)
-
-
-def read_mined(path: Path) -> Iterator[MinedPair]:
-    """Yields the pairs of a file that `dualmoco mine`, `score` or `paraphrases` wrote.
-
-    Args:
-        path: Ends with .tsv, .parquet or .tmx.
-
-    Yields:
-        One pair.
-    """
-    readers = {".tsv": _read_tsv, ".parquet": _read_parquet, ".tmx": _read_tmx}
-    return readers[path.suffix](path)
-
-
-def _read_tsv(path: Path) -> Iterator[MinedPair]:
-    lines = read_lines(path)
-    next(lines)
-    for line in lines:
-        score, src, tgt, src_mean, tgt_mean, src_line, tgt_line = line.split("\t")
-        yield MinedPair(float(score), src, tgt, float(src_mean), float(tgt_mean), int(src_line), int(tgt_line))
-
-
-def _read_parquet(path: Path) -> Iterator[MinedPair]:
-    import pyarrow.parquet as pq
-
-    for batch in pq.ParquetFile(path).iter_batches():
-        for row in batch.to_pylist():
-            yield MinedPair(**row)
 
 
 def _read_tmx(path: Path) -> Iterator[MinedPair]:
@@ -343,7 +276,7 @@ def _read_tmx(path: Path) -> Iterator[MinedPair]:
 
 
 def _from_unit(unit: Element) -> MinedPair:
-    known: dict[str, Any] = {prop.attrib["type"]: prop.text for prop in unit.iter("prop")}
+    props = {prop.attrib["type"]: prop.text or "" for prop in unit.iter("prop")}
     src, tgt = (segment.text or "" for segment in unit.iter("seg"))
-    score, src_mean, tgt_mean = (float(known[name]) for name in ("score", "src_mean", "tgt_mean"))
-    return MinedPair(score, src, tgt, src_mean, tgt_mean, int(known["src_line"]), int(known["tgt_line"]))
+    score, src_mean, tgt_mean = (float(props[name]) for name in ("score", "src_mean", "tgt_mean"))
+    return MinedPair(score, src, tgt, src_mean, tgt_mean, int(props["src_line"]), int(props["tgt_line"]))

@@ -1,6 +1,8 @@
-"""The work of scanning: a rectangle of n sources by m targets, cut into blocks that can be scanned anywhere.
+"""Finds the nearest neighbours of every sentence on the other side, exactly or approximately, and can be resumed.
 
-The cut depends on the sizes alone. Shapes: D dimension, k neighbours.
+The similarities of n sources and m targets form a rectangle. A plan cuts it into blocks, an engine scans the blocks
+anywhere and in any order, and the best candidates of each run of rows are kept in a file on disk. The plan depends only
+on the sizes. Shapes: n sources, m targets, D dimension, k neighbours.
 """
 
 from __future__ import annotations
@@ -34,238 +36,34 @@ from dualmoco.models.model import Model
 from dualmoco.search.exact import SPARE, UNSEEN, Candidates, Neighbors, nearest, rerank, scan
 from dualmoco.search.ivf import PROBED_LISTS_PER_ROOT, ProbedLists, default_lists, sampled_recall, scan_lists
 
-CANDIDATE_BYTES = 12  # a score and an id
-HELD = 4  # candidates of a row held at once: a block's of both sides, and what they are merged with
-LEAST_ROWS = 1024
-BLOCK_FLOPS = 6e13  # about ten minutes of two cores
-
-
-class Block(NamedTuple):
-    """Some sources against some targets."""
-
-    number: int
-    rows: slice
-    columns: slice
-
-
-BlockCandidates = tuple[Candidates, Candidates | None]
-"""Candidates of a block's sources, and of its targets unless lists are probed."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Runs of sources and runs of targets; every pair of runs is a block."""
-
-    src: Sequence[slice]
-    tgt: Sequence[slice]
-
-    def blocks(self) -> list[Block]:
-        """All blocks, one run of targets after the other."""
-        pairs = [(rows, columns) for columns in self.tgt for rows in self.src]
-        return [Block(number, rows, columns) for number, (rows, columns) in enumerate(pairs)]
-
-    def place(self, block: Block) -> tuple[int, int]:
-        """Which run of sources and which of targets a block is of."""
-        return block.number % len(self.src), block.number // len(self.src)
-
-    def turned(self) -> Plan:
-        """The same cuts with the sides exchanged."""
-        return Plan(self.tgt, self.src)
-
-
-def make_plan(src: tuple[int, int], tgt: tuple[int, int], k: int, memory: int, compared: float = 1.0) -> Plan:
-    """Cuts the work into nearly square blocks that fit the memory and take ten minutes or so.
-
-    Args:
-        src: n and D.
-        tgt: m and D.
-        k: Neighbours wanted.
-        memory: Bytes for candidates.
-        compared: The share of all pairs that is compared.
-
-    Returns:
-        The plan.
-    """
-    most = max(LEAST_ROWS, memory // (HELD * (k + SPARE) * CANDIDATE_BYTES))
-    pairs = BLOCK_FLOPS / (2 * src[1] * compared)
-    rows = _run_length(src[0], most, pairs**0.5)
-    columns = _run_length(tgt[0], most, pairs / rows)
-    return Plan(_cut(src[0], _run_length(src[0], most, pairs / columns)), _cut(tgt[0], columns))
-
-
-def _run_length(total: int, most: int, wanted: float) -> int:
-    return min(total, most, max(LEAST_ROWS, int(wanted)))
-
-
-def _cut(total: int, size: int) -> list[slice]:
-    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
-
-
-@dataclass(frozen=True)
-class Scanning:
-    """The work of an engine: candidates of blocks of two sides' vectors."""
-
-    src: ShardedVectors
-    tgt: ShardedVectors
-    k: int
-    lists: Path | None = None
-    """File of the targets' inverted lists, from which alone candidates come; everything is compared if None."""
-    wants_gpu = False
-
-    def open(self) -> Callable[[Block, Progress], BlockCandidates]:
-        """What scans a block."""
-        if self.lists is None:
-            return lambda block, progress: scan(
-                self.src, self.tgt, block.rows, block.columns, self.k, progress=progress
-            )
-        lists = ProbedLists.load(self.lists)
-        return lambda block, progress: (
-            scan_lists(self.src, self.tgt, block.rows, block.columns, self.k, lists, progress=progress),
-            None,
-        )
-
-    def size(self, piece: Block) -> int:
-        """Sources."""
-        return int(piece.rows.stop - piece.rows.start)
-
-    def opener(self) -> Callable[[], Callable[[Block, Progress], BlockCandidates]]:
-        """Opens the files of vectors in another process."""
-        src, tgt = ([path.resolve() for path in side.paths] for side in (self.src, self.tgt))
-        return partial(_open_scanning, src, tgt, self.src.dimension, self.k, self.lists and self.lists.resolve())
-
-
-def _open_scanning(
-    src: Sequence[Path], tgt: Sequence[Path], dimension: int, k: int, lists: Path | None
-) -> Callable[[Block, Progress], BlockCandidates]:
-    for path in (*src, *tgt, *([lists] if lists else [])):
-        if not path.is_file():
-            host = f"node {socket.gethostname()}"
-            raise DataError(f"{path}: not found on {host}; expected a work folder that every node sees (--work)")
-    return Scanning(ShardedVectors(src, dimension), ShardedVectors(tgt, dimension), k, lists).open()
-
-
-DIGEST_LENGTH = 32
-
-
-class RunFile:
-    """Candidates of a run of rows among those rows of the other side that were scanned so far."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.done: set[int] = set()  # runs of the other side
-        loaded = _read(path) if path.is_file() else None
-        if loaded:
-            self.done = {int(word) for word in loaded[1]["done"].split()}
-
-    def add(self, other: int, found: Candidates) -> None:
-        """Takes the candidates of one more block; the file on disk is always whole."""
-        if other in self.done:
-            return
-        if self.done:
-            found.merge(self.candidates())
-        self.done.add(other)
-        tensors = {"scores": found.scores.contiguous(), "ids": found.ids.contiguous()}
-        write_bytes(self.path, save(tensors, {"done": " ".join(map(str, sorted(self.done)))}))
-
-    def candidates(self) -> Candidates:
-        """All of them; DataError if the file was damaged in the meantime."""
-        loaded = _read(self.path)
-        if loaded is None:
-            raise DataError(f"{self.path}: was damaged while in use; run the command again")
-        return loaded[0]
-
-
-@dataclass(frozen=True)
-class Scanned:
-    """Files of candidates, one a run: of the sources, and of the targets if everything is compared."""
-
-    src: Sequence[RunFile]
-    tgt: Sequence[RunFile]
-
-
-def scan_blocks(work: Scanning, plan: Plan, folder: Path, engine: Engine) -> Scanned:
-    """Scans the blocks of a plan that are missing.
-
-    Args:
-        work: The vectors of both sides, and what is compared.
-        plan: The blocks.
-        folder: For this and other scans.
-        engine: Where blocks are scanned.
-
-    Returns:
-        The candidates of all blocks.
-
-    Raises:
-        RunError: The disk is full or not writable; finished blocks are kept.
-    """
-    place = folder / digest(
-        sides=[(side.sha256, side.shape) for side in (work.src, work.tgt)],
-        kept=work.k + SPARE,
-        runs=[[run.stop for run in side] for side in (plan.src, plan.tgt)],
-        lists=file_sha256(work.lists) if work.lists else None,
-    )
-    found = Scanned(
-        [RunFile(place / f"src-{number:05d}.safetensors") for number in range(len(plan.src))],
-        [RunFile(place / f"tgt-{number:05d}.safetensors") for number in range(len(plan.tgt))],
-    )
-    left = []
-    for block in plan.blocks():
-        row, column = plan.place(block)
-        if column not in found.src[row].done or (work.lists is None and row not in found.tgt[column].done):
-            left.append(block)
-    pieces = {block.number: block for block in left}
-    with counting("scanning", sum(map(work.size, left)), " rows") as progress:
-        for number, (forward, backward) in engine.run(work, pieces.items(), progress):
-            row, column = plan.place(pieces[number])
-            found.src[row].add(column, forward)
-            if backward:
-                found.tgt[column].add(row, backward)
-    return found
-
-
-def stacked(files: Sequence[RunFile]) -> Candidates:
-    """The candidates of all runs of a side, one run after the other, shape (n, c)."""
-    parts = [file.candidates() for file in files]
-    return Candidates(torch.cat([part.scores for part in parts]), torch.cat([part.ids for part in parts]))
-
-
-def digest(**decides: object) -> str:
-    """What names a result on disk: all that decides it, and the version that made it."""
-    return hashlib.sha256(json.dumps({"version": VERSION, **decides}).encode()).hexdigest()[:DIGEST_LENGTH]
-
-
-def _read(path: Path) -> tuple[Candidates, dict[str, str]] | None:
-    """Candidates and notes of a file; None if it is damaged, so that its blocks are scanned again."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            return Candidates(file.get_tensor("scores"), file.get_tensor("ids")), file.metadata() or {}
-    except (OSError, SafetensorError):
-        return None
-
-
 DEFAULT_MEMORY = 1 << 30  # bytes
-PROBES = 14
+DEFAULT_PROBES = 14
+CANDIDATE_BYTES = 12  # a score and an id
+CANDIDATE_COPIES = 4  # held at once: candidates of a block's two sides, and those that they are merged with
+LEAST_ROWS = 1024
+BLOCK_FLOPS = 6e13  # about ten minutes on two cores
+
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class MiningSettings:
-    """How two files are mined."""
+    """Options of mining, checked."""
 
     precision: VectorPrecision = VectorPrecision.fp32
     margin: Margin = Margin.distance
     k: int = 3
     retrieval: Retrieval = Retrieval.max
     threshold: float | None = None
-    """Lowest score to accept; all pairs if None and nothing calibrates it."""
+    """Lowest score to accept; None accepts all pairs, unless a calibration sets a threshold."""
     approximate: bool = False
-    probes: int = PROBES
+    probes: int = DEFAULT_PROBES
     memory: int = DEFAULT_MEMORY
     shard_rows: int = SHARD_ROWS
 
     @property
     def form(self) -> StoreForm:
-        """How vectors are stored."""
+        """Precision and shard size of stored vectors."""
         return StoreForm(self.precision, self.shard_rows)
 
 
@@ -282,52 +80,40 @@ def encode_sides(
 def find_neighbors(
     stores: Sequence[Store], settings: MiningSettings, work: Path, engine: Engine
 ) -> tuple[Neighbors, Neighbors, float | None]:
-    """Neighbours of two stores both ways, and their recall where they are approximate.
-
-    Args:
-        stores: Of the sources and the targets.
-        settings: Exact or approximate, k, memory.
-        work: Folder for finished blocks.
-        engine: Where it runs.
-
-    Returns:
-        Neighbours of the sources, of the targets, and the recall.
-    """
+    """Neighbours of the sources and of the targets, and their recall if they are approximate."""
     src, tgt = stores[0].vectors(), stores[1].vectors()
     if not settings.approximate:
         return *scan_stores(src, tgt, settings.k, work / "scan", engine, memory=settings.memory), None
-    forward, backward = probe_stores(
+    src_near, tgt_near = probe_stores(
         src, tgt, settings.k, settings.probes, work / "probe", engine, memory=settings.memory
     )
-    recall = sampled_recall(forward, src, tgt)
-    logger.info("approximate search: %.1f %% of the true neighbours found, on a sample", 100 * recall)
-    return forward, backward, recall
+    recall = sampled_recall(src_near, src, tgt)
+    logger.info("approximate search: found %.1f %% of the true neighbours of a sample", 100 * recall)
+    return src_near, tgt_near, recall
 
 
 def scan_stores(
     src: ShardedVectors, tgt: ShardedVectors, k: int, folder: Path, engine: Engine, *, memory: int = DEFAULT_MEMORY
 ) -> tuple[Neighbors, Neighbors]:
-    """Exact neighbours of every source and every target.
+    """Exact neighbours of every source and every target, the same for any memory and engine.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
-        k: How many neighbours.
-        folder: For the candidates of finished blocks, of this scan and of others.
-        engine: Where blocks are scanned.
+        k: Number of neighbours.
+        folder: Folder for the candidates of finished blocks, of this scan and of others.
+        engine: Engine that scans blocks.
         memory: Bytes for candidates.
-
-    Returns:
-        Neighbours of the sources and of the targets, the same for any memory and engine.
     """
     plan = make_plan(src.shape, tgt.shape, k, memory)
-    found = scan_blocks(Scanning(src, tgt, k), plan, folder, engine)
-    sides = ((found.src, plan.src, src, tgt), (found.tgt, plan.tgt, tgt, src))
-    forward, backward = (
-        _joined([rerank(file.candidates(), _Run(queries, run), keys, k) for file, run in zip(files, runs, strict=True)])
-        for files, runs, queries, keys in sides
-    )
-    return forward, backward
+    src_files, tgt_files = scan_blocks(Scanning(src, tgt, k), plan, folder, engine)
+    src_near = [
+        rerank(file.candidates(), _Run(src, run), tgt, k) for file, run in zip(src_files, plan.src, strict=True)
+    ]
+    tgt_near = [
+        rerank(file.candidates(), _Run(tgt, run), src, k) for file, run in zip(tgt_files, plan.tgt, strict=True)
+    ]
+    return Neighbors.concatenate(src_near), Neighbors.concatenate(tgt_near)
 
 
 def probe_stores(
@@ -340,22 +126,19 @@ def probe_stores(
     *,
     memory: int = DEFAULT_MEMORY,
 ) -> tuple[Neighbors, Neighbors]:
-    """Neighbours of every source and every target, some of which may be missed.
+    """Approximate neighbours of every source and every target, by inverted lists.
 
-    The sources probe inverted lists of the targets, and the targets those of the sources; what has found a row is a
-    candidate of that row too. So a translation is missed only if neither side finds it.
+    Sources probe the lists of the targets, and targets those of the sources. Retrieval is symmetrized, so a translation
+    is missed only if neither side finds it. See `scan_stores` for the other arguments.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
-        k: How many neighbours.
+        k: Number of neighbours.
         probes: Lists that a row probes on average.
-        folder: For lists and candidates of finished blocks, of this search and of others.
-        engine: Where blocks are scanned.
+        folder: Folder for lists and for the candidates of finished blocks.
+        engine: Engine that scans blocks.
         memory: Bytes for candidates.
-
-    Returns:
-        Neighbours of the sources and of the targets.
 
     Raises:
         ConfigError: FAISS is not installed.
@@ -363,39 +146,19 @@ def probe_stores(
     count = default_lists(max(len(src), len(tgt)), PROBED_LISTS_PER_ROOT)
     compared = min(1.0, probes / count + count / max(len(src), len(tgt)))
     plan = make_plan(src.shape, tgt.shape, k, memory, compared)
-    there, back = (
-        scan_blocks(Scanning(queries, keys, k, _lists(queries, keys, probes, folder)), cut, folder, engine)
-        for queries, keys, cut in ((src, tgt, plan), (tgt, src, plan.turned()))
+    src_files, tgt_files = (
+        scan_blocks(Scanning(queries, keys, k, _train_lists(queries, keys, probes, folder)), cut, folder, engine)[0]
+        for queries, keys, cut in ((src, tgt, plan), (tgt, src, Plan(plan.tgt, plan.src)))
     )
     return (
-        _rerank_probed(there.src, stacked(back.src).transposed(len(src)), plan.src, src, tgt, k),
-        _rerank_probed(back.src, stacked(there.src).transposed(len(tgt)), plan.tgt, tgt, src, k),
+        _rerank_probed(src_files, _stack(tgt_files).transposed(len(src)), plan.src, src, tgt, k),
+        _rerank_probed(tgt_files, _stack(src_files).transposed(len(tgt)), plan.tgt, tgt, src, k),
     )
 
 
-class _Run:
-    """Some rows of a store as if they were all."""
-
-    def __init__(self, vectors: ShardedVectors, run: slice) -> None:
-        self.vectors, self.run = vectors, run
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        return len(self), self.vectors.dimension
-
-    def __len__(self) -> int:
-        return _length(self.run)
-
-    def __getitem__(self, rows: Any) -> Any:
-        if not isinstance(rows, slice):
-            return self.vectors[np.asarray(rows) + self.run.start]
-        start, stop, _ = rows.indices(len(self))
-        return self.vectors[self.run.start + start : self.run.start + stop]
-
-
-def _lists(src: ShardedVectors, tgt: ShardedVectors, probes: int, folder: Path) -> Path:
-    """The file of the targets' inverted lists, made if it is not there or damaged."""
-    path = folder / f"{digest(sides=[(side.sha256, side.shape) for side in (src, tgt)], probes=probes)}.lists"
+def _train_lists(src: ShardedVectors, tgt: ShardedVectors, probes: int, folder: Path) -> Path:
+    """The file of the targets' inverted lists, which are trained if the file is missing or damaged."""
+    path = folder / f"{_digest(sides=[(side.sha256, side.shape) for side in (src, tgt)], probes=probes)}.lists"
     try:
         ProbedLists.load(path)
     except DataError:
@@ -412,7 +175,7 @@ def _rerank_probed(
     keys: ShardedVectors,
     k: int,
 ) -> Neighbors:
-    """The best k of a side's own candidates and of others; a row that has fewer is searched everywhere."""
+    """The best k of both candidates and `others`; rows with fewer candidates are searched exhaustively."""
     k = min(k, len(keys))
     parts = []
     for file, run in zip(files, runs, strict=True):
@@ -424,12 +187,189 @@ def _rerank_probed(
             again = nearest(rows[short], keys, k)
             near.ids[short], near.scores[short] = again.ids, again.scores
         parts.append(near)
-    return _joined(parts)
+    return Neighbors.concatenate(parts)
 
 
-def _joined(parts: Sequence[Neighbors]) -> Neighbors:
-    return Neighbors(np.concatenate([near.ids for near in parts]), np.concatenate([near.scores for near in parts]))
+def _stack(files: Sequence[RunFile]) -> Candidates:
+    """The candidates of all runs of a side, shape (n, c)."""
+    parts = [file.candidates() for file in files]
+    return Candidates(torch.cat([part.scores for part in parts]), torch.cat([part.ids for part in parts]))
 
 
-def _length(run: slice) -> int:
-    return int(run.stop - run.start)
+class _Run:
+    """A run of rows of a store, as `VectorRows`."""
+
+    def __init__(self, vectors: ShardedVectors, run: slice) -> None:
+        self.vectors, self.run = vectors, run
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.vectors.dimension
+
+    def __len__(self) -> int:
+        return int(self.run.stop - self.run.start)
+
+    def __getitem__(self, rows: Any) -> Any:
+        if not isinstance(rows, slice):
+            return self.vectors[np.asarray(rows) + self.run.start]
+        start, stop, _ = rows.indices(len(self))
+        return self.vectors[self.run.start + start : self.run.start + stop]
+
+
+class Block(NamedTuple):
+    """A run of sources and a run of targets that are compared."""
+
+    rows: slice
+    columns: slice
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Runs of sources and runs of targets; each run of sources with each run of targets is a block."""
+
+    src: Sequence[slice]
+    tgt: Sequence[slice]
+
+    def blocks(self) -> list[Block]:
+        """All blocks; block number b has source run b % len(src) and target run b // len(src)."""
+        return [Block(rows, columns) for columns in self.tgt for rows in self.src]
+
+
+def make_plan(src: tuple[int, int], tgt: tuple[int, int], k: int, memory: int, compared: float = 1.0) -> Plan:
+    """Cuts the rectangle into nearly square blocks that fit into memory and take about ten minutes each.
+
+    Args:
+        src: Shape of the sources, n and D.
+        tgt: Shape of the targets, m and D.
+        k: Number of neighbours.
+        memory: Bytes for candidates.
+        compared: Share of all pairs that is compared.
+    """
+    most = max(LEAST_ROWS, memory // (CANDIDATE_COPIES * (k + SPARE) * CANDIDATE_BYTES))
+    pairs = BLOCK_FLOPS / (2 * src[1] * compared)
+    rows = _run_length(src[0], most, pairs**0.5)
+    columns = _run_length(tgt[0], most, pairs / rows)
+    rows = _run_length(src[0], most, pairs / columns)
+    return Plan(_cut(src[0], rows), _cut(tgt[0], columns))
+
+
+def _run_length(total: int, most: int, wanted: float) -> int:
+    return min(total, most, max(LEAST_ROWS, int(wanted)))
+
+
+def _cut(total: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+BlockCandidates = tuple[Candidates, Candidates | None]
+"""Candidates of the sources of a block, and of its targets unless lists are probed."""
+
+
+@dataclass(frozen=True)
+class Scanning:
+    """Work for an engine: find the candidates of blocks."""
+
+    src: ShardedVectors
+    tgt: ShardedVectors
+    k: int
+    lists: Path | None = None
+    """File of the targets' inverted lists; a source is compared with the lists that it probes, or with all if None."""
+    wants_gpu = False
+
+    def open(self) -> Callable[[Block, Progress], BlockCandidates]:
+        """The function that scans a block."""
+        if self.lists is None:
+            return lambda block, progress: scan(self.src, self.tgt, *block, self.k, progress=progress)
+        lists = ProbedLists.load(self.lists)
+        return lambda block, progress: (
+            scan_lists(self.src, self.tgt, *block, self.k, lists, progress=progress),
+            None,
+        )
+
+    def opener(self) -> Callable[[], Callable[[Block, Progress], BlockCandidates]]:
+        """Opens the files of vectors in another process."""
+        src, tgt = ([path.resolve() for path in side.paths] for side in (self.src, self.tgt))
+        return partial(_open_scanning, src, tgt, self.src.dimension, self.k, self.lists and self.lists.resolve())
+
+    def size(self, piece: Block) -> int:
+        """Number of sources."""
+        return int(piece.rows.stop - piece.rows.start)
+
+
+def _open_scanning(
+    src: Sequence[Path], tgt: Sequence[Path], dimension: int, k: int, lists: Path | None
+) -> Callable[[Block, Progress], BlockCandidates]:
+    for path in (*src, *tgt, *([lists] if lists else [])):
+        if not path.is_file():
+            host = f"node {socket.gethostname()}"
+            raise DataError(f"{path}: not found on {host}; expected a work folder that every node sees (--work)")
+    return Scanning(ShardedVectors(src, dimension), ShardedVectors(tgt, dimension), k, lists).open()
+
+
+class RunFile:
+    """The candidates of a run of rows, merged from the blocks that were scanned so far."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        loaded = self._read() if path.is_file() else None
+        self.done = {int(word) for word in loaded[1]["done"].split()} if loaded else set()  # runs of the other side
+
+    def add(self, other: int, found: Candidates) -> None:
+        """Adds the candidates of one block; the file on disk is always complete."""
+        if other in self.done:
+            return
+        if self.done:
+            found.merge(self.candidates())
+        self.done.add(other)
+        tensors = {"scores": found.scores.contiguous(), "ids": found.ids.contiguous()}
+        write_bytes(self.path, save(tensors, {"done": " ".join(map(str, sorted(self.done)))}))
+
+    def candidates(self) -> Candidates:
+        """All candidates; DataError if the file was damaged after it was opened."""
+        loaded = self._read()
+        if loaded is None:
+            raise DataError(f"{self.path}: was damaged while in use; run the command again")
+        return loaded[0]
+
+    def _read(self) -> tuple[Candidates, dict[str, str]] | None:
+        """Candidates and metadata; None if the file is damaged, so that its blocks are scanned again."""
+        try:
+            with safe_open(self.path, framework="pt") as file:
+                return Candidates(file.get_tensor("scores"), file.get_tensor("ids")), file.metadata() or {}
+        except (OSError, SafetensorError):
+            return None
+
+
+def scan_blocks(
+    work: Scanning, plan: Plan, folder: Path, engine: Engine
+) -> tuple[Sequence[RunFile], Sequence[RunFile]]:
+    """Scans the blocks that are not finished yet; RunError if the disk is full, finished blocks are kept.
+
+    Returns:
+        One file of candidates per run of sources, and one per run of targets, which is empty if lists are probed.
+    """
+    place = folder / _digest(
+        sides=[(side.sha256, side.shape) for side in (work.src, work.tgt)],
+        kept=work.k + SPARE,
+        runs=[[run.stop for run in side] for side in (plan.src, plan.tgt)],
+        lists=file_sha256(work.lists) if work.lists else None,
+    )
+    src = [RunFile(place / f"src-{number:05d}.safetensors") for number in range(len(plan.src))]
+    tgt = [RunFile(place / f"tgt-{number:05d}.safetensors") for number in range(len(plan.tgt))]
+    left = []
+    for number, block in enumerate(plan.blocks()):
+        column, row = divmod(number, len(src))
+        if column not in src[row].done or (work.lists is None and row not in tgt[column].done):
+            left.append((number, block))
+    with counting("scanning", sum(work.size(block) for _, block in left), " rows") as progress:
+        for number, (src_found, tgt_found) in engine.run(work, left, progress):
+            column, row = divmod(number, len(src))
+            src[row].add(column, src_found)
+            if tgt_found:
+                tgt[column].add(row, tgt_found)
+    return src, tgt
+
+
+def _digest(**decisive: object) -> str:
+    """A file name from everything that determines a result, and the version that made it."""
+    return hashlib.sha256(json.dumps({"version": VERSION, **decisive}).encode()).hexdigest()[:32]

@@ -1,7 +1,7 @@
-"""Parallel sentences from nearest neighbours: margin scores and one-to-one selection (section 3.2).
+"""Scores candidate pairs by their margin and selects pairs one to one (section 3.2 of the paper).
 
-Takes `Neighbors` of both directions, gives `ScoredPairs`. Follows Artetxe and Schwenk (2019): a pair's cosine is set
-against the average cosine of both sentences' neighbours. Shapes: n sources, m targets, k neighbours, p pairs.
+Follows Artetxe and Schwenk (2019): the margin compares the cosine of a pair with the mean cosine of both sentences with
+their neighbours. Shapes: n sources, m targets, k neighbours, p pairs.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dualmoco.search.exact import PLACES, Neighbors
 
 
 class Margin(StrEnum):
-    """How a cosine a is set against the neighbours' mean b."""
+    """How the cosine a of a pair is compared with the mean cosine b of its neighbours."""
 
     distance = "distance"
-    """a - b, the paper's choice."""
+    """a - b, as in the paper."""
     ratio = "ratio"
     """a / b, as in LASER."""
     absolute = "absolute"
@@ -30,21 +30,21 @@ class Retrieval(StrEnum):
     """Which candidates become pairs."""
 
     forward = "forward"
-    """The best target of every source."""
+    """The best target of each source."""
     backward = "backward"
-    """The best source of every target."""
+    """The best source of each target."""
     intersection = "intersection"
     """Pairs that are each other's best."""
     max = "max"
-    """Both directions together, one to one, the higher score first."""
+    """Both directions, one to one, higher scores first."""
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Pairs by descending score; of equal scores the lower source, then the lower target comes first."""
+    """Pairs by descending score, then by source row, then by target row."""
 
-    src: Ids  # (p,) rows of the source side
-    tgt: Ids  # (p,)
+    src: Ids  # (p,) rows
+    tgt: Ids  # (p,) rows
     scores: Floats  # (p,) margins, rounded to PLACES
 
     def __len__(self) -> int:
@@ -61,21 +61,18 @@ class ScoredPairs:
         return self if threshold is None else self.take(self.scores >= threshold)
 
     def take(self, chosen: np.ndarray) -> ScoredPairs:
-        """The pairs at some places, or those a mask names."""
+        """The pairs at the given positions, or selected by a mask."""
         return ScoredPairs(self.src[chosen], self.tgt[chosen], self.scores[chosen])
 
 
 def margin_scores(cosines: Floats, src_means: Floats, tgt_means: Floats, margin: Margin) -> Floats:
-    """Scores of pairs.
+    """Rounded margins of pairs; a ratio to a mean that is not positive is minus infinity.
 
     Args:
-        cosines: Of any shape.
-        src_means: Mean cosine of each pair's source with its neighbours, shaped like `cosines` or broadcast to it.
-        tgt_means: The same for the targets.
-        margin: How they are compared.
-
-    Returns:
-        Scores shaped like `cosines`, rounded; a ratio to a mean that is not positive is minus infinity.
+        cosines: Cosines of pairs, of any shape.
+        src_means: Mean cosine of each source with its neighbours; broadcast to the shape of `cosines`.
+        tgt_means: Mean cosine of each target with its neighbours.
+        margin: Kind of margin.
     """
     means = np.broadcast_to((src_means + tgt_means) / 2, cosines.shape)
     if margin == Margin.absolute:
@@ -89,15 +86,12 @@ def margin_scores(cosines: Floats, src_means: Floats, tgt_means: Floats, margin:
 
 
 def best_candidates(near: Neighbors, means: Floats, margin: Margin) -> tuple[Ids, Floats]:
-    """The neighbour of each row with the highest margin.
+    """The neighbour of each row with the highest margin: its row and its score, shapes (n,); ties go to the lower row.
 
     Args:
         near: Neighbours of n rows.
-        means: Of the other side's rows, shape (m,).
-        margin: How pairs are scored.
-
-    Returns:
-        Its row number and its score, shapes (n,); of equal scores the lower row number.
+        means: Mean cosines of the m rows of the other side with their neighbours.
+        margin: Kind of margin.
     """
     scores = margin_scores(near.scores, near.mean[:, None], means[near.ids], margin)  # (n, k)
     best = np.lexsort((near.ids, -scores), axis=1)[:, :1]  # (n, 1)
@@ -105,40 +99,25 @@ def best_candidates(near: Neighbors, means: Floats, margin: Margin) -> tuple[Ids
 
 
 def select_pairs(
-    forward: Neighbors, backward: Neighbors, margin: Margin = Margin.distance, retrieval: Retrieval = Retrieval.max
+    src_near: Neighbors, tgt_near: Neighbors, margin: Margin = Margin.distance, retrieval: Retrieval = Retrieval.max
 ) -> ScoredPairs:
-    """The pairs that two sides' neighbours suggest.
-
-    Args:
-        forward: Neighbours of the n sources.
-        backward: Neighbours of the m targets.
-        margin: How pairs are scored.
-        retrieval: Which candidates become pairs.
-
-    Returns:
-        Pairs by descending score.
-    """
-    tgt_best, forward_scores = best_candidates(forward, backward.mean, margin)  # (n,)
-    src_best, backward_scores = best_candidates(backward, forward.mean, margin)  # (m,)
+    """Selects pairs from the neighbours of the sources (n, k) and of the targets (m, k)."""
+    tgt_best, src_scores = best_candidates(src_near, tgt_near.mean, margin)  # (n,)
+    src_best, tgt_scores = best_candidates(tgt_near, src_near.mean, margin)  # (m,)
     sources, targets = np.arange(len(tgt_best)), np.arange(len(src_best))
-    found = {
-        Retrieval.forward: (sources, tgt_best, forward_scores),
-        Retrieval.backward: (src_best, targets, backward_scores),
-        Retrieval.max: (
-            np.concatenate([sources, src_best]),
-            np.concatenate([tgt_best, targets]),
-            np.concatenate([forward_scores, backward_scores]),
-        ),
-    }
+    if retrieval == Retrieval.forward:
+        return ScoredPairs.sorted(sources, tgt_best, src_scores)
+    if retrieval == Retrieval.backward:
+        return ScoredPairs.sorted(src_best, targets, tgt_scores)
     if retrieval == Retrieval.intersection:
         mutual = src_best[tgt_best] == sources
-        return ScoredPairs.sorted(sources[mutual], tgt_best[mutual], forward_scores[mutual])
-    pairs = ScoredPairs.sorted(*found[retrieval])
-    return one_to_one(pairs) if retrieval == Retrieval.max else pairs
+        return ScoredPairs.sorted(sources[mutual], tgt_best[mutual], src_scores[mutual])
+    src, tgt = np.concatenate([sources, src_best]), np.concatenate([tgt_best, targets])
+    return one_to_one(ScoredPairs.sorted(src, tgt, np.concatenate([src_scores, tgt_scores])))
 
 
 def one_to_one(pairs: ScoredPairs) -> ScoredPairs:
-    """The pairs left when, in their order, each takes its source and its target for itself."""
+    """Keeps, in order, each pair whose source and target are not in a pair kept before."""
     taken_src, taken_tgt = set[int](), set[int]()
     kept = []
     for place, (src, tgt) in enumerate(zip(pairs.src.tolist(), pairs.tgt.tolist(), strict=True)):

@@ -40,7 +40,7 @@ from dualmoco.mining.io import (
     sentences_at,
     write_pairs,
 )
-from dualmoco.mining.knn import PROBES, MiningSettings, encode_sides, find_neighbors
+from dualmoco.mining.knn import MiningSettings, encode_sides, find_neighbors
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, margin_scores, select_pairs
 from dualmoco.mining.prefilter import make_prefilter
 from dualmoco.mining.threshold import Calibration, ModelCalibration, calibrate, read_calibration
@@ -282,7 +282,7 @@ def parse_settings(options: MiningOptions, retrieval: str = Retrieval.max.value)
         parse_choice(Retrieval, retrieval, "retrieval"),
         options.get("threshold"),
         options.get("approximate", False),
-        options.get("probes", PROBES),
+        options.get("probes", defaults.probes),
         parse_size(options.get("memory", defaults.memory), "memory"),
         options.get("shard_rows", defaults.shard_rows),
     )

@@ -1,6 +1,6 @@
-"""A fast model before a good one: sentences without a plausible partner are dropped before the good one encodes them.
+"""The prefilter: a fast model drops sentences that are unlikely to have a translation before a good model encodes them.
 
-Takes the two texts, gives copies in which hopeless lines are empty, so that all others keep their numbers.
+It copies the two texts and empties the lines of dropped sentences, so that all other lines keep their numbers.
 """
 
 from __future__ import annotations
@@ -24,33 +24,30 @@ from dualmoco.text.files import read_lines
 
 logger = logging.getLogger(__name__)
 APPROXIMATE_FROM = 50_000
-"""Sentences a side from which the fast model looks for partners by inverted lists, if FAISS is installed: with exact
-search it would be no longer fast, and the few partners that it misses are in the order of those below the floor."""
+"""Sentences per side from which the prefilter searches approximately, if FAISS is installed: exact search would be
+slow, and the partners that it misses are about as few as those below the floor."""
 
 
 @dataclass(frozen=True)
 class Prefilter:
-    """A fast model, and the lowest best score of a sentence that the good one is to see."""
+    """A fast model, and the lowest score that the best partner of a sentence must have."""
 
     model: Model
     floor: float
 
     @property
     def origin(self) -> dict[str, object]:
-        """What pairs.json says about it."""
+        """The prefilter as it is written next to the pairs."""
         return {"model": self.model.identity.name, "model_sha256": self.model.identity.sha256, "floor": self.floor}
 
     def apply(self, texts: Sequence[TextFile], settings: MiningSettings, work: Path, engine: Engine) -> list[TextFile]:
-        """Empties the lines of sentences without a plausible partner; says how many are left.
+        """Copies both texts and empties the lines of sentences without a plausible partner.
 
         Args:
-            texts: Of both sides.
-            settings: How the fast model looks for neighbours.
-            work: Folder for its vectors and neighbours, and for the copies.
-            engine: Where it runs.
-
-        Returns:
-            Copies of the texts, line by line.
+            texts: The source text and the target text.
+            settings: Settings of the search for partners.
+            work: Folder for the copies, and for vectors and neighbours of the fast model.
+            engine: Engine that runs the work.
 
         Raises:
             DataError: No sentence is left on a side.
@@ -58,27 +55,23 @@ class Prefilter:
         stores = encode_sides(texts, self.model, settings, work, engine)
         if not settings.approximate and min(store.count for store in stores) >= APPROXIMATE_FROM:
             settings = replace(settings, approximate=find_spec("faiss") is not None)
-        forward, backward, _ = find_neighbors(stores, settings, work, engine)
+        src_near, tgt_near, _ = find_neighbors(stores, settings, work, engine)
         copies = []
-        for place, (near, other) in enumerate(((forward, backward), (backward, forward))):
+        for place, (near, other) in enumerate(((src_near, tgt_near), (tgt_near, src_near))):
             plausible = best_candidates(near, other.mean, settings.margin)[1] >= self.floor  # (n,) by row
+            text = texts[place]
             if not plausible.any():
                 raise DataError(
-                    f"{texts[place].path}: the prefilter finds no sentence with a plausible partner; expected some: "
-                    "are the languages right? Leave the prefilter out to be sure"
+                    f"{text.path}: the prefilter finds no sentence with a plausible partner; expected some: are the "
+                    "languages right? If they are, mine without the prefilter"
                 )
             copy = work / f"plausible.{place}.txt"
-            rows = stores[place].lines.tolist()
             with new_file(copy) as stream:
-                for row, line in zip(rows, read_lines(texts[place].path), strict=True):
+                for row, line in zip(stores[place].lines.tolist(), read_lines(text.path), strict=True):
                     stream.write((f"{line}\n" if row != EMPTY and plausible[row] else "\n").encode("utf-8"))
-            logger.info(
-                "prefilter: %s of %s sentences are left of %s",
-                f"{int(plausible.sum()):,}",
-                f"{len(plausible):,}",
-                texts[place].path,
-            )
-            copies.append(TextFile(copy, texts[place].lang, is_known=True))
+            kept, total = f"{int(plausible.sum()):,}", f"{len(plausible):,}"
+            logger.info("prefilter: %s of %s sentences are left in %s", kept, total, text.path)
+            copies.append(TextFile(copy, text.lang, is_known=True))
         return copies
 
 

@@ -1,7 +1,7 @@
-"""A threshold of highest F1, from pairs known to be translations: gold ones, or some planted among the others.
+"""Thresholds of highest F1: for one mining job, from known pairs, and for a model, from held-out pairs.
 
-Takes `ScoredPairs` and the known pairs, gives the threshold with its interval by bootstrap. Of planted pairs both
-sentences are known, so every mined pair with one of them is right or wrong. Shapes: p pairs.
+`calibrate` judges mined pairs by gold pairs, or by pairs planted in the texts. `calibrate_model` stores a threshold in
+the model's folder, which mining uses by default. Shapes: p pairs.
 """
 
 from __future__ import annotations
@@ -19,25 +19,28 @@ import numpy as np
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.progress import showing
 from dualmoco.core.stats import draw_counts, percentile_interval
-from dualmoco.core.storage import write_json, write_text
+from dualmoco.core.storage import write_json
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.engine import LocalEngine
-from dualmoco.embeddings.unique_lines import EMPTY, TextFile
-from dualmoco.mining.io import Bitext, Problems, read_bitext
-from dualmoco.mining.knn import MiningSettings, find_neighbors
+from dualmoco.embeddings.unique_lines import EMPTY
+from dualmoco.mining.io import Bitext, Problems, as_text_file, read_bitext
+from dualmoco.mining.knn import MiningSettings, encode_sides, find_neighbors
 from dualmoco.mining.margins import ScoredPairs, best_candidates, select_pairs
 from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import CALIBRATION_FILE
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 
-RESAMPLES = 200
+THRESHOLD_RESAMPLES = 200
+FEWEST_HELD_OUT = 300  # pairs to calibrate a model on
+FLOOR_RECALL = 0.98  # share of the pairs found that score above the floor of a prefilter
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A lowest score, and how well the pairs from it on agree with the gold it was chosen by."""
+    """A lowest score, and the quality of the pairs above it on the known pairs it was chosen by."""
 
     value: float
     precision: float
@@ -47,7 +50,7 @@ class Threshold:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The threshold, how good it is on known pairs, and how much it varies when they are drawn again."""
+    """A threshold with its 95 % bootstrap interval, and the number of known pairs."""
 
     threshold: Threshold
     low: float
@@ -55,20 +58,17 @@ class Calibration:
     known: int
 
     def to_json(self) -> dict[str, Any]:
-        """For manifests."""
+        """The calibration as it is written next to the pairs."""
         return {**asdict(self.threshold), "low": self.low, "high": self.high, "known_pairs": self.known}
 
 
 def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
-    """The lowest score to accept so that F1 against gold pairs is highest.
+    """The threshold of highest F1, halfway between two scores; infinity, with F1 0, if no pair is correct.
 
     Args:
-        scores: Of the pairs, descending, shape (p,).
-        correct: Whether each is a gold pair, shape (p,).
-        gold: How many gold pairs there are, found or not.
-
-    Returns:
-        A threshold halfway between two scores; infinity, with F1 0, if no pair is right.
+        scores: Scores of the pairs, descending, shape (p,).
+        correct: Whether each pair is a gold pair, shape (p,).
+        gold: Number of gold pairs, found or not.
     """
     hits = np.cumsum(correct)  # (p,)
     last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # equal scores are accepted together
@@ -84,14 +84,13 @@ def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
 def calibrate(pairs: ScoredPairs, known: dict[int, int], left_out: int = 0, seed: int = 0) -> Calibration:
     """Chooses the threshold of highest F1 on known pairs.
 
+    A mined pair is judged if one of its sentences belongs to a known pair.
+
     Args:
         pairs: Mined pairs by descending score.
-        known: For source rows whose translation is known, the target row.
-        left_out: Known pairs that could not be mined, since a sentence was left out before.
-        seed: Of the resamples.
-
-    Returns:
-        The threshold with its 95 % interval by bootstrap over known pairs.
+        known: Target row of each source row whose translation is known.
+        left_out: Number of known pairs that could not be mined because a prefilter left a sentence out.
+        seed: Random seed of the bootstrap.
 
     Raises:
         DataError: No known pair was mined at any score.
@@ -110,10 +109,10 @@ def calibrate(pairs: ScoredPairs, known: dict[int, int], left_out: int = 0, seed
 
 
 def _resampled(scores: Floats, correct: np.ndarray, owners: Ids, sources: Ids, seed: int) -> Floats:
-    """Best thresholds over resamples of the known pairs, those without one left out."""
+    """Best thresholds of resampled known pairs; resamples without a threshold are left out."""
     places = np.searchsorted(sources, owners)
     values = []
-    for counts in draw_counts([len(sources)], RESAMPLES, seed):
+    for counts in draw_counts([len(sources)], THRESHOLD_RESAMPLES, seed):
         for drawn in counts:
             weights = drawn[places]
             repeated, right = np.repeat(scores, weights), np.repeat(correct, weights)
@@ -122,35 +121,28 @@ def _resampled(scores: Floats, correct: np.ndarray, owners: Ids, sources: Ids, s
     return found[np.isfinite(found)]
 
 
-FEWEST = 300
-"""Pairs to calibrate on: a third stays together, of the others only one side is taken."""
-FLOOR_RECALL = 0.98
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class ModelCalibration:
-    """What scores of a model mean, for two languages and one way of scoring."""
+    """The threshold of a model for two languages and one margin, and its quality on held-out pairs."""
 
     langs: tuple[str, str]
     margin: str
     neighbors: int
     threshold: float
-    """Of highest F1."""
     precision: float
     recall: float
     f1: float
     pairs: int
-    """Held-out pairs among the sentences."""
+    """Number of held-out pairs."""
     unrelated: int
-    """Sentences of each side whose translation was not there."""
+    """Number of sentences per side without a translation."""
     floor: float
-    """Of the held-out pairs that the model finds at all, 98 % score above it."""
+    """Score that 98 % of the held-out pairs found by the model exceed."""
     passing: float
     """Share of unrelated sentences whose best score is above the floor."""
 
     def describe(self) -> str:
-        """The threshold and what it stands for, in words."""
+        """The threshold and its quality, in words."""
         return (
             f"threshold {self.threshold:.4f} is the model's own: precision {100 * self.precision:.1f} %, recall "
             f"{100 * self.recall:.1f} % on {self.pairs:,} held-out pairs among {self.unrelated:,} unrelated sentences"
@@ -160,34 +152,31 @@ class ModelCalibration:
 def calibrate_model(
     name: str | Path, pairs: Bitext, *, src_lang: str = "en", tgt_lang: str = "zh", progress: bool = True
 ) -> ModelCalibration:
-    """Chooses the threshold of a model and writes it into its folder.
+    """Chooses the default threshold of a model and writes it into the model's folder.
 
-    A third of the pairs is hidden among the sources of the second third and the targets of the last, which have no
-    translation there. Scores are those of mining with its default margin.
+    One third of the pairs is mined among the sources of the second third and the targets of the last third, which are
+    not translations of each other. The margin is the default of mining.
 
     Args:
-        name: A model folder or run.
-        pairs: A bitext that the model was not trained on.
+        name: Folder of a model or of a training run.
+        pairs: Bitext that the model was not trained on.
         src_lang: Language of the sources.
         tgt_lang: Language of the targets.
         progress: Whether to show progress bars.
 
-    Returns:
-        What was found.
-
     Raises:
-        DataError: A bitext that cannot be read, or too few pairs.
-        ModelError: A model that cannot be opened, lacks a language, or is not a folder.
-        RunError: The folder cannot be written.
+        DataError: The bitext cannot be read, or has too few pairs.
+        ModelError: The model cannot be opened, lacks a language, or is not a folder.
+        RunError: The folder is not writable.
     """
     with showing(progress):
         model = open_model(name)
         if model.folder is None or str(name) in EMBEDDED or not Path(name).is_dir():
-            raise ModelError(f"{name}: not a model folder; expected one, which the threshold is written into")
+            raise ModelError(f"{name}: not a model folder; expected a folder to write the threshold into")
         rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", Problems(pairs, skip=False))
         texts = list(dict.fromkeys((row.src.strip(), row.tgt.strip()) for row in rows))
-        if len(texts) < FEWEST:
-            raise DataError(f"{len(texts)} different pairs; expected at least {FEWEST} to calibrate on")
+        if len(texts) < FEWEST_HELD_OUT:
+            raise DataError(f"{len(texts)} different pairs; expected at least {FEWEST_HELD_OUT} to calibrate on")
         found = _calibrate(model, texts, (src_lang, tgt_lang), MiningSettings())
         write_json(
             model.folder / CALIBRATION_FILE, {"model_sha256": model.identity.sha256, "calibration": asdict(found)}
@@ -196,16 +185,7 @@ def calibrate_model(
 
 
 def read_calibration(model: Model, langs: tuple[str, str], settings: MiningSettings) -> ModelCalibration | None:
-    """What scores mean for a model, if it carries that.
-
-    Args:
-        model: The model.
-        langs: Of the two sides, in any order.
-        settings: How pairs are scored.
-
-    Returns:
-        The calibration; None if there is none for these languages and this margin, or if the model changed since.
-    """
+    """The calibration of a model; None if it has none for these languages and this margin, or the model has changed."""
     path = model.folder / CALIBRATION_FILE if model.folder else None
     if path is None or not path.is_file():
         return None
@@ -213,7 +193,7 @@ def read_calibration(model: Model, langs: tuple[str, str], settings: MiningSetti
         content = json.loads(path.read_text(encoding="utf-8"))
         found = ModelCalibration(**content["calibration"] | {"langs": tuple(content["calibration"]["langs"])})
         if content["model_sha256"] != model.identity.sha256:
-            raise ValueError("of another model")
+            raise ValueError("it belongs to another model")
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("%s: not used (%s); run dualmoco calibrate again", path, error)
         return None
@@ -228,15 +208,14 @@ def _calibrate(
     known, *unrelated = np.array_split(order, 3)
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as folder:
         work = Path(folder)
-        stores = []
+        sides = []
         for side, lang in enumerate(langs):
             lines = [texts[row][side] for part in (known, unrelated[side]) for row in part.tolist()]
-            write_text(work / f"{side}.txt", "".join(f"{line}\n" for line in lines))
-            text = TextFile(work / f"{side}.txt", lang)
-            stores.append(encode_file(text, work / str(side), model, settings.form))
-        forward, backward, _ = find_neighbors(stores, settings, work, LocalEngine())
+            sides.append(as_text_file(lines, lang, work / f"{side}.txt"))
+        stores = encode_sides(sides, model, settings, work, LocalEngine())
+        src_near, tgt_near, _ = find_neighbors(stores, settings, work, LocalEngine())
     hidden = [store.lines[: len(known)] for store in stores]
-    pairs = select_pairs(forward, backward, settings.margin, settings.retrieval)
+    pairs = select_pairs(src_near, tgt_near, settings.margin, settings.retrieval)
     partners = np.full(stores[0].count, EMPTY)
     partners[hidden[0]] = hidden[1]
     correct = partners[pairs.src] == pairs.tgt
@@ -246,7 +225,7 @@ def _calibrate(
     floor = float(np.quantile(pairs.scores[correct], 1 - FLOOR_RECALL))
     best = [
         best_candidates(near, other.mean, settings.margin)[1]
-        for near, other in ((forward, backward), (backward, forward))
+        for near, other in ((src_near, tgt_near), (tgt_near, src_near))
     ]
     others = np.concatenate([scores[store.lines[len(known) :]] for scores, store in zip(best, stores, strict=True)])
     return ModelCalibration(

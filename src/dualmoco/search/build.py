@@ -1,4 +1,4 @@
-"""Builds an index folder and adds files to it; what is interrupted is resumed, or leaves the index as it was."""
+"""Builds an index and adds files to it; an interrupted build is resumed, an interrupted addition changes nothing."""
 
 from __future__ import annotations
 
@@ -51,30 +51,27 @@ def build_index(
     kind: str = IndexKind.exact,
     precision: str = VectorPrecision.fp32,
 ) -> IndexManifest:
-    """Makes an index of some files.
+    """Builds an index of text files.
 
-    It is built beside its place and renamed; a build that was interrupted is resumed.
+    The index is built in a temporary folder and renamed; an interrupted build is resumed.
 
     Args:
-        folder: Where it shall be.
-        files: What is searched later, by language.
-        model: What encodes them, and the queries later, or its name.
-        kind: How it is searched: exact, or by inverted lists: ivf or ivfpq.
-        precision: Of the stored vectors: fp32, fp16 or int8.
-
-    Returns:
-        What was built.
+        folder: New folder for the index.
+        files: Text files to search, by language.
+        model: Model that encodes the files and the queries, or its name.
+        kind: Kind of search: exact, or inverted lists: ivf or ivfpq.
+        precision: Precision of stored vectors: fp32, fp16 or int8.
 
     Raises:
-        ConfigError: A setting that cannot be, or FAISS is needed and not installed.
+        ConfigError: An option value is invalid, or FAISS is needed and not installed.
         DataError: The folder exists, or a file cannot be used.
-        ModelError: A model that cannot be opened, or lacks one of the languages.
+        ModelError: The model cannot be opened, or lacks a language.
         RunError: The disk is full or not writable.
     """
     folder, texts = Path(folder), _text_files(files)
     chosen, stored = parse_choice(IndexKind, kind, "index"), parse_choice(VectorPrecision, precision, "precision")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder}: exists already; expected a new folder, or use dualmoco search add {folder}")
+        raise DataError(f"{folder}: already exists; expected a new folder, or use dualmoco search add {folder}")
     if chosen != IndexKind.exact:
         require_faiss()
     building = building_folder(folder)
@@ -85,42 +82,38 @@ def build_index(
     name = portable_name(model.identity.name)
     manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=model.identity.pooling)
     with locked(building):
-        manifest = _with_files(building, manifest, texts, model)
+        manifest = _add_files(building, manifest, texts, model)
     try:
         building.rename(folder)
     except OSError as error:
-        raise RunError(f"{folder}: cannot be put in place: {error.strerror or error}; it lies in {building}") from None
+        raise RunError(f"{folder}: cannot be created: {error.strerror or error}; the index is in {building}") from None
     return manifest
 
 
 def add_to_index(folder: str | Path, files: Files, model: Model | str | Path | None = None) -> IndexManifest:
-    """Adds files to an index, without encoding again what is there.
+    """Adds text files to an index, without encoding its other files again.
 
     Args:
         folder: The index.
-        files: What is added, by language.
-        model: The index's model, if it was moved or is open already.
-
-    Returns:
-        The index with the files.
+        files: Text files to add, by language.
+        model: Model of the index, if it was moved or is already open.
 
     Raises:
-        DataError: Not an index, a file that cannot be used or one that is in it already.
-        ModelError: Another model than the index's, or one without one of the languages.
-        RunError: The disk is full or not writable; the index is then as it was.
+        DataError: The folder is not an index, or a file cannot be used or is already in the index.
+        ModelError: The model is not the one that made the index, or lacks a language.
+        RunError: The disk is full or not writable; the index is unchanged.
     """
     folder, texts = Path(folder), _text_files(files)
     read_index_manifest(folder)
     with locked(folder):
         manifest = read_index_manifest(folder)
-        found = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
-        _check_languages(found, texts)
-        check_index_model(found, manifest)
-        return _with_files(folder, manifest, texts, found)
+        model = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
+        _check_languages(model, texts)
+        check_index_model(model, manifest)
+        return _add_files(folder, manifest, texts, model)
 
 
 def _text_files(files: Files) -> list[TextFile]:
-    """Files as they were given, or one or several for each language."""
     if not isinstance(files, Mapping):
         return list(files)
     return [
@@ -131,13 +124,13 @@ def _text_files(files: Files) -> list[TextFile]:
 
 
 def _check_languages(model: Model, files: Sequence[TextFile]) -> str:
-    """Refuses languages that a model does not have before any work is done; gives the back-end that runs them."""
+    """The back-end that runs all languages, or AUTO; ModelError if the model lacks a language."""
     names = [model.backend(lang).name for lang in dict.fromkeys(file.lang for file in files)]
     return names[0] if len(set(names)) == 1 and names[0] in BACKENDS else AUTO
 
 
-def _with_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: Model) -> IndexManifest:
-    """Makes parts of files, then the lists, then the manifest that makes them count."""
+def _add_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: Model) -> IndexManifest:
+    """Makes parts, then inverted lists, then the manifest that lists them."""
     made_with = {"model": manifest.model_sha256, "backend": manifest.backend, "precision": manifest.precision.value}
     places = [part_folder(folder, len(manifest.parts) + number) for number in range(len(files))]
     records = list(manifest.parts)
@@ -159,7 +152,7 @@ def _check_new(record: PartRecord, file: TextFile, records: Sequence[PartRecord]
     for other in records:
         if (other.text_sha256, other.lang) == (record.text_sha256, record.lang):
             shutil.rmtree(place)
-            raise DataError(f"{file.path}: is in the index already, as {other.name}; expected another file")
+            raise DataError(f"{file.path}: is already in the index, as {other.name}; expected another file")
 
 
 def _make_lists(folder: Path, manifest: IndexManifest) -> ListsRecord:
@@ -174,7 +167,7 @@ def _make_lists(folder: Path, manifest: IndexManifest) -> ListsRecord:
 
 
 def _remove_strays(folder: Path, manifest: IndexManifest) -> None:
-    """Removes what earlier, interrupted work left and the manifest does not name."""
+    """Removes files of interrupted work that the manifest does not list."""
     known = {part_folder(folder, number) for number in range(len(manifest.parts))}
     for place in (folder / PARTS).iterdir():
         if place not in known:

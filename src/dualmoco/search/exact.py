@@ -1,12 +1,13 @@
-"""Candidates for neighbours: the best rows seen so far, gathered tile by tile or block by block, in single precision.
+"""Exact nearest neighbours by cosine.
 
-Takes similarities, gives what `neighbors.rerank` scores exactly. Shapes: n rows, m rows of the other side, c
-candidates.
+Similarities are computed in single precision, tile by tile, and the best candidates of every row are kept. `rerank`
+then scores the candidates in double precision, so that results do not depend on tiles, blocks or threads. Shapes: n
+rows or queries, m rows of the other side or keys, D dimension, k neighbours, c candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,83 +17,10 @@ from torch import Tensor
 from dualmoco.core.progress import Progress
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
 
-SPARE = 2  # candidates kept beyond the k neighbours wanted
-UNSEEN = -2.0  # below every cosine
-
-
-class Candidates:
-    """The c best rows of the other side seen so far for each of n rows, in no guaranteed order among equals."""
-
-    def __init__(self, scores: Tensor, ids: Tensor) -> None:
-        self.scores, self.ids = scores, ids  # (n, c), scores descending
-
-    @classmethod
-    def empty(cls, rows: int, kept: int) -> Candidates:
-        """None seen yet."""
-        return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
-
-    def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
-        """Takes a tile of similarities of some rows with some of the others.
-
-        Most rows find nothing better in a tile than they have: only those that do are sorted.
-
-        Args:
-            rows: Which rows the tile is of, shape (r,).
-            scores: The tile, (r, o) or (o, r).
-            ids: Numbers of the others, shape (o,).
-            axis: Of the tile, along which the rows lie.
-        """
-        across = 1 - axis
-        improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
-        if len(improved):
-            kept = min(self.scores.shape[1], len(ids))
-            best, places = scores.index_select(axis, improved).topk(kept, dim=across)
-            if axis:
-                best, places = best.T, places.T
-            self._keep(rows[improved], best, ids[places])
-
-    def merge(self, other: Candidates) -> None:
-        """Takes the candidates of the same rows among other rows of the other side."""
-        self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
-
-    def union(self, other: Candidates) -> Candidates:
-        """The c best candidates of either, for the same rows; a row of the other side counts once."""
-        known = (other.ids[:, :, None] == self.ids[:, None, :]) & (self.scores[:, None, :] > UNSEEN)  # (n, c, c)
-        fresh = torch.where(known.any(dim=2), UNSEEN, other.scores)
-        both = Candidates(self.scores.clone(), self.ids.clone())
-        both.merge(Candidates(fresh, other.ids))
-        return both
-
-    def transposed(self, count: int) -> Candidates:
-        """What these candidates mean for the other side: for each of its rows, the c best that have found it.
-
-        Args:
-            count: Rows of the other side, m.
-
-        Returns:
-            Candidates (m, c).
-        """
-        seen, kept = self.scores > UNSEEN, self.ids.shape[1]
-        finders, ids, scores = seen.nonzero()[:, 0].numpy(), self.ids[seen].numpy(), self.scores[seen].numpy()
-        order = np.lexsort((finders, -scores, ids))
-        finders, ids, scores = finders[order], ids[order], scores[order]
-        place = np.arange(len(ids)) - np.searchsorted(ids, ids)  # 0 for the best that found a row, then 1 and so on
-        best = place < kept
-        others = Candidates.empty(count, kept)
-        others.scores.numpy()[ids[best], place[best]] = scores[best]
-        others.ids.numpy()[ids[best], place[best]] = finders[best]
-        return others
-
-    def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
-        scores = torch.cat([self.scores.index_select(0, rows), scores], dim=1)
-        ids = torch.cat([self.ids.index_select(0, rows), ids], dim=1)
-        best, order = scores.topk(self.scores.shape[1], dim=1)
-        self.scores.index_copy_(0, rows, best)
-        self.ids.index_copy_(0, rows, ids.gather(1, order))
-
-
+SPARE = 2  # candidates kept in addition to the k neighbours
+UNSEEN = -2.0  # score of an empty place, below every cosine
+PLACES = 6  # decimal places of a similarity; equal ones are ordered by row number
 TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
-PLACES = 6  # decimal places of a similarity; beyond them the lower row number comes first
 RESCORED_ROWS = 1024
 KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
@@ -101,21 +29,26 @@ PAIRS_AT_ONCE = 32_768
 
 @dataclass(frozen=True)
 class Neighbors:
-    """The k nearest rows of the other side for every row of this one, the nearest first."""
+    """The k nearest rows of the other side for every row, nearest first."""
 
     ids: Ids  # (n, k)
     scores: Floats  # (n, k) cosines, rounded to PLACES
 
     @property
     def mean(self) -> Floats:
-        """The average cosine of a row's neighbours, shape (n,)."""
+        """Mean cosine of a row with its neighbours, shape (n,)."""
         means: Floats = self.scores.mean(axis=1)
         return means
 
     @property
     def found_translations(self) -> np.ndarray:
-        """Whether each row's nearest is the row of the same number, its translation where sides are aligned, (n,)."""
+        """Whether the nearest neighbour has the row's own number, as translations in aligned texts have, shape (n,)."""
         return np.asarray(self.ids[:, 0] == np.arange(len(self.ids)))
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[Neighbors]) -> Neighbors:
+        """The neighbours of several runs of rows, one after the other."""
+        return cls(np.concatenate([near.ids for near in parts]), np.concatenate([near.scores for near in parts]))
 
 
 def nearest_both_ways(
@@ -126,21 +59,21 @@ def nearest_both_ways(
     Args:
         src: Unit vectors (n, D), in memory or on disk.
         tgt: Unit vectors (m, D).
-        k: How many neighbours; fewer where the other side has fewer rows.
-        tile: Rows and columns scored at once; changes speed, never the result.
-        progress: Is called with how many sources are done, after each block of them.
+        k: Number of neighbours; at most the number of rows of the other side.
+        tile: Rows and columns scored at once; changes the speed, never the result.
+        progress: Callback: number of newly completed sources.
 
     Returns:
         Neighbours of the sources, (n, k), and of the targets, (m, k).
     """
-    forward, backward = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, progress=progress)
-    return rerank(forward, src, tgt, k), rerank(backward, tgt, src, k)
+    src_found, tgt_found = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, progress=progress)
+    return rerank(src_found, src, tgt, k), rerank(tgt_found, tgt, src, k)
 
 
 def nearest(
     queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
 ) -> Neighbors:
-    """Neighbours of every query among the keys; arguments as in `nearest_both_ways`."""
+    """Neighbours of every query among the keys; see `nearest_both_ways` for the arguments."""
     best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
     everything = slice(0, len(queries)), slice(0, len(keys))
     for rows, columns, scores in _tiles(queries, keys, *everything, tile, progress):
@@ -158,40 +91,34 @@ def scan(
     tile: tuple[int, int] = TILE,
     progress: Progress | None = None,
 ) -> tuple[Candidates, Candidates]:
-    """Candidates from one block of sources against one of targets; blocks can be scanned anywhere and merged.
+    """Candidates of a block of sources and of a block of targets; blocks can be scanned anywhere and then merged.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
-        rows: The block of sources.
-        columns: The block of targets.
-        k: How many neighbours are wanted in the end.
+        rows: Sources of the block.
+        columns: Targets of the block.
+        k: Number of neighbours wanted in the end.
         tile: Rows and columns scored at once.
-        progress: Is called with how many sources are done.
-
-    Returns:
-        Candidates of the block's sources among its targets, and of its targets among its sources.
+        progress: Callback: number of newly completed sources.
     """
-    forward = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
-    backward = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
+    src_found = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
+    tgt_found = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
     for above, across, scores in _tiles(src, tgt, rows, columns, tile, progress):
-        forward.offer(above - rows.start, scores, across)
-        backward.offer(across - columns.start, scores, above, axis=1)
-    return forward, backward
+        src_found.offer(above - rows.start, scores, across)
+        tgt_found.offer(across - columns.start, scores, above, axis=1)
+    return src_found, tgt_found
 
 
 def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int, *, exact: bool = True) -> Neighbors:
-    """Scores candidates in double precision and orders them by score, then by number.
+    """The k nearest keys of every query: scores its candidates in double precision, orders them by score and number.
 
     Args:
-        candidates: Of every query, among all keys.
+        candidates: Candidates of every query among all keys.
         queries: Unit vectors (n, D).
         keys: Unit vectors (m, D).
-        k: How many neighbours to keep.
-        exact: Whether to search a row again where the last candidate kept is so close that another may be among the k.
-
-    Returns:
-        The k nearest keys of every query.
+        k: Number of neighbours.
+        exact: Whether to search again if the last candidate is so close that a dropped one may belong to the k nearest.
     """
     k = min(k, len(keys))
     ids, rough = candidates.ids.numpy(), candidates.scores.numpy()
@@ -214,7 +141,7 @@ def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
 
 
 def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -> tuple[Ids, Floats]:
-    """The k nearest keys of a few queries (q, D), which all score above each one's floor; holds k of each at a time."""
+    """The k nearest keys of a few queries (q, D), all of which score above the query's floor."""
     row: Ids = np.empty(0, dtype=np.int64)
     key: Ids = np.empty(0, dtype=np.int64)
     score: Floats = np.empty(0, dtype=np.float64)
@@ -232,14 +159,14 @@ def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -
 
 
 def _rescored(queries: Vectors, keys: Vectors, chosen: np.ndarray) -> tuple[Ids, Ids, Floats]:
-    """Some pairs, as a mask (q, b): their rows, their keys, and their cosines in double precision, rounded."""
+    """Rows, keys and rounded cosines of the pairs that a mask (q, b) selects."""
     row, key = np.nonzero(chosen)
     scores: Floats = np.einsum("pd,pd->p", queries[row], keys[key], dtype=np.float64)
     return row, key, scores.round(PLACES)
 
 
 def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Floats]:
-    """The k best keys (b, D) of each query (q, D), where too many are close to be listed; of equal ones the first."""
+    """The k best keys (b, D) of each query (q, D), if too many are close to list them; the first among equal ones."""
     scores = (queries.astype(np.float64) @ keys.astype(np.float64).T).round(PLACES)  # (q, b)
     last = max(0, scores.shape[1] - k)
     lowest = np.partition(scores, last, axis=1)[:, last, None]  # (q, 1) the k-th best
@@ -252,7 +179,7 @@ def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Fl
 def _tiles(
     src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], progress: Progress | None
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yields numbers of rows and columns, and their similarities (rows, columns), which overwrite those before."""
+    """Yields row numbers, column numbers and their similarities, in a buffer that the next tile overwrites."""
     room = torch.empty(tile[0] * tile[1])
     for top in range(rows.start, rows.stop, tile[0]):
         queries = as_tensor(src[top : min(top + tile[0], rows.stop)])
@@ -267,10 +194,72 @@ def _tiles(
 
 
 def _tolerance(dimension: int) -> float:
-    """More than rounding can change a cosine: of single-precision sums of D products, and to PLACES."""
+    """Upper bound of rounding errors of a cosine: sums of D products in single precision, and rounding to PLACES."""
     return 2 * dimension * 2.0**-24 + 10.0**-PLACES
 
 
 def as_tensor(array: Vectors) -> Tensor:
-    """Vectors in single precision as a tensor, without a copy where that is possible."""
+    """Vectors as a tensor of single precision, without a copy if possible."""
     return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+
+
+class Candidates:
+    """The c best rows of the other side seen so far for each of n rows; the order among equals is not defined."""
+
+    def __init__(self, scores: Tensor, ids: Tensor) -> None:
+        self.scores, self.ids = scores, ids  # (n, c), scores descending
+
+    @classmethod
+    def empty(cls, rows: int, kept: int) -> Candidates:
+        """Candidates before anything was seen."""
+        return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
+
+    def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
+        """Adds a tile of similarities; only rows that find something better in it are sorted.
+
+        Args:
+            rows: Rows of the tile, shape (r,).
+            scores: The tile, (r, o) or (o, r).
+            ids: Row numbers of the other side, shape (o,).
+            axis: Axis of the rows in the tile.
+        """
+        across = 1 - axis
+        improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
+        if len(improved):
+            kept = min(self.scores.shape[1], len(ids))
+            best, places = scores.index_select(axis, improved).topk(kept, dim=across)
+            if axis:
+                best, places = best.T, places.T
+            self._keep(rows[improved], best, ids[places])
+
+    def merge(self, other: Candidates) -> None:
+        """Adds candidates of the same rows among other rows of the other side."""
+        self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
+
+    def union(self, other: Candidates) -> Candidates:
+        """The c best candidates of both, for the same rows; a row of the other side counts once."""
+        known = (other.ids[:, :, None] == self.ids[:, None, :]) & (self.scores[:, None, :] > UNSEEN)  # (n, c, c)
+        fresh = torch.where(known.any(dim=2), UNSEEN, other.scores)
+        both = Candidates(self.scores.clone(), self.ids.clone())
+        both.merge(Candidates(fresh, other.ids))
+        return both
+
+    def transposed(self, count: int) -> Candidates:
+        """Candidates (m, c) of the other side's `count` rows: for each, the c best rows that have found it."""
+        seen, kept = self.scores > UNSEEN, self.ids.shape[1]
+        finders, ids, scores = seen.nonzero()[:, 0].numpy(), self.ids[seen].numpy(), self.scores[seen].numpy()
+        order = np.lexsort((finders, -scores, ids))
+        finders, ids, scores = finders[order], ids[order], scores[order]
+        place = np.arange(len(ids)) - np.searchsorted(ids, ids)  # 0 for the best that found a row, then 1 and so on
+        best = place < kept
+        others = Candidates.empty(count, kept)
+        others.scores.numpy()[ids[best], place[best]] = scores[best]
+        others.ids.numpy()[ids[best], place[best]] = finders[best]
+        return others
+
+    def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
+        scores = torch.cat([self.scores.index_select(0, rows), scores], dim=1)
+        ids = torch.cat([self.ids.index_select(0, rows), ids], dim=1)
+        best, order = scores.topk(self.scores.shape[1], dim=1)
+        self.scores.index_copy_(0, rows, best)
+        self.ids.index_copy_(0, rows, ids.gather(1, order))

@@ -1,8 +1,7 @@
-"""Inverted lists of FAISS over the vectors of an index: built, extended, searched; found rows are reranked exactly.
+"""Inverted lists of FAISS over the vectors of an index; the rows that they find are reranked exactly.
 
-How many lists must be probed is measured, not guessed. Why these are not the lists of mining is said in
-`approximate.py`. Shapes: q queries, n rows, D dimension, k neighbours, c
-candidates.
+The number of lists that a query probes is measured, not guessed. ivf.py says why mining has other lists. Shapes: q
+queries, n rows, D dimension, k neighbours, c candidates.
 """
 
 from __future__ import annotations
@@ -34,54 +33,48 @@ from dualmoco.search.ivf import (
 logger = logging.getLogger(__name__)
 
 INDEX_LISTS_PER_ROOT = 4
-CODES = 256  # of one product code, each needs a training vector
-CODE_DIMENSION = 4  # numbers that share a product code, at least
-CANDIDATES = 10  # reranked for each neighbour wanted
-LEAST_CANDIDATES = 100
+PRODUCT_CODES = 256  # values of a product code, each needs a training vector
+CODE_DIMENSION = 4  # least number of dimensions per product code
+RERANKED = 10  # reranked candidates per neighbour
+LEAST_RERANKED = 100
 RERANKED_AT_ONCE = 65_536  # queries times candidates
-HELD_OUT = 500  # rows on which recall is measured
-DEPTH = 10  # neighbours of each that are looked for
+HELD_OUT_ROWS = 500  # rows to measure recall on
+RECALL_DEPTH = 10  # neighbours of each held-out row
 LEAST_RECALL = 0.95
 Allowed = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class InvertedLists:
-    """Lists of FAISS beside the vectors they were made of."""
+    """Lists of FAISS, and the vectors they were made of."""
 
     def __init__(self, index: Any, vectors: ShardedVectors) -> None:
         self.index, self.vectors = index, vectors
 
     @classmethod
     def train(cls, vectors: ShardedVectors, kind: IndexKind) -> InvertedLists:
-        """Makes lists of all vectors, trained on some of them.
+        """Trains lists on a sample, and adds all vectors.
 
         Args:
             vectors: Unit vectors (n, D).
-            kind: Of the codes in the lists.
-
-        Returns:
-            The lists.
+            kind: ivf or ivfpq.
 
         Raises:
-            ConfigError: FAISS is not installed, or too few vectors for product codes.
+            ConfigError: FAISS is not installed, or there are too few vectors for product codes.
         """
         faiss = require_faiss()
         count, dimension = vectors.shape
-        if kind == IndexKind.ivfpq and count < CODES:
-            raise ConfigError(f"ivfpq with {count:,} sentences; expected at least {CODES}: use exact")
+        if kind == IndexKind.ivfpq and count < PRODUCT_CODES:
+            raise ConfigError(f"ivfpq with {count:,} sentences; expected at least {PRODUCT_CODES}: use exact")
         lists = default_lists(count, INDEX_LISTS_PER_ROOT)
         index = faiss.index_factory(dimension, f"IVF{lists},{_codes(kind, dimension)}", faiss.METRIC_INNER_PRODUCT)
         index.cp.min_points_per_centroid = 1
-        wanted = max(TRAINED_PER_LIST * lists, TRAINED_PER_LIST * CODES)
-        spared = held_out(count) if count > 2 * HELD_OUT else None
+        wanted = TRAINED_PER_LIST * max(lists, PRODUCT_CODES)
+        spared = held_out(count) if count > 2 * HELD_OUT_ROWS else None
         chosen = sample_rows(count, wanted, without=spared, seed=1)
         if kind == IndexKind.ivfpq:
             codes = index.pq.cp
-            codes.min_points_per_centroid, codes.max_points_per_centroid, codes.niter = (
-                1,
-                TRAINED_PER_LIST,
-                KMEANS_ROUNDS,
-            )
+            codes.min_points_per_centroid, codes.max_points_per_centroid = 1, TRAINED_PER_LIST
+            codes.niter = KMEANS_ROUNDS
         logger.info("training %d inverted lists on %d vectors", lists, len(chosen))
         index.train(vectors[chosen])
         made = cls(index, vectors)
@@ -93,28 +86,25 @@ class InvertedLists:
         """Opens lists.
 
         Args:
-            path: Their file.
-            vectors: What they are of.
-            writable: Whether more will be added; if not, the file is mapped, not read.
-
-        Returns:
-            The lists.
+            path: File of the lists.
+            vectors: Vectors of the index.
+            writable: Whether vectors will be added; if not, the file is mapped instead of read.
 
         Raises:
             ConfigError: FAISS is not installed.
-            DataError: Not a file of FAISS, or of other vectors.
+            DataError: The file is not of FAISS, or belongs to other vectors.
         """
         faiss = require_faiss()
         try:
             index = faiss.read_index(str(path), 0 if writable else faiss.IO_FLAG_MMAP)
         except RuntimeError:
-            raise DataError(f"{path}: cannot be read as lists of FAISS; build the index again") from None
+            raise DataError(f"{path}: cannot be read by FAISS; build the index again") from None
         if index.d != vectors.shape[1]:
             raise DataError(f"{path}: lists of dimension {index.d}; expected {vectors.shape[1]}: build the index again")
         return cls(index, vectors)
 
     def extend(self) -> None:
-        """Adds the vectors that are not in the lists yet."""
+        """Adds the vectors that are not yet in the lists."""
         with counting("indexing", len(self.vectors) - self.index.ntotal, " rows") as progress:
             for start in range(self.index.ntotal, len(self.vectors), ROWS_AT_ONCE):
                 block = self.vectors[start : start + ROWS_AT_ONCE]
@@ -122,7 +112,7 @@ class InvertedLists:
                 progress(len(block))
 
     def save(self, path: Path) -> ListsRecord:
-        """Measures how many lists must be probed, and writes the file; RunError if it cannot be written."""
+        """Measures how many lists to probe, and writes the file; RunError if the disk is full or not writable."""
         probes, measured = self.choose_probes()
         partial = path.with_name(f".{path.name}.partial")
         try:
@@ -134,48 +124,39 @@ class InvertedLists:
         return ListsRecord(path.name, file_sha256(path), self.index.nlist, probes, round(measured, 4))
 
     def choose_probes(self) -> tuple[int, float]:
-        """The least power of two of lists that finds enough of the true neighbours of held-out rows.
-
-        Returns:
-            How many lists, and the recall measured: share of the DEPTH nearest, itself aside; of equal ones any counts.
-        """
+        """The smallest power of two of lists with enough recall on held-out rows, and that recall."""
         rows = held_out(len(self.vectors))
         queries = self.vectors[rows]
-        truth = _others(nearest(queries, self.vectors, DEPTH + 1), rows)
+        truth = _others(nearest(queries, self.vectors, RECALL_DEPTH + 1), rows)
         probes, found = 1, self._measured(queries, rows, truth, 1)
         while found < LEAST_RECALL and probes < self.index.nlist:
             probes = min(2 * probes, self.index.nlist)
             found = self._measured(queries, rows, truth, probes)
         if found < LEAST_RECALL:
-            logger.warning(
-                "recall %.3f with all lists; expected %.2f: use ivf or exact if that is too low", found, LEAST_RECALL
-            )
+            logger.warning("recall %.3f with all lists; expected %.2f: consider ivf or exact", found, LEAST_RECALL)
         return probes, found
 
     def _measured(self, queries: Vectors, rows: Ids, truth: Floats, probes: int) -> float:
-        return recall(_others(self.search(queries, DEPTH + 1, probes), rows), truth)
+        return recall(_others(self.search(queries, RECALL_DEPTH + 1, probes), rows), truth)
 
     def search(self, queries: Vectors, k: int, probes: int, allowed: Allowed | None = None) -> Neighbors:
         """Neighbours of each query, reranked by the stored vectors.
 
         Args:
             queries: Unit vectors (q, D).
-            k: How many; fewer if fewer rows are allowed.
-            probes: Lists probed; all of them for a query that finds too few.
-            allowed: Which rows may be found, shape (n,); all if None.
-
-        Returns:
-            The neighbours, nearest first.
+            k: Number of neighbours.
+            probes: Lists to probe; a query that finds fewer than k rows probes all lists.
+            allowed: Mask of the rows that may be found, shape (n,); all if None.
         """
         possible = len(self.vectors) if allowed is None else int(allowed.sum())
         k = min(k, possible)
-        kept = min(max(CANDIDATES * k, LEAST_CANDIDATES), possible)
+        kept = min(max(RERANKED * k, LEAST_RERANKED), possible)
         found, size = [], max(1, RERANKED_AT_ONCE // kept)
         for start in range(0, len(queries), size):
             block = queries[start : start + size]
             rough = self._candidates(block, kept, k, probes, allowed)
             found.append(rerank(rough, block, self.vectors, k, exact=False))
-        return Neighbors(np.concatenate([near.ids for near in found]), np.concatenate([near.scores for near in found]))
+        return Neighbors.concatenate(found)
 
     def _candidates(self, queries: Vectors, kept: int, k: int, probes: int, allowed: Allowed | None) -> Candidates:
         scores, ids = self._ask(queries, kept, probes, allowed)
@@ -186,7 +167,7 @@ class InvertedLists:
         return Candidates(torch.from_numpy(rough), torch.from_numpy(np.maximum(ids, 0)))
 
     def _ask(self, queries: Vectors, kept: int, probes: int, allowed: Allowed | None) -> tuple[np.ndarray, Ids]:
-        """Rough scores and row numbers (q, c); row -1 where there is none."""
+        """Approximate scores and row numbers (q, c), with row -1 in empty places."""
         faiss = require_faiss()
         chosen = None if allowed is None else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
         options = faiss.SearchParametersIVF(nprobe=min(probes, self.index.nlist), sel=chosen)
@@ -195,21 +176,21 @@ class InvertedLists:
 
 
 def held_out(count: int) -> Ids:
-    """Rows on which recall is measured and lists are not trained if others suffice, ascending."""
-    return sample_rows(count, HELD_OUT)
+    """Rows to measure recall on; lists are not trained on them if there are enough others."""
+    return sample_rows(count, HELD_OUT_ROWS)
 
 
 def _codes(kind: IndexKind, dimension: int) -> str:
     if kind == IndexKind.ivf:
         return "SQ8"
     parts = next(parts for parts in range(max(1, dimension // CODE_DIMENSION), 0, -1) if dimension % parts == 0)
-    return f"PQ{parts}x8np"  # np: codes in no special order, which takes minutes to find and serves other searches
+    return f"PQ{parts}x8np"  # np: no reordering of codes, which takes minutes and helps other kinds of search
 
 
 def _others(near: Neighbors, rows: Ids) -> Floats:
-    """Scores (q, at most DEPTH) of the neighbours of some rows that are not the rows themselves."""
+    """Scores of the neighbours of rows, without the rows themselves, shape (q, at most RECALL_DEPTH)."""
     depth = near.ids.shape[1] - 1
     own = near.ids == rows[:, None]
-    own[~own.any(axis=1), -1] = True  # equal ones came before it
+    own[~own.any(axis=1), -1] = True  # if ties pushed the row out, drop the last
     others: Floats = near.scores[~own].reshape(len(rows), depth)
     return others

@@ -1,4 +1,4 @@
-"""An index in use: sentences of any of the model's languages in, the nearest sentences of the index out.
+"""Queries an index: takes sentences in any language of the model, returns the nearest sentences of the index.
 
 Shapes: q queries, n rows, D dimension, k neighbours.
 """
@@ -34,25 +34,25 @@ from dualmoco.text.characters import normalize
 logger = logging.getLogger(__name__)
 
 QUERIES_AT_ONCE = 64
-EQUAL_ONES = 5  # sentences equal to the query that are expected at first
+EXPECTED_EQUALS = 5  # sentences equal to the query that are allowed for at first
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A sentence that was found."""
+    """A sentence found by a query."""
 
     score: float
     """Cosine with the query."""
     text: str
     lang: str
     part: str
-    """Name of the file it came from."""
+    """Name of the text file."""
     line: int
-    """Where it first stands in that file, from 1."""
+    """First line of the sentence in the file, from 1."""
 
 
 class Index:
-    """A folder of `dualmoco search build`, opened."""
+    """An open index."""
 
     def __init__(self, folder: Path, manifest: IndexManifest, model: Model | None = None) -> None:
         self.folder, self.manifest = folder, manifest
@@ -98,32 +98,31 @@ class Index:
         exact_match: bool = True,
         probes: int | None = None,
     ) -> list[list[Hit]]:
-        """Finds the sentences nearest to some others.
+        """Finds the nearest sentences of each query.
 
         Args:
-            texts: One sentence or several.
-            lang: Their language, one of the model's.
-            k: How many are wanted; fewer are found only if the index has fewer.
-            within: Search only sentences of this language.
-            exact_match: Whether a sentence equal to the query, but for case, punctuation and spaces, may be found.
-            probes: Inverted lists looked at; as measured when the index was built if None.
+            texts: One or more queries.
+            lang: Language of the queries.
+            k: Number of hits per query; fewer only if the index has fewer sentences.
+            within: Language of the hits; any if None.
+            exact_match: Whether to include sentences that equal the query, ignoring case, punctuation and spaces.
+            probes: Inverted lists to probe; if None, the number that was measured when the index was built.
 
         Returns:
-            For each query its hits, the nearest first.
+            The hits of each query, nearest first.
 
         Raises:
-            ConfigError: No text in a query, or a number below 1.
-            DataError: No sentences in the language searched.
-            ModelError: The model lacks the language of the queries, is not there, or is another than the index's.
+            ConfigError: A query has no text, or a number is below 1.
+            DataError: The index has no sentences in the language `within`.
+            ModelError: The model is missing, is not the one that made the index, or lacks the language.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
         self._check(queries, k, within, probes)
         found: list[list[Hit]] = []
         for start in range(0, len(queries), QUERIES_AT_ONCE):
             block = queries[start : start + QUERIES_AT_ONCE]
-            found += self._search_block(
-                block, self.model.encode(block, lang=lang, progress=False), k, within, exact_match, probes
-            )
+            vectors = self.model.encode(block, lang=lang, progress=False)
+            found += self._search_block(block, vectors, k, within, exact_match, probes)
         return found
 
     def _check(self, queries: Sequence[str], k: int, within: str | None, probes: int | None) -> None:
@@ -131,12 +130,12 @@ class Index:
             if number < 1:
                 raise ConfigError(f"{name} {number}; expected at least 1")
         if not all(query.strip() for query in queries):
-            raise ConfigError("a query without text; expected a sentence")
+            raise ConfigError("a query has no text; expected a sentence")
         if within is not None and within not in self.manifest.languages:
             known = ", ".join(self.manifest.languages)
-            raise DataError(f"{self.folder}: holds no sentences in {within!r}; expected one of {known}")
+            raise DataError(f"{self.folder}: has no sentences in {within!r}; expected one of {known}")
         if probes is not None and self.lists is None:
-            raise ConfigError("nprobe is for inverted lists, this index is exact; leave it out")
+            raise ConfigError("nprobe is for inverted lists, but this index is exact; leave it out")
 
     def _search_block(
         self,
@@ -147,10 +146,10 @@ class Index:
         exact_match: bool,
         probes: int | None,
     ) -> list[list[Hit]]:
-        """Hits of a few queries; asks for more where too many are equal to their query."""
+        """Hits of a few queries; searches for more neighbours if too many equal the query."""
         possible = sum(part.record.rows for part in self._chosen(within))
         found: list[list[Hit]] = [[] for _ in queries]
-        left, wanted = np.arange(len(queries)), min(k if exact_match else k + EQUAL_ONES, possible)
+        left, wanted = np.arange(len(queries)), min(k if exact_match else k + EXPECTED_EQUALS, possible)
         while len(left):
             near = self._nearest(vectors[left], wanted, within, probes)
             for place, ids, scores in zip(left.tolist(), near.ids.tolist(), near.scores.tolist(), strict=True):
@@ -161,7 +160,7 @@ class Index:
         return found
 
     def _nearest(self, queries: Vectors, k: int, within: str | None, probes: int | None) -> Neighbors:
-        """Neighbours (q, k) by their rows in the whole index."""
+        """Neighbours (q, k); their ids are rows of the whole index."""
         parts = self._chosen(within)
         if self.lists and self.manifest.lists:
             allowed = None
@@ -187,15 +186,11 @@ class Index:
 
     @property
     def model(self) -> Model:
-        """The model that made the vectors and encodes queries.
-
-        Raises:
-            ModelError: It is not where it was, or is another now.
-        """
+        """The model that made the vectors and encodes queries; ModelError if it was moved or changed."""
         if self._model is None:
             name = self.manifest.model
             if Path(name).is_absolute() and not Path(name).exists():
-                raise ModelError(f"{name}: the model of {self.folder} is not there; give its folder with --model")
+                raise ModelError(f"{name}: the model of {self.folder} does not exist; name its folder with --model")
             model = open_model(name, self.manifest.backend)
             check_index_model(model, self.manifest)
             self._model = model
@@ -206,22 +201,19 @@ def open_index(folder: str | Path, model: Model | str | Path | None = None, *, c
     """Opens an index.
 
     Args:
-        folder: Of `dualmoco search build`.
-        model: Its model, or the name of it, if that was moved or is open already; opened with the first query if None.
-        check: Whether to compare every file with its checksum, which reads all of them once.
-
-    Returns:
-        The index.
+        folder: Folder of `dualmoco search build`.
+        model: Model of the index, or its name, if it was moved or is already open; if None, the first query opens it.
+        check: Whether to verify all checksums, which reads every file once.
 
     Raises:
-        ConfigError: It needs FAISS, which is not installed.
-        DataError: Not an index, or a damaged one.
-        ModelError: Another model than the index's.
+        ConfigError: The index needs FAISS, which is not installed.
+        DataError: The folder is not an index, or is damaged.
+        ModelError: The model is not the one that made the index.
     """
     path = Path(folder)
     manifest = read_index_manifest(path)
-    named = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
-    index = Index(path, manifest, named)
+    opened = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
+    index = Index(path, manifest, opened)
     if check:
         for part in index.parts:
             part.check()

@@ -1,8 +1,10 @@
-"""What an index folder says of itself: its model, its parts, its form."""
+"""The files of an index folder: a manifest, and one part per text file with its sentences and their vectors.
+
+Whatever the manifest does not list is not part of the index.
+"""
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -15,14 +17,16 @@ import numpy as np
 
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.core.storage import file_sha256, new_file, write_bytes, write_json
+from dualmoco.core.storage import file_sha256, new_file, write_json
 from dualmoco.core.vectors import Ids
 from dualmoco.core.version import VERSION
-from dualmoco.embeddings.store import ShardedVectors, open_store
+from dualmoco.embeddings.store import ShardedVectors, open_store, write_array
 from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines, lines_at
 from dualmoco.models.model import Model
 
-MANIFEST, PARTS = "manifest.json", "parts"
+INDEX_MANIFEST, PARTS = "manifest.json", "parts"
+TEXTS, OFFSETS, LINES, VECTORS, PART_RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
+"""Files of a part."""
 
 
 class IndexKind(StrEnum):
@@ -33,7 +37,7 @@ class IndexKind(StrEnum):
     ivf = "ivf"
     """FAISS inverted lists of int8 vectors."""
     ivfpq = "ivfpq"
-    """FAISS inverted lists of product codes, smaller still."""
+    """FAISS inverted lists of product codes, the smallest."""
 
 
 @dataclass(frozen=True)
@@ -41,30 +45,30 @@ class PartRecord:
     """One text file of an index."""
 
     name: str
-    """Of the file, when it was added."""
+    """Name of the file when it was added."""
     lang: str
     text_sha256: str
-    """Of the file's unpacked bytes."""
+    """Checksum of the file's unpacked bytes."""
     rows: int
     files: dict[str, str]
-    """Checksum of each file of the part, but for vectors, whose store knows them."""
+    """Checksum of each file of the part, except those of vectors, which their store has."""
 
 
 @dataclass(frozen=True)
 class ListsRecord:
-    """Inverted lists, and how many of them must be looked at."""
+    """Inverted lists, and how many of them a query probes."""
 
     file: str
     sha256: str
     lists: int
     probes: int
     recall: float
-    """Share of the true ten nearest that are found, measured on held-out vectors of the index."""
+    """Share of the true ten nearest that are found for held-out vectors of the index."""
 
 
 @dataclass(frozen=True)
 class IndexManifest:
-    """All that is needed to open an index."""
+    """Everything that is needed to open an index."""
 
     model: str
     model_sha256: str
@@ -74,11 +78,11 @@ class IndexManifest:
     parts: tuple[PartRecord, ...]
     lists: ListsRecord | None = None
     pooling: str = "own"
-    """Of the model, and its prompt, where they are not its own."""
+    """Pooling and prompt, if they are not the model's own."""
 
     @property
     def rows(self) -> int:
-        """How many sentences there are."""
+        """Number of sentences."""
         return sum(part.rows for part in self.parts)
 
     @property
@@ -88,33 +92,23 @@ class IndexManifest:
 
 
 def part_folder(folder: Path, number: int) -> Path:
-    """Where a part lies."""
+    """Folder of a part."""
     return folder / PARTS / f"{number:05d}"
 
 
 def write_index_manifest(folder: Path, manifest: IndexManifest) -> None:
-    """Writes the manifest at once; whatever it does not name is no part of the index."""
-    write_json(folder / MANIFEST, {"version": VERSION, **asdict(manifest)})
+    """Writes the manifest, which makes everything that it lists part of the index."""
+    write_json(folder / INDEX_MANIFEST, {"version": VERSION, **asdict(manifest)})
 
 
 def read_index_manifest(folder: Path) -> IndexManifest:
-    """Reads what an index is.
-
-    Args:
-        folder: Of `dualmoco search build`.
-
-    Returns:
-        Its manifest.
-
-    Raises:
-        DataError: No such folder, or something else than an index.
-    """
+    """Reads the manifest of a folder of `dualmoco search build`; DataError if there is no index."""
     if building_folder(folder).exists() and not folder.exists():
-        raise DataError(f"{folder}: its building was interrupted; run the same dualmoco search build again")
+        raise DataError(f"{folder}: the index build was interrupted; run the same dualmoco search build again")
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; expected an index made by dualmoco search build")
+        raise DataError(f"{folder}: no such folder; expected an index of dualmoco search build")
     try:
-        content: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        content: dict[str, Any] = json.loads((folder / INDEX_MANIFEST).read_text(encoding="utf-8"))
         del content["version"]
         lists = content.pop("lists")
         parts = tuple(PartRecord(**part) for part in content.pop("parts"))
@@ -124,20 +118,17 @@ def read_index_manifest(folder: Path) -> IndexManifest:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise DataError(
-            f"{folder}: no readable {MANIFEST} of an index; expected a folder of dualmoco search build"
+            f"{folder}: has no readable {INDEX_MANIFEST}; expected an index of dualmoco search build"
         ) from None
 
 
 def building_folder(folder: Path) -> Path:
-    """Where an index lies until it is whole."""
+    """Folder in which an index is built before it is renamed."""
     return folder.with_name(f".{folder.name}.building")
 
 
-TEXTS, OFFSETS, LINES, VECTORS, RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
-
-
 class IndexPart:
-    """A part of an index in use, mapped from disk."""
+    """A part of an open index, mapped from disk."""
 
     def __init__(self, folder: Path, record: PartRecord) -> None:
         self.folder, self.record = folder, record
@@ -152,44 +143,28 @@ class IndexPart:
             raise DataError(f"{folder}: {self.store.count:,} vectors; expected {record.rows:,}: build the index again")
 
     def text(self, row: int) -> str:
-        """A sentence."""
+        """The sentence of a row."""
         start, stop = self.offsets[row : row + 2].tolist()
         return self.bytes[start : stop - 1].tobytes().decode("utf-8")
 
     def check(self) -> None:
-        """Compares every file with its checksum; DataError for the first that differs."""
-        known = {self.folder / name: sha256 for name, sha256 in self.record.files.items()}
-        known |= {self.store.folder / shard.file: shard.sha256 for shard in self.store.shards.values()}
-        for path, sha256 in known.items():
+        """Verifies the checksum of every file; DataError if one is missing or damaged."""
+        checksums = {self.folder / name: sha256 for name, sha256 in self.record.files.items()}
+        checksums |= {self.store.folder / shard.file: shard.sha256 for shard in self.store.shards.values()}
+        for path, sha256 in checksums.items():
             check_file(path, sha256)
 
 
 def check_file(path: Path, sha256: str) -> None:
-    """Compares a file with its checksum.
-
-    Args:
-        path: A file of an index.
-        sha256: What its manifest says.
-
-    Raises:
-        DataError: It is gone or damaged.
-    """
+    """DataError if a file of an index is missing or damaged."""
     if not path.is_file():
         raise DataError(f"{path}: is missing; build the index again")
     if file_sha256(path) != sha256:
-        raise DataError(f"{path}: is damaged, its checksum is not the manifest's; build the index again")
+        raise DataError(f"{path}: is damaged: its checksum differs from the manifest; build the index again")
 
 
 def check_index_model(model: Model, manifest: IndexManifest) -> None:
-    """Refuses a model that did not make an index's vectors.
-
-    Args:
-        model: The model.
-        manifest: Of the index.
-
-    Raises:
-        ModelError: Another checksum, pooling or prompt.
-    """
+    """ModelError if the model is not the one that made the index, or was opened with another pooling or prompt."""
     if model.identity.sha256 != manifest.model_sha256:
         given, expected = model.identity.sha256[:12], manifest.model_sha256[:12]
         raise ModelError(
@@ -198,42 +173,35 @@ def check_index_model(model: Model, manifest: IndexManifest) -> None:
         )
     if model.identity.pooling != manifest.pooling:
         raise ModelError(
-            f"{model.identity.name}: pooling {model.identity.pooling}; expected {manifest.pooling}, as the index was "
-            "made: open the index with a model that was opened so"
+            f"{model.identity.name}: pooling {model.identity.pooling}; expected {manifest.pooling}, as in the index: "
+            "open the model with that pooling"
         )
 
 
 def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
-    """Vectors (n, D) of several parts, one after the other."""
-    shards = [
-        store.folder / shard.file
-        for store in (part.store for part in parts)
-        for _, shard in sorted(store.shards.items())
-    ]
+    """Concatenated vectors (n, D) of several parts."""
     for part in parts:
         if part.store.missing():
             raise DataError(f"{part.folder}: vectors are missing; build the index again")
+    shards = [part.store.folder / shard.file for part in parts for _, shard in sorted(part.store.shards.items())]
     return ShardedVectors(shards, parts[0].store.dimension)
 
 
 def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> PartRecord:
-    """Begins a part: copies the distinct sentences of a file.
+    """Starts a part: copies the distinct sentences of a text file.
 
     Args:
-        file: What is added.
-        folder: Of the part; an interrupted part of the same file and settings is resumed, another removed.
-        made_with: All that decides its vectors: model, back-end, precision.
-
-    Returns:
-        What the part is.
+        file: The text file.
+        folder: Folder of the part; an interrupted part of the same file and settings is resumed, any other is removed.
+        made_with: Everything that determines the vectors: model, back-end, precision.
 
     Raises:
-        DataError: A text without sentences or with invalid UTF-8.
+        DataError: The text has no sentences or invalid UTF-8.
         RunError: The disk is full or not writable.
     """
     lines = find_unique_lines(file.path)
     made_of = {"text": lines.sha256, "lang": file.lang, **made_with}
-    if record := _begun(folder, made_of):
+    if record := _read_part_record(folder, made_of):
         return record
     shutil.rmtree(folder, ignore_errors=True)
     offsets = np.zeros(len(lines.first) + 1, dtype=np.int64)
@@ -242,24 +210,18 @@ def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> Pa
             offsets[row + 1] = offsets[row] + stream.write(text.encode() + b"\n")
     if not offsets[-1]:
         raise DataError(f"{file.path}: changed while it was read; run the command again")
-    _write_array(folder / OFFSETS, offsets)
-    _write_array(folder / LINES, lines.first)
+    write_array(folder / OFFSETS, offsets)
+    write_array(folder / LINES, lines.first)
     files = {name: file_sha256(folder / name) for name in (TEXTS, OFFSETS, LINES)}
     record = PartRecord(file.path.name, file.lang, lines.sha256, len(lines.first), files)
-    write_json(folder / RECORD, {"made_of": made_of, "record": asdict(record)})
+    write_json(folder / PART_RECORD, {"made_of": made_of, "record": asdict(record)})
     return record
 
 
-def _begun(folder: Path, made_of: dict[str, str]) -> PartRecord | None:
-    """The record of a part whose sentences were copied already."""
+def _read_part_record(folder: Path, made_of: dict[str, str]) -> PartRecord | None:
+    """The record of a part whose sentences were copied before, if it was made of the same."""
     try:
-        content = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        content = json.loads((folder / PART_RECORD).read_text(encoding="utf-8"))
         return PartRecord(**content["record"]) if content["made_of"] == made_of else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-
-
-def _write_array(path: Path, array: Ids) -> None:
-    stream = io.BytesIO()
-    np.save(stream, array, allow_pickle=False)
-    write_bytes(path, stream.getvalue())

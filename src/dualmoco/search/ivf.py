@@ -1,9 +1,9 @@
-"""What all approximate search has in common: how many inverted lists there are, what they are trained on, their recall.
+"""Approximate search by inverted lists for mining, and what it shares with the lists of an index (faiss_index.py).
 
-Two kinds of lists use it, for a reason. `probing.py` serves mining: all rows of one side are queries at once, on disk,
-in blocks that any machine can do, so a list and its visitors are one matrix product. `inverted.py` serves an index:
-queries come one by one, and FAISS keeps compressed lists in one file that is mapped. Shapes: n rows, q queries, k
-neighbours.
+There are two kinds of lists for a reason. In mining, all rows of one side are queries at once, on disk, in blocks that
+any machine can scan, so a list and its visitors are one matrix product. Queries of an index come one by one, and FAISS
+keeps compressed lists in one mapped file. Shapes: n sources or queries, m targets or keys, D dimension, k neighbours, L
+lists.
 """
 
 from __future__ import annotations
@@ -26,14 +26,21 @@ from dualmoco.core.storage import write_bytes
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
 from dualmoco.search.exact import SPARE, Candidates, Neighbors, as_tensor, nearest
 
-TRAINED_PER_LIST = 40  # rows that a list's centroid is trained on
-KMEANS_ROUNDS = 10  # of k-means
+TRAINED_PER_LIST = 40  # training rows per list
+KMEANS_ROUNDS = 10
 ROWS_AT_ONCE = 65_536  # assigned to lists
-RECALL_ROWS = 1000  # on which recall is measured
+RECALL_ROWS = 1000  # sample to measure recall on
+PROBED_LISTS_PER_ROOT = 2  # each is a matrix product with its visitors, so they are longer than those of an index
+SOURCE_BYTES = 1 << 28  # sources in memory
+VISITORS_AT_ONCE = 2048  # their similarities with the targets of a list fit into the cache
+MOST_PROBES = 2  # times the average, for sources that are close to many lists
+REACH_ROWS = 4096  # sample to choose the reach on
+NOT_PROBED = -1
+LEAST_COSINE = 1e-9  # against division by zero
 
 
 def require_faiss() -> Any:
-    """FAISS, if it is installed; ConfigError if not."""
+    """The module faiss; ConfigError if it is not installed."""
     try:
         import faiss
     except ModuleNotFoundError:
@@ -42,31 +49,18 @@ def require_faiss() -> Any:
 
 
 def default_lists(rows: int, per_root: int) -> int:
-    """How many inverted lists suit a number of rows.
+    """Number of inverted lists for a number of rows: a power of two, or fewer if the rows are too few to train on.
 
     Args:
-        rows: How many vectors the lists hold.
-        per_root: Lists for each square root of the rows: more are shorter, and take longer to choose from.
-
-    Returns:
-        A power of two near that, or fewer if the rows are too few to train so many.
+        rows: Number of vectors.
+        per_root: Lists per square root of the rows; more lists are shorter, and choosing among them takes longer.
     """
     wanted = 1 << round(float(np.log2(max(1.0, per_root * rows**0.5))))
     return int(max(1, min(wanted, rows // TRAINED_PER_LIST)))
 
 
 def sample_rows(count: int, size: int, *, without: Ids | None = None, seed: int = 0) -> Ids:
-    """Some rows drawn at random, ascending.
-
-    Args:
-        count: How many rows there are.
-        size: How many are wanted; all if there are fewer.
-        without: Rows that are not drawn.
-        seed: The same rows for the same seed.
-
-    Returns:
-        Row numbers.
-    """
+    """Row numbers of a random sample of `size` of `count` rows, or all, ascending, none of them in `without`."""
     rows: int | Ids = count if without is None else np.setdiff1d(np.arange(count), without)
     possible = count if isinstance(rows, int) else len(rows)
     drawn: Ids = np.random.default_rng(seed).choice(rows, size=min(size, possible), replace=False)
@@ -74,65 +68,41 @@ def sample_rows(count: int, size: int, *, without: Ids | None = None, seed: int 
 
 
 def sampled_recall(found: Neighbors, queries: VectorRows, keys: VectorRows) -> float:
-    """The recall of approximate neighbours of all queries, by exact search of a sample of them.
-
-    Args:
-        found: The k neighbours of every query, scored exactly.
-        queries: Unit vectors (q, D).
-        keys: Unit vectors (n, D).
-
-    Returns:
-        The share of the true k nearest that were found.
-    """
+    """Recall of approximate neighbours: the share of the true k nearest that were found, for a sample of queries."""
     rows = sample_rows(len(queries), RECALL_ROWS)
     return recall(found.scores[rows], nearest(queries[rows], keys, found.ids.shape[1]).scores)
 
 
 def recall(found: Floats, truth: Floats) -> float:
-    """The share of the true nearest that were found; of equally near ones any counts.
+    """Share of the true neighbours that were found; equally near ones count as found.
 
     Args:
-        found: Cosines of what was found, shape (q, k).
-        truth: Cosines of the true nearest, descending, shape (q, k).
-
-    Returns:
-        From 0 to 1; 1 if there is nothing to find.
+        found: Cosines of the found neighbours, shape (q, k).
+        truth: Cosines of the true neighbours, descending, shape (q, k).
     """
     return float((found >= truth[:, -1:]).mean()) if truth.size else 1.0
 
 
-PROBED_LISTS_PER_ROOT = 2  # each is a matrix product with its visitors, so they are longer than those of an index
-SOURCE_BYTES = 1 << 28  # of sources in memory
-VISITORS_AT_ONCE = 2048  # whose similarities with the targets of a list fit the cache
-SPREAD = 2  # times p lists are probed at most, by sources that lie between many
-REACH_ROWS = 4096  # on which the reach is measured
-NOWHERE = -1
-TINY = 1e-9
-
-
 @dataclass(frozen=True)
 class ProbedLists:
-    """Centroids, the list of each target, and which lists a source probes."""
+    """Inverted lists of targets, and the rule which of them a source probes."""
 
     centroids: Vectors  # (L, D)
-    members: Ids  # (m,) the list that each target is in
+    members: Ids  # (m,) list of each target
     most: int
-    """Lists that a source probes at most."""
+    """Largest number of lists that a source probes."""
     reach: float
-    """A list is probed if its centroid's cosine, divided by that of the nearest centroid, is at least this."""
+    """A list is probed if its closeness (see `search`) is at least this."""
 
     @classmethod
     def train(cls, src: VectorRows, tgt: VectorRows, probes: int, progress: Progress) -> ProbedLists:
-        """Finds centroids by k-means on a sample, every target's list, and the reach of the sources.
+        """Trains centroids by k-means on a sample, assigns the targets to lists, and chooses the reach.
 
         Args:
             src: Unit vectors (n, D).
             tgt: Unit vectors (m, D).
-            probes: How many lists a source shall probe on average: more find more and take longer.
-            progress: Is called with how many targets have a list.
-
-        Returns:
-            The lists.
+            probes: Lists that a source probes on average; more find more and take longer.
+            progress: Callback: number of newly assigned targets.
 
         Raises:
             ConfigError: FAISS is not installed.
@@ -144,7 +114,7 @@ class ProbedLists:
         )
         means.train(tgt[sample_rows(len(tgt), TRAINED_PER_LIST * count)])
         members = np.empty(len(tgt), dtype=np.int64)
-        lists = cls(means.centroids, members, min(SPREAD * probes, count), -np.inf)
+        lists = cls(means.centroids, members, min(MOST_PROBES * probes, count), -np.inf)
         for start in range(0, len(tgt), ROWS_AT_ONCE):
             rows = slice(start, min(start + ROWS_AT_ONCE, len(tgt)))
             members[rows] = lists.search(tgt[rows], 1)[1][:, 0]
@@ -157,40 +127,37 @@ class ProbedLists:
 
     @classmethod
     def load(cls, path: Path) -> ProbedLists:
-        """Reads what `save` wrote; DataError if it is damaged."""
+        """Reads a file of `save`; DataError if it is missing or damaged."""
         try:
             with safe_open(path, framework="np") as file:
                 notes = file.metadata()
                 centroids, members = file.get_tensor("centroids"), file.get_tensor("members")
             return cls(centroids, members, int(notes["most"]), float(notes["reach"]))
         except (OSError, SafetensorError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: cannot be read as lists ({error}); remove it and run the command again") from None
+            raise DataError(
+                f"{path}: cannot be read as inverted lists ({error}); remove it and run the command again"
+            ) from None
 
     def save(self, path: Path) -> None:
-        """Writes the lists; RunError if that fails."""
+        """Writes the lists; RunError if the disk is full or not writable."""
         tensors: dict[str, np.ndarray] = {"centroids": self.centroids, "members": self.members}
         write_bytes(path, save(tensors, {"most": str(self.most), "reach": repr(self.reach)}))
 
     def search(self, vectors: Vectors, count: int) -> tuple[Vectors, Ids]:
-        """The lists nearest to each of some vectors (n, D), the nearest first.
+        """Closeness and numbers of the lists nearest to each vector (n, D), both (n, count), nearest first.
 
-        Args:
-            vectors: Unit vectors.
-            count: How many lists of each.
-
-        Returns:
-            How close they are, 1 for the nearest, and which they are, both (n, count).
+        The closeness of a list is 1 for the nearest and falls with the cosine of the centroid, relative to the nearest.
         """
         index = require_faiss().IndexFlatIP(self.centroids.shape[1])
         index.add(self.centroids)
         cosines, lists = index.search(vectors, count)
-        nearest = cosines[:, :1]
-        return 1 - (nearest - cosines) / np.maximum(np.abs(nearest), TINY), lists
+        best = cosines[:, :1]
+        return 1 - (best - cosines) / np.maximum(np.abs(best), LEAST_COSINE), lists
 
     def probed(self, vectors: Vectors) -> Ids:
-        """The lists that each of some vectors (n, D) probes, shape (n, most), filled up with NOWHERE."""
+        """The lists that each vector (n, D) probes, shape (n, most), padded with NOT_PROBED."""
         closeness, lists = self.search(vectors, self.most)
-        return np.where(closeness >= self.reach, lists, NOWHERE)
+        return np.where(closeness >= self.reach, lists, NOT_PROBED)
 
 
 def scan_lists(
@@ -203,19 +170,16 @@ def scan_lists(
     *,
     progress: Progress | None = None,
 ) -> Candidates:
-    """Candidates of a block of sources among a block of targets, each from the lists that it probes.
+    """Candidates of a block of sources among a block of targets, from the lists that each source probes.
 
     Args:
         src: Unit vectors (n, D).
         tgt: Unit vectors (m, D).
-        rows: The block of sources.
-        columns: The block of targets.
-        k: How many neighbours are wanted in the end.
-        lists: Of the targets.
-        progress: Is called with how many sources are done.
-
-    Returns:
-        The candidates of the block's sources.
+        rows: Sources of the block.
+        columns: Targets of the block.
+        k: Number of neighbours wanted in the end.
+        lists: Lists of the targets.
+        progress: Callback: number of newly completed sources.
     """
     found = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
     members = _by_list(lists.members[columns], len(lists.centroids))
@@ -237,13 +201,13 @@ def scan_lists(
 
 
 def _score_list(found: Candidates, vectors: Tensor, guests: Tensor, first: int, keys: Tensor, ids: Tensor) -> None:
-    """Scores the visitors of a list, whose numbers begin at `first`, against its targets (r, D)."""
+    """Scores the visitors of a list, numbered from `first`, against its targets (r, D)."""
     for some in guests.split(VISITORS_AT_ONCE):
         found.offer(some + first, torch.mm(vectors.index_select(0, some), keys.T), ids)
 
 
 def _by_list(lists: Ids, count: int) -> Sequence[Ids]:
-    """Places in an array of list numbers, for each list, ascending; those that are NOWHERE left out."""
+    """For each list, the positions of its number in an array of list numbers, ascending."""
     order = np.argsort(lists, kind="stable")
     ends = np.searchsorted(lists[order], np.arange(count + 1))
     return [order[start:stop] for start, stop in pairwise(ends.tolist())]
