@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
-from dualmoco.search.exact import PLACES, nearest, nearest_both_ways
+from dualmoco.search.exact import COSINE_PLACES, nearest, nearest_both_ways
 
 
 def random_units(count: int, dimension: int, seed: int) -> Vectors:
@@ -22,7 +22,7 @@ def slow_neighbors(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Floats
     """Neighbours by sorting every rounded double-precision cosine, then the row number."""
     ids, scores = [], []
     for query in queries.astype(np.float64):
-        cosines = [round(float(query @ key), PLACES) for key in keys.astype(np.float64)]
+        cosines = [round(float(query @ key), COSINE_PLACES) for key in keys.astype(np.float64)]
         order = sorted(range(len(keys)), key=lambda row: (-cosines[row], row))[:k]
         ids.append(order)
         scores.append([cosines[row] for row in order])

@@ -28,7 +28,7 @@ WORKERS_STARTING = 8  # workers started at once, or as many as are already open
 POLL_SECONDS = 2.0  # how often the pool looks for results and for room
 PATIENT_POLLS = 30  # polls without any open worker before a warning
 WORKER_CPUS = 1
-REACH_SECONDS = 5.0
+REACH_SECONDS = 5.0  # to connect to the head node
 FAIL_FAST = {
     "RAY_gcs_server_port_wait_time_s": "1",  # attempts to reach the head node
     "RAY_py_gcs_connect_timeout_s": "5",  # duration of an attempt; read when Ray is imported
@@ -200,10 +200,6 @@ class Pool:
             raise RunError(
                 f"no worker starts: {reason}; expected dualmoco {VERSION} and its dependencies on every node"
             )
-
-
-REACH_SECONDS = 5.0
-ATTEMPTS = "RAY_gcs_server_port_wait_time_s"  # how often `ray.init` tries to reach a head, 40 s each
 
 
 class RayEngine:

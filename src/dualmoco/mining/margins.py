@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.search.exact import PLACES, Neighbors
+from dualmoco.search.exact import COSINE_PLACES, Neighbors
 
 
 class Margin(StrEnum):
@@ -45,7 +45,7 @@ class ScoredPairs:
 
     src: Ids  # (p,) rows
     tgt: Ids  # (p,) rows
-    scores: Floats  # (p,) margins, rounded to PLACES
+    scores: Floats  # (p,) margins, rounded to COSINE_PLACES
 
     def __len__(self) -> int:
         return len(self.src)
@@ -81,7 +81,7 @@ def margin_scores(cosines: Floats, src_means: Floats, tgt_means: Floats, margin:
         scores = cosines - means
     else:
         scores = np.divide(cosines, means, out=np.full(cosines.shape, -np.inf), where=means > 0)
-    rounded: Floats = np.round(scores, PLACES)
+    rounded: Floats = np.round(scores, COSINE_PLACES)
     return rounded
 
 

@@ -47,7 +47,7 @@ from dualmoco.mining.threshold import Calibration, ModelCalibration, calibrate, 
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, Model
-from dualmoco.search.exact import PLACES, Neighbors
+from dualmoco.search.exact import COSINE_PLACES, Neighbors
 from dualmoco.search.ivf import require_faiss
 from dualmoco.text.files import read_lines
 
@@ -182,8 +182,8 @@ def mine(
             kept = kept.take(own_src[kept.src] & own_tgt[kept.tgt])
         table = PairTable(
             kept.scores,
-            src_near.mean[kept.src].round(PLACES),
-            tgt_near.mean[kept.tgt].round(PLACES),
+            src_near.mean[kept.src].round(COSINE_PLACES),
+            tgt_near.mean[kept.tgt].round(COSINE_PLACES),
             src_lines[kept.src] + 1,
             tgt_lines[kept.tgt] + 1,
         )
@@ -250,7 +250,7 @@ def paraphrases(
         found, _, recall = find_neighbors([store, store], wider, job.work, job.engine)
         near = without_self(found, settings.k)
         pairs = _paraphrase_pairs(near, settings.margin).above(settings.threshold)
-        means, lines = near.mean.round(PLACES), store.first_lines() + 1
+        means, lines = near.mean.round(COSINE_PLACES), store.first_lines() + 1
         table = PairTable(pairs.scores, means[pairs.src], means[pairs.tgt], lines[pairs.src], lines[pairs.tgt])
         origin = {
             "tool": "dualmoco paraphrases",

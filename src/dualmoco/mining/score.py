@@ -26,7 +26,7 @@ from dualmoco.mining.margins import margin_scores
 from dualmoco.mining.mine import MiningOptions, MiningResult, mining_job, model_threshold, parse_settings
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.model import Model
-from dualmoco.search.exact import PLACES
+from dualmoco.search.exact import COSINE_PLACES
 
 SCORED_AT_ONCE = 8192
 SCORE_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -81,7 +81,11 @@ def score(
         scores = margin_scores(_cosines(stores, src, tgt), src_means, tgt_means, settings.margin)
         kept = np.arange(len(scores)) if threshold is None else np.flatnonzero(scores >= threshold)
         table = PairTable(
-            scores[kept], src_means[kept].round(PLACES), tgt_means[kept].round(PLACES), lines[kept], lines[kept]
+            scores[kept],
+            src_means[kept].round(COSINE_PLACES),
+            tgt_means[kept].round(COSINE_PLACES),
+            lines[kept],
+            lines[kept],
         )
         origin = {
             "tool": "dualmoco score",
@@ -135,4 +139,4 @@ def _cosines(stores: list[Store], src: Ids, tgt: Ids) -> Floats:
     for start in range(0, len(src), SCORED_AT_ONCE):
         part = slice(start, start + SCORED_AT_ONCE)
         cosines[part] = np.einsum("nd,nd->n", vectors[0][src[part]], vectors[1][tgt[part]], dtype=np.float64)
-    return cosines.round(PLACES)
+    return cosines.round(COSINE_PLACES)

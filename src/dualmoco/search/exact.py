@@ -19,7 +19,7 @@ from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
 
 SPARE = 2  # candidates kept in addition to the k neighbours
 UNSEEN = -2.0  # score of an empty place, below every cosine
-PLACES = 6  # decimal places of a similarity; equal ones are ordered by row number
+COSINE_PLACES = 6  # decimal places of a similarity; equal ones are ordered by row number
 TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
 RESCORED_ROWS = 1024
 KEYS_AT_ONCE = 8192
@@ -32,7 +32,7 @@ class Neighbors:
     """The k nearest rows of the other side for every row, nearest first."""
 
     ids: Ids  # (n, k)
-    scores: Floats  # (n, k) cosines, rounded to PLACES
+    scores: Floats  # (n, k) cosines, rounded to COSINE_PLACES
 
     @property
     def mean(self) -> Floats:
@@ -126,7 +126,7 @@ def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
     for start in range(0, len(ids), RESCORED_ROWS):
         rows = slice(start, start + RESCORED_ROWS)
         scores[rows] = np.einsum("nd,ncd->nc", queries[rows], keys[ids[rows]], dtype=np.float64)
-    scores = np.where(rough > UNSEEN, scores.round(PLACES), -np.inf)
+    scores = np.where(rough > UNSEEN, scores.round(COSINE_PLACES), -np.inf)
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
     found = Neighbors(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
     if exact and ids.shape[1] < len(keys):
@@ -162,12 +162,12 @@ def _rescored(queries: Vectors, keys: Vectors, chosen: np.ndarray) -> tuple[Ids,
     """Rows, keys and rounded cosines of the pairs that a mask (q, b) selects."""
     row, key = np.nonzero(chosen)
     scores: Floats = np.einsum("pd,pd->p", queries[row], keys[key], dtype=np.float64)
-    return row, key, scores.round(PLACES)
+    return row, key, scores.round(COSINE_PLACES)
 
 
 def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Floats]:
     """The k best keys (b, D) of each query (q, D), if too many are close to list them; the first among equal ones."""
-    scores = (queries.astype(np.float64) @ keys.astype(np.float64).T).round(PLACES)  # (q, b)
+    scores = (queries.astype(np.float64) @ keys.astype(np.float64).T).round(COSINE_PLACES)  # (q, b)
     last = max(0, scores.shape[1] - k)
     lowest = np.partition(scores, last, axis=1)[:, last, None]  # (q, 1) the k-th best
     above, equal = scores > lowest, scores == lowest
@@ -194,8 +194,8 @@ def _tiles(
 
 
 def _tolerance(dimension: int) -> float:
-    """Upper bound of rounding errors of a cosine: sums of D products in single precision, and rounding to PLACES."""
-    return 2 * dimension * 2.0**-24 + 10.0**-PLACES
+    """Upper bound of rounding errors of a cosine: sums of D products in single precision, and rounding to COSINE_PLACES."""
+    return 2 * dimension * 2.0**-24 + 10.0**-COSINE_PLACES
 
 
 def as_tensor(array: Vectors) -> Tensor:
