@@ -194,7 +194,7 @@ def _tiles(
 
 
 def _tolerance(dimension: int) -> float:
-    """Upper bound of rounding errors of a cosine: sums of D products in single precision, and rounding to COSINE_PLACES."""
+    """Upper bound of the rounding error of a cosine: D products in single precision, and decimal places."""
     return 2 * dimension * 2.0**-24 + 10.0**-COSINE_PLACES
 
 
