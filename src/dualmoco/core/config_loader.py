@@ -39,13 +39,7 @@ def check_rules(rules: Sequence[Rule]) -> None:
 
 
 def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:
-    """The member of an enumeration that a text names; ConfigError lists the members if there is none.
-
-    Args:
-        kind: The enumeration.
-        text: Value of the option.
-        name: Name of the option, for the error.
-    """
+    """The member of an enumeration that the value of option `name` names; ConfigError lists the members."""
     try:
         return kind(text)
     except ValueError:
@@ -54,11 +48,7 @@ def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:
 
 
 def check_options(options: Mapping[str, object], known: type) -> None:
-    """Refuses unknown keyword arguments of functions that take `**options: Unpack[known]`, which Python lets through.
-
-    Raises:
-        TypeError: An unknown name; suggests the closest known one.
-    """
+    """Raises TypeError for unknown keyword arguments of a function that takes `**options: Unpack[known]`."""
     names = list(known.__annotations__)
     for name in options:
         if name not in names:
@@ -68,12 +58,7 @@ def check_options(options: Mapping[str, object], known: type) -> None:
 
 
 def parse_size(given: str | int, name: str) -> int:
-    """The bytes of a size such as 500M; ConfigError if it is not a size above 0.
-
-    Args:
-        given: A number, or text: a number with an optional k, M or G.
-        name: Name of the option, for the error.
-    """
+    """The bytes of a size such as 500M (a number with an optional k, M or G); ConfigError if it is not above 0."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)i?b?", str(given).strip().lower())
     size = int(float(match[1]) * SIZE_UNITS[match[2]]) if match else 0
     if size < 1:
@@ -82,14 +67,7 @@ def parse_size(given: str | int, name: str) -> int:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe.
-
-    Args:
-        name: A file, or the name of a packaged recipe: `tiny`, `tiny.yaml` or `recipes/tiny.yaml`.
-
-    Raises:
-        ConfigError: There is neither such a file nor such a packaged recipe.
-    """
+    """The file of a recipe: a path, or the name of a packaged one (`tiny`, `tiny.yaml`, `recipes/tiny.yaml`)."""
     path = Path(name)
     if path.is_file():
         return path
@@ -105,20 +83,9 @@ def find_recipe(name: str | Path) -> Path:
 def read_recipe(
     schema: type[Schema], recipe: str | Path | None, overrides: list[str] | None = None, *, extra: str = "data"
 ) -> Schema:
-    """Reads a YAML file into a dataclass.
-
-    Args:
-        schema: The dataclass, whose fields give keys, types and defaults.
-        recipe: A file or the name of a packaged recipe; None for the defaults.
-        overrides: Settings such as `clean.max_ratio=3`, which take precedence over the file.
-        extra: Extra of dualmoco to install if the package that reads recipes is missing.
-
-    Returns:
-        The settings; their values are not checked yet.
-
-    Raises:
-        ConfigError: The recipe cannot be found or read, or has an unknown key or a value of the wrong type.
-    """
+    """Reads a YAML file (None for the defaults) into a dataclass; overrides such as `clean.max_ratio=3` come last."""
+    # ConfigError for unknown keys and wrong types; the values themselves are not checked here.
+    # `extra` is the extra of dualmoco to install if omegaconf is missing.
     require("omegaconf", extra, "A recipe")
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException

@@ -14,14 +14,7 @@ SHOWN_ROWS = 10  # rows of an HTML table
 
 
 def html_table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[object]], total: int | None = None) -> str:
-    """Returns an HTML table of the first rows; all text is escaped.
-
-    Args:
-        caption: Line above the table.
-        columns: Column names.
-        rows: Cells of each row; only the first ten rows are read.
-        total: Number of rows that exist, if there are more than `rows` yields.
-    """
+    """Returns an HTML table of the first ten rows, escaped; `total` counts all rows if `rows` yields fewer."""
     shown = list(islice(rows, SHOWN_ROWS))
     lines = [f"<table><caption>{escape(caption)}</caption>", _row("th", columns), *(_row("td", row) for row in shown)]
     if total is not None and total > len(shown):

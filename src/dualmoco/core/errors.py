@@ -40,19 +40,7 @@ def missing_package(module: str | None, extra: str, what: str) -> ConfigError:
 
 
 def require(module: str, extra: str, what: str) -> Any:
-    """Imports a module of an optional package.
-
-    Args:
-        module: Name of the module, such as `pyarrow.parquet`.
-        extra: Extra of dualmoco that installs the package, such as `data`.
-        what: What needs it, as the beginning of a sentence: "Parquet".
-
-    Returns:
-        The module.
-
-    Raises:
-        ConfigError: The package is not installed; the message says how to install it.
-    """
+    """Imports a module of an optional package; ConfigError says that `what` (such as "Parquet") needs the extra."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -6,13 +6,7 @@ from collections.abc import Sequence
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]], *, left: bool = False) -> list[str]:
-    """The lines of a Markdown table whose columns are also aligned in plain text.
-
-    Args:
-        header: Names of the columns.
-        rows: Cells.
-        left: Align every column to the left; by default only the first.
-    """
+    """The lines of a Markdown table, also aligned as plain text; by default only the first column is aligned left."""
     cells = [[cell.replace("|", "\\|") for cell in row] for row in (header, *rows)]
     widths = [max(2, *map(len, column)) for column in zip(*cells, strict=True)]
     is_left = [left or not column for column in range(len(header))]

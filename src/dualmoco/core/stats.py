@@ -13,16 +13,7 @@ COUNTS_PER_BLOCK = 4_000_000
 
 
 def draw_counts(strata: Sequence[int], resamples: int, seed: int) -> Iterator[Ids]:
-    """Draws units with replacement, from each stratum as many as it has.
-
-    Args:
-        strata: Number of units in each stratum; they sum to n.
-        resamples: R.
-        seed: Random seed.
-
-    Yields:
-        Blocks of rows (n,): how often each unit is drawn. There are R rows in total.
-    """
+    """Draws units with replacement, as many per stratum as it has; yields R rows (n,) of counts, in blocks."""
     generator = np.random.default_rng(seed)
     block = max(1, COUNTS_PER_BLOCK // max(1, sum(strata)))
     for start in range(0, resamples, block):

@@ -21,17 +21,8 @@ LOCK = ".lock"
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields a temporary folder that replaces `path` when the block ends without an error.
-
-    Args:
-        path: Final place of the folder; an older one is removed only after the new one is in place.
-
-    Yields:
-        The folder to write to.
-
-    Raises:
-        RunError: The disk is full or not writable; `path` is then unchanged.
-    """
+    """Yields a temporary folder that replaces `path` if the block succeeds."""
+    # RunError if the disk is full or not writable. An older folder is removed only after the new one is in place.
     partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
     try:
         restore_folder(path)
@@ -71,11 +62,7 @@ def _sync(folder: Path) -> None:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yields a binary stream whose file replaces `path` when the block ends without an error.
-
-    Raises:
-        RunError: The disk is full or not writable; `path` is then unchanged.
-    """
+    """Yields a binary stream whose file replaces `path` if the block succeeds; RunError if it cannot be written."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -116,14 +103,8 @@ def append_line(path: Path, line: str) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Locks a folder against other processes; the lock of a process that is killed is released.
-
-    Args:
-        folder: Created if it does not exist, and removed again if it is still empty at the end.
-
-    Raises:
-        RunError: Another process holds the lock, or the folder cannot be created.
-    """
+    """Locks a folder, which is created if necessary, against other processes; RunError if it is already locked."""
+    # The system releases the lock of a process that is killed.
     from filelock import FileLock, Timeout
 
     lock = FileLock(folder / LOCK, blocking=False)

@@ -28,20 +28,7 @@ class VectorRows(Protocol):
 
 
 def check_vectors(vectors: Any, count: int, name: str, dimension: int | None = None) -> Vectors:
-    """Checks the shape and the values of vectors.
-
-    Args:
-        vectors: Output of an encoder or content of a file.
-        count: Expected n.
-        name: Where they come from, for the error.
-        dimension: Expected D; None for any.
-
-    Returns:
-        The vectors (n, D) in single precision.
-
-    Raises:
-        DataError: The shape is wrong, or a value is not a finite number.
-    """
+    """The vectors (n, D) in fp32; DataError if n is not `count`, D not `dimension`, or a value not finite."""
     array = np.asarray(vectors)
     if array.ndim != 2 or array.dtype.kind not in "fiu":
         raise DataError(f"{name}: an array of shape {array.shape}, {array.dtype}; expected numbers of shape (n, D)")
@@ -64,11 +51,7 @@ def unit_vectors(vectors: Vectors) -> Vectors:
 
 
 def map_array(path: Path) -> np.ndarray[Any, Any]:
-    """Memory-maps the array (n, D) of a `.npy` file.
-
-    Raises:
-        DataError: The file is missing or damaged, or does not hold rows of floating-point numbers.
-    """
+    """Memory-maps the array (n, D) of a `.npy` file; DataError if it is damaged or does not hold floats."""
     try:
         array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:

@@ -110,16 +110,7 @@ def _download_entry(entry: CorpusEntry, into: Path) -> list[Path]:
 
 
 def download(address: str, path: Path, sha256: str = "") -> None:
-    """Downloads a file; an interrupted download leaves `NAME.partial`, from which the next one resumes.
-
-    Args:
-        address: URL of the file.
-        path: Where to write it.
-        sha256: Its checksum, if known.
-
-    Raises:
-        DataError: The server cannot be reached or does not have the file, or the checksum is wrong.
-    """
+    """Downloads a file, resuming from `NAME.partial` if it exists; DataError if that fails or the checksum is wrong."""
     partial = path.with_name(f"{path.name}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

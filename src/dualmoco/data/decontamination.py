@@ -47,13 +47,7 @@ class Exclusion:
     folder: Path | None
 
     def __init__(self, sentences: Iterable[str], *, similarity: float, ngram: int = 4) -> None:
-        """Indexes test sentences.
-
-        Args:
-            sentences: Test sentences in any language.
-            similarity: Minimum Jaccard index of similar sentences; 0 to find equal ones only.
-            ngram: Characters per n-gram.
-        """
+        """Indexes test sentences; `similarity` is the minimum Jaccard index, 0 to find equal sentences only."""
         self.similarity, self.ngram, self.folder = similarity, ngram, None
         folded = TextColumn.from_texts(list(dict.fromkeys(sentences))).fold()
         self.ids, first = np.unique(hash_rows(folded), return_index=True)
@@ -193,18 +187,7 @@ def hash_ngrams(folded: TextColumn, ngram: int) -> tuple[Grams, Ints]:
 
 
 def read_test_sets(paths: Iterable[Path], root: Path) -> tuple[list[str], list[TestFile]]:
-    """Reads test sentences: every tab-separated field of every line.
-
-    Args:
-        paths: Text files, plain or compressed.
-        root: Folder to which the names of the files are relative.
-
-    Returns:
-        The sentences, and a record of each file.
-
-    Raises:
-        DataError: A file cannot be read.
-    """
+    """Test sentences, every tab-separated field of every line, and a record of each file, named relative to `root`."""
     sentences: list[str] = []
     files: list[TestFile] = []
     for path in paths:

@@ -72,17 +72,7 @@ NORMALIZERS: dict[str, tuple[Callable[[str], str], int]] = {  # and the kinds of
 
 
 def rewrite(block: PairBlock, config: CleanConfig, langs: tuple[str, str], changed: Counter[str]) -> PairBlock:
-    """Applies the normalizers to both sides of a block.
-
-    Args:
-        block: Raw pairs.
-        config: Which normalizers to apply.
-        langs: Source and target language.
-        changed: Counter of changed sentences by normalizer, updated in place.
-
-    Returns:
-        The block with clean sentences in the same rows.
-    """
+    """Applies the normalizers to both sides of a block; `changed` counts changed sentences by normalizer."""
     sides = [_normalize_column(column, config, changed) for column in (block.src, block.tgt)]
     for side, lang in enumerate(langs):
         if config.chinese != Chinese.keep and base_language(lang) == "zh":
@@ -274,17 +264,7 @@ def apply_filters(sides: Sides, config: CleanConfig) -> Iterator[tuple[str, Mask
 
 
 def drop(block: PairBlock, config: CleanConfig, langs: tuple[str, str], dropped: Counter[str]) -> PairBlock:
-    """Removes the pairs that a filter drops.
-
-    Args:
-        block: Pairs after `rewrite`.
-        config: Which filters to apply, and their limits.
-        langs: Source and target language.
-        dropped: Counter of dropped pairs by filter, updated in place.
-
-    Returns:
-        The pairs that are left, in order.
-    """
+    """Removes the pairs that a filter drops from a rewritten block; `dropped` counts them by filter."""
     sides = (TextStats(block.src.compact(), langs[0]), TextStats(block.tgt.compact(), langs[1]))
     left = np.ones(len(block), dtype=bool)
     for name, rows in apply_filters(sides, config):

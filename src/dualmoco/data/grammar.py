@@ -299,18 +299,7 @@ PATTERNS: tuple[Callable[[random.Random], Phrase], ...] = (
 
 
 def generate_pairs(count: int, *, seed: int = 0) -> list[Phrase]:
-    """Draws English-Chinese sentence pairs from the grammar; no sentence occurs twice.
-
-    Args:
-        count: Number of pairs, from 1 to MAX_PAIRS.
-        seed: Random seed; a smaller count with the same seed gives a prefix.
-
-    Returns:
-        Pairs (English, Chinese).
-
-    Raises:
-        ValueError: The count is out of range.
-    """
+    """Draws up to MAX_PAIRS English-Chinese pairs without repeated sentences; a smaller count gives a prefix."""
     if not 1 <= count <= MAX_PAIRS:
         raise ValueError(f"count is {count}, expected 1 to {MAX_PAIRS} sentence pairs")
     rng = random.Random(seed)

@@ -94,19 +94,7 @@ def inspect(
 
 
 def inspect_sources(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Inspection:
-    """Computes statistics of sentence pairs.
-
-    Args:
-        sources: Files, or folders written by `prepare`.
-        form: Name of a reader, or `auto`.
-        seed: Random seed of the examples.
-
-    Returns:
-        Counts, lengths, duplicates, languages and examples.
-
-    Raises:
-        DataError: A file cannot be read, or there are no pairs.
-    """
+    """Computes statistics of files or prepared folders; DataError if one cannot be read or there are no pairs."""
     view = _Viewer((sources[0].src, sources[0].tgt), seed)
     unreadable = 0
 

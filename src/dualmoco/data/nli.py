@@ -28,21 +28,7 @@ class NliExample:
 def load_nli(
     names: Sequence[str], *, root: str, heldout: int, batch_size: int, seed: int
 ) -> tuple[list[NliExample], list[NliExample]]:
-    """Reads the NLI files of a recipe.
-
-    Args:
-        names: Files or globs.
-        root: Folder that relative names start from.
-        heldout: Minimum number of held-out examples.
-        batch_size: Minimum number of training examples.
-        seed: Random seed of the held-out premises.
-
-    Returns:
-        Training and held-out examples, which share no premise.
-
-    Raises:
-        DataError: A file does not hold NLI examples, or there are too few.
-    """
+    """Training and held-out examples, which share no premise; DataError if there are too few."""
     examples = [example for path in find_files(names, root) for example in read_nli(path)]
     premises = sorted({example.premise for example in examples})
     order = np.random.default_rng([seed, 2]).permutation(len(premises))
@@ -58,18 +44,7 @@ def load_nli(
 
 
 def read_nli(path: Path) -> Iterator[NliExample]:
-    """Yields the labelled examples of a file, without undecided ones.
-
-    Args:
-        path: JSON lines with sentence1, sentence2, gold_label (SNLI, MultiNLI) or premise, hypothesis, label; or
-            tab-separated premise, hypothesis and label. Plain or compressed.
-
-    Yields:
-        One example.
-
-    Raises:
-        DataError: A line has another form or an unknown label.
-    """
+    """Yields the labelled examples of a file: JSON lines, or tab-separated premise, hypothesis and label."""
     is_json = ".jsonl" in path.suffixes or ".json" in path.suffixes
     for number, (premise, hypothesis, label) in _read_json(path) if is_json else _read_tsv(path):
         if label == UNDECIDED:

@@ -109,19 +109,8 @@ class Split:
 
 
 def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Split:
-    """Reads the pairs of a recipe.
-
-    Args:
-        config: Files, test sets to exclude, number of held-out pairs, sample size.
-        langs: Source and target language, which some formats name.
-        seed: Random seed of the held-out pairs and the sample.
-
-    Returns:
-        Training and held-out pairs without test sentences, empty sides and duplicates, and counts of dropped pairs.
-
-    Raises:
-        DataError: A file cannot be read, or there are too few pairs.
-    """
+    """Training and held-out pairs of a recipe, without test sentences, empty sides and duplicates."""
+    # DataError if a file cannot be read, or there are too few pairs.
     sentences, _ = read_test_sets(find_files(config.exclude, config.root), Path(config.root))
     exclusion = Exclusion(sentences, similarity=0)
     if config.prepared:
@@ -267,17 +256,7 @@ def _sample(
 
 
 def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
-    """Memory-maps a prepared folder, which is unpacked into `mapped/` the first time.
-
-    Args:
-        folder: Written by `dualmoco prepare`.
-
-    Returns:
-        The training pairs and the held-out pairs.
-
-    Raises:
-        DataError: The folder was not written by `prepare`, or a shard is missing or does not match the manifest.
-    """
+    """Memory-maps the training and held-out pairs of a prepared folder, which is unpacked the first time."""
     manifest = read_prepared_manifest(folder)
     mapped = folder / MAPPED_FOLDER
     shards = json.dumps(manifest["shards"])
@@ -343,16 +322,7 @@ class WeightedRows(NamedTuple):
 
 
 def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list[WeightedRows]:
-    """The pairs that a stage of a curriculum uses.
-
-    Args:
-        pairs: The training pairs.
-        stages: All stages.
-        number: Index of the stage.
-
-    Returns:
-        Rows of the pairs by weight; weights are above 0.
-    """
+    """The pairs that stage `number` of a curriculum uses, by weight; weights are above 0."""
     weights = _corpus_weights(pairs, stages)[number][pairs.corpus]  # (n,)
     weights[_too_long(pairs, stages[number])] = 0
     return [WeightedRows(np.flatnonzero(weights == weight), float(weight)) for weight in np.unique(weights) if weight]
@@ -361,24 +331,9 @@ def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list
 def sample_curriculum(
     pairs: Pairs, status: np.ndarray, stages: Sequence[StageConfig], most: int, seed: Sequence[int]
 ) -> Sequence[StageConfig]:
-    """Keeps the pairs that any stage uses, or a sample of them.
-
-    The probability of a pair is proportional to its largest weight, so that a small corpus with a large weight is not
-    lost among large ones before training begins.
-
-    Args:
-        pairs: All pairs.
-        status: Shape (n,), changed in place: training pairs that are not kept become `not_sampled`.
-        stages: Stages of the recipe.
-        most: Size of the sample; 0 for all.
-        seed: Random seed.
-
-    Returns:
-        The stages with the weights that are still to be applied to the sampled pairs.
-
-    Raises:
-        DataError: A stage has a weight for an unknown corpus.
-    """
+    """Keeps the pairs that any stage uses, or a sample of `most`; `status` (n,) changes in place."""
+    # Returns the stages with the weights that remain to be applied to the sample. The probability of a pair is
+    # proportional to its largest weight, so that a small corpus with a large weight is not lost among large ones.
     weights = _corpus_weights(pairs, stages)  # (S, C)
     used = np.zeros(len(pairs), dtype=bool)
     for own, stage in zip(weights, stages, strict=True):

@@ -20,13 +20,7 @@ SPARE_CANDIDATES = 4  # candidates per held-out pair, because some share a sente
 
 
 def drop_repeats(ids: Ids, status: np.ndarray, new_status: PairStatus) -> None:
-    """Gives all training pairs but the first with each id a new status.
-
-    Args:
-        ids: Shape (rows,).
-        status: Shape (rows,), changed in place.
-        new_status: Of the pairs that repeat an id.
-    """
+    """Gives all training pairs but the first with each id a new status, in place; both arrays are (rows,)."""
     partitions = max(1, math.ceil(len(ids) / PARTITION_ROWS))
     for partition in range(partitions):
         rows, values = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
@@ -45,17 +39,7 @@ def drop_repeats(ids: Ids, status: np.ndarray, new_status: PairStatus) -> None:
 
 
 def allot(available: Sequence[int], limits: Sequence[int], weights: Sequence[float], total: int) -> list[int]:
-    """Divides a number of pairs among corpora in proportion to their weights.
-
-    Args:
-        available: Pairs in each corpus.
-        limits: Maximum for each corpus; 0 for all.
-        weights: Shares of the total, in any unit.
-        total: Pairs of all corpora; 0 for no limit.
-
-    Returns:
-        Pairs to take from each corpus. What a small corpus cannot provide is taken from the others.
-    """
+    """Divides `total` pairs (0: no limit) among corpora by weight; the others make up for what a small corpus lacks."""
     most = [min(count, limit) if limit else count for count, limit in zip(available, limits, strict=True)]
     if not total or total >= sum(most):
         return most
@@ -84,14 +68,7 @@ def count_training(status: np.ndarray) -> int:
 
 
 def keep_sample(status: np.ndarray, rows: slice, count: int, seed: list[int]) -> None:
-    """Keeps a uniform random sample of the training pairs of a corpus.
-
-    Args:
-        status: Shape (rows,), changed in place.
-        rows: Rows of the corpus.
-        count: Size of the sample.
-        seed: Random seed.
-    """
+    """Keeps a uniform random sample of the training pairs in some rows; `status` changes in place."""
     random, own = np.random.default_rng(seed), status[rows]
     left = count_training(own)
     for part in slices(len(own)):
@@ -105,17 +82,7 @@ def keep_sample(status: np.ndarray, rows: slice, count: int, seed: list[int]) ->
 
 
 def hold_out(ids: Sequence[Ids], status: np.ndarray, count: int, seed: list[int]) -> None:
-    """Holds out random pairs, and drops the other pairs that share a sentence with one of them.
-
-    Args:
-        ids: Ids of the source and of the target sentences, each of shape (rows,).
-        status: Shape (rows,), changed in place.
-        count: Pairs to hold out; no sentence occurs twice among them.
-        seed: Random seed.
-
-    Raises:
-        DataError: There are too few pairs.
-    """
+    """Holds out random pairs without common sentences, and drops others that share one; DataError if too few."""
     if not count:
         return
     usable = count_training(status)

@@ -91,17 +91,7 @@ def slices(rows: int) -> Iterator[slice]:
 def write_shards(
     store: TemporaryStore, corpora: Sequence[tuple[str, slice]], folder: Path, shard_pairs: int
 ) -> list[FileRecord]:
-    """Writes the pairs that are for training or held out.
-
-    Args:
-        store: All clean pairs and their status.
-        corpora: Name and rows of each corpus, in order.
-        folder: Where to write.
-        shard_pairs: Pairs per file.
-
-    Returns:
-        The files, sorted by name.
-    """
+    """Writes training and held-out pairs, given name and rows of each corpus in order; returns the files by name."""
     status = store.status()
     writers = {
         PairStatus.train: _ShardWriter(folder, TRAIN_SPLIT, shard_pairs),

@@ -35,19 +35,7 @@ RIDGE_STRENGTH = 0.01  # penalty as a share of the mean squared length of the in
 
 
 def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, Iterable[str]]) -> dict[str, Encoder]:
-    """Builds the two encoders of a recipe.
-
-    Args:
-        src: The source encoder.
-        tgt: The target encoder.
-        texts: Sentences by language, to train tokenizers on if the recipe says so.
-
-    Returns:
-        An encoder for each language; the same one for both if the target's kind is `shared`.
-
-    Raises:
-        ModelError: A model that cannot be loaded safely, or encoders of different dimension without a projection.
-    """
+    """Builds the encoder of each language; the same one for both if the target's kind is `shared`."""
     if tgt.kind == EncoderKind.shared:
         both = [text for side in texts.values() for text in side]
         encoder = build_encoder(src, both)
@@ -72,11 +60,7 @@ def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> st
 
 
 def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
-    """Builds the encoder of one language, on the CPU; `texts` train its tokenizer if it is a `bert` or `static` one.
-
-    Raises:
-        ModelError: A model that cannot be loaded safely, or that does not have the requested pooling.
-    """
+    """Builds the encoder of one language, on the CPU; `texts` train its tokenizer if it is a `bert` or `static` one."""
     builders = {EncoderKind.pretrained: _load_pretrained, EncoderKind.bert: _new_bert, EncoderKind.static: _new_static}
     layers = builders[config.kind](config, texts)
     if isinstance(layers[0], Transformer):
@@ -87,10 +71,8 @@ def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
 
 
 def load_teacher(name: str, config: EncoderConfig) -> Encoder:
-    """Opens the teacher of `distill`, which returns unit vectors; ModelError if it cannot be loaded safely.
-
-    If the teacher defines no pooling, it gets the pooling and length of the source encoder, `config`.
-    """
+    """Opens the teacher of `distill`, which returns unit vectors; ModelError if it cannot be loaded safely."""
+    # If the teacher defines no pooling, it gets the pooling and length of the source encoder, `config`.
     layers = _open_layers(name, config.lang)
     if len(layers) == 1 and isinstance(layers[0], Transformer):
         _limit_tokens(layers[0], config)
@@ -211,18 +193,7 @@ def _open_entry_model(config: EncoderConfig) -> Model:
 
 
 def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, lang: str) -> None:
-    """Sets the projection of an encoder to the ridge regression from its pooled vectors to given ones.
-
-    Args:
-        encoder: Ends with a linear layer and normalization.
-        texts: n sentences of its language.
-        goals: Vectors (n, D) of their translations.
-        lang: Its language, for errors.
-
-    Raises:
-        ModelError: The last layer of the encoder is more than a matrix.
-        DataError: Fewer pairs than the pooled vectors have dimensions.
-    """
+    """Sets an encoder's projection to the ridge regression from its pooled vectors of n texts to `goals` (n, D)."""
     *below, projection, _ = encoder.layers
     if not is_projection(projection) or projection.linear.bias is not None:
         raise ModelError(
@@ -240,10 +211,8 @@ def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, 
 
 
 def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = RIDGE_STRENGTH) -> np.ndarray:
-    """The matrix W (D, P), in fp64, that brings W x close to the goals (n, D) for inputs x (n, P).
-
-    It minimizes the squared distances plus a penalty on W of `strength` times the mean squared input per dimension.
-    """
+    """The matrix W (D, P), in fp64, that brings W x close to the goals (n, D) for inputs x (n, P)."""
+    # The penalty on W is `strength` times the mean squared input per dimension.
     x, y = inputs.astype(np.float64), goals.astype(np.float64)
     covariance = x.T @ x  # (P, P)
     penalty = strength * np.trace(covariance) / len(covariance)
@@ -252,11 +221,7 @@ def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = RIDGE_ST
 
 
 def set_trainable(encoder: Encoder, config: EncoderConfig) -> None:
-    """Freezes the weights that `frozen` and `trainable` exclude from training.
-
-    Raises:
-        ModelError: More layers than the encoder has, or nothing left to train.
-    """
+    """Freezes the weights that `frozen` and `trainable` exclude; ModelError if nothing is left to train."""
     if config.frozen:
         encoder.requires_grad_(False).eval()
         return
@@ -341,10 +306,7 @@ PAPER_SHAPES = {
 
 
 def shape_of(config: EncoderConfig) -> Shape:
-    """The shape of an encoder of a recipe, unless its kind is `shared`; ModelError if it cannot be opened.
-
-    A vocabulary that is not trained yet has the size that the recipe allows.
-    """
+    """The shape of an encoder, unless it is `shared`; an untrained vocabulary has the size that the recipe allows."""
     if config.kind == EncoderKind.pretrained:
         if known := PAPER_SHAPES.get(config.name):
             return replace(known, dimension=config.projection or known.dimension)

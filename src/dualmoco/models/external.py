@@ -80,11 +80,7 @@ class PrecomputedLanguage:
 
 
 def open_precomputed(name: str) -> Model:
-    """Opens a folder of vectors made elsewhere, in half, single or double precision.
-
-    Raises:
-        DataError: Missing files, unexpected counts or dimensions, or values that are not finite numbers.
-    """
+    """Opens a folder of fp16, fp32 or fp64 vectors made elsewhere; DataError if counts, sizes or values are wrong."""
     folder = Path(name)
     langs = sorted(path.stem for path in folder.glob("*.npy"))
     if not langs:

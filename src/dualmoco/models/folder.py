@@ -33,11 +33,7 @@ HUB_TIMEOUT = 5.0  # seconds to wait for the hub before falling back to the cach
 
 
 def model_folder(name: str) -> Path:
-    """The folder of an embedded model, a run, a model folder or a hub model, which is downloaded if necessary.
-
-    Raises:
-        ModelError: A file, a missing folder, a run without a model, or a model that cannot be downloaded.
-    """
+    """The folder of an embedded model, a run, a model folder or a hub model, which is downloaded if necessary."""
     if name in EMBEDDED:
         return embedded_folder(name)
     path = Path(name)
@@ -83,12 +79,7 @@ def fetch_model(name: str) -> Path:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a model folder whose loading could run code.
-
-    Raises:
-        ModelError: No folder, Python files, module classes from outside sentence-transformers, remote-code maps, or
-            weights that exist only in pickled form.
-    """
+    """Refuses a folder whose loading could run code: Python files, foreign module classes, remote code, pickles."""
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; expected a model folder such as runs/tiny/model")
     for code in folder.rglob("*.py"):
@@ -136,12 +127,9 @@ def write_card(folder: Path, left: TextConversion) -> None:
 
 
 def folder_sha256(folder: Path) -> str:
-    """The checksum of a model folder, which does not depend on its path.
-
-    It covers the names and contents of weights, settings and vocabularies, and the text conversion; not the rest of
-    dualmoco's record, model cards, hidden files, the calibration and the NLI classifier. ModelError if the record is
-    not readable.
-    """
+    """The checksum of a model folder, which does not depend on its path; ModelError if its record is not readable."""
+    # It covers names and contents of weights, settings and vocabularies, and the text conversion; not the rest of
+    # dualmoco's record, model cards, hidden files, the calibration and the NLI classifier.
     names = sorted(
         file.relative_to(folder).as_posix() for file in folder.rglob("*") if _decides(file.relative_to(folder))
     )
@@ -183,14 +171,7 @@ def _is_copied(name: Path, *, is_folder: bool) -> bool:
 
 
 def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:
-    """Refuses to write a folder over something else, with ConfigError.
-
-    Args:
-        out: The folder to write.
-        sources: Model folders that it is made from; names that are not folders are ignored.
-        kind: What is written, for the error.
-        replace: Whether to replace an existing folder, unless it holds one of the sources.
-    """
+    """ConfigError if writing a `kind` to `out` would replace a folder (unless `replace`) or one of the sources."""
     if out.is_file():
         raise ConfigError(f"{out}: a file; expected a folder to write")
     if any(source.is_dir() and source.resolve().is_relative_to(out.resolve()) for source in sources):

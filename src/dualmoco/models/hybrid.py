@@ -64,10 +64,7 @@ class HybridBackend:
 
 
 def join_vectors(parts: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """Joins the unit vectors (n, D_i) of the parts, one weight each, to unit vectors (n, D) with D the sum of all D_i.
-
-    Where the vector of a part is zero, the other parts alone decide.
-    """
+    """Joins unit vectors (n, D_i) of weighted parts to unit vectors (n, sum of D_i); zero vectors do not count."""
     scales = [math.sqrt(weight / sum(weights)) for weight in weights]
     joined: Vectors = np.concatenate([np.float32(scale) * part for scale, part in zip(scales, parts, strict=True)], 1)
     return unit_vectors(joined)
@@ -125,11 +122,7 @@ def write_hybrid(folder: Path, parts: Sequence[HybridPart], about: Mapping[str, 
 
 
 def read_hybrid(folder: Path) -> list[HybridPart]:
-    """Reads the parts of a hybrid, each of whose folders exists.
-
-    Raises:
-        ModelError: Not such a folder, a part that is missing or itself a hybrid, or weights that make no hybrid.
-    """
+    """Reads the parts of a hybrid; ModelError if one is missing or itself a hybrid, or the weights are invalid."""
     again = "combine the models again"
     try:
         content = json.loads((folder / HYBRID_FILE).read_text(encoding="utf-8"))

@@ -51,12 +51,7 @@ def unpack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def pack_model(folder: Path, out: Path) -> None:
-    """Packs a model, or every part of a hybrid, into a folder to write or replace; packed parts stay as they are.
-
-    Raises:
-        ModelError: Weights that cannot be read.
-        RunError: The disk is full or not writable.
-    """
+    """Packs a model, or every part of a hybrid, into a new or replaced folder; packed parts stay as they are."""
     parts = read_hybrid(folder) if is_hybrid(folder) else []
     with new_folder(out) as new:
         new.rmdir()

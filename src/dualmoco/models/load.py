@@ -279,22 +279,7 @@ def _set_torch_threads(threads: int | None) -> None:
 def run_network(
     encoder: Encoder, name: str = AUTO, *, prompt: str = "", compute: str = FP32, threads: int | None = None
 ) -> Backend:
-    """Makes the back-end of a network; one other than PyTorch must agree with the network itself.
-
-    Args:
-        encoder: The network of one language.
-        name: One of BACKENDS.
-        prompt: Text before every sentence.
-        compute: One of PRECISIONS; only PyTorch on a GPU takes others than fp32.
-        threads: CPU threads of onnxruntime.
-
-    Returns:
-        The back-end.
-
-    Raises:
-        ConfigError: An unknown back-end, or a precision that it does not compute in.
-        ModelError: A back-end that does not fit the network, or whose vectors are not the network's.
-    """
+    """Makes the back-end `name` of a network; ModelError if its vectors do not agree with those of PyTorch."""
     import torch
 
     from dualmoco.models.backends.pytorch import TorchBackend, check_agreement, reference_vectors

@@ -164,17 +164,8 @@ def assemble_model(
     run: Callable[[Runnable], Backend],
     conversion: TextConversion = NO_CONVERSION,
 ) -> Model:
-    """Makes a model from the network or table of each language.
-
-    Args:
-        identity: Name, checksum and pooling.
-        parts: Networks or tables by language, or a single one under ANY_LANGUAGE.
-        run: Makes the back-end of a part when it is first needed; once if the part serves several languages.
-        conversion: Text conversion before a back-end sees a sentence.
-
-    Returns:
-        The model.
-    """
+    """Makes a model of networks or tables by language, or a single one under ANY_LANGUAGE."""
+    # `run` makes the back-end of a part when it is first needed; once if the part serves several languages.
     running: dict[int, Backend] = {}
 
     def open_backend(lang: str) -> Backend:

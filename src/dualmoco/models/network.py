@@ -144,18 +144,7 @@ class OpenedNetwork:
 
 
 def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:
-    """Opens a model of dualmoco, sentence-transformers or transformers, on the CPU.
-
-    Args:
-        folder: The model folder.
-        pooling: mean, max, cls or first-last to override the model's own; without either it is mean.
-
-    Returns:
-        Its encoders.
-
-    Raises:
-        ModelError: A model that cannot be loaded safely, or a pooling for a model that is not a single transformer.
-    """
+    """Opens the encoders of a model, on the CPU; `pooling` overrides the model's own, and mean is the default."""
     opened = open_modules(folder)
     if isinstance(opened, Transformer):
         return OpenedNetwork({ANY_LANGUAGE: _pooled(opened, pooling or "mean")}, pooling or "mean")
@@ -247,10 +236,7 @@ def save_encoder(encoder: Encoder, path: Path, prompt: str = "") -> None:
 
 
 class FirstLastPooling(nn.Module):
-    """The mean over a sentence's tokens of the average of the first and the last transformer layer.
-
-    sentence-transformers lacks this pooling; the BERT baselines of BERT-whitening and SimCSE use it.
-    """
+    """Mean over the tokens of the average of first and last layer, as in the baselines of BERT-whitening and SimCSE."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()

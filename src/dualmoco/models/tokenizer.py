@@ -18,20 +18,9 @@ COUNTING_BLOCK = 10_000  # sentences whose characters are counted at once
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int, *, special_tokens: bool) -> Tokenizer:
-    """Trains a lower-casing byte-pair tokenizer that splits at spaces, punctuation and between digits and letters.
-
-    Text without spaces, such as Chinese, is split into entries of up to `max_piece_length` characters.
-
-    Args:
-        texts: Sentences in random order; characters are counted in all of them, entries are learnt from the first
-            `MERGE_SENTENCES`.
-        vocab_size: Number of entries, including five special tokens.
-        max_piece_length: Most characters of an entry.
-        special_tokens: Whether [CLS] and [SEP] surround each sentence.
-
-    Returns:
-        The tokenizer.
-    """
+    """Trains a lower-casing byte-pair tokenizer that splits at spaces, punctuation and between digits and letters."""
+    # Text without spaces, such as Chinese, is split into entries of up to `max_piece_length` characters. Characters are
+    # counted in all texts, entries are learnt from the first MERGE_SENTENCES, so these must be in random order.
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN, fuse_unk=False))
     lower = normalizers.BertNormalizer(lowercase=True, strip_accents=False, handle_chinese_chars=False)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), lower])

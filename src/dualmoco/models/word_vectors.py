@@ -54,19 +54,8 @@ class WordTable:
 
 
 def read_word_table(path: Path) -> WordTable:
-    """Reads word vectors.
-
-    Args:
-        path: A text file with a word and its numbers on each line, compressed or not, with or without a first line of
-            count and dimension; or a `.npy` file with its words in a `.txt` or `.parquet` file of the same stem.
-
-    Returns:
-        The table, with the first vector of a word that occurs twice.
-
-    Raises:
-        DataError: A file that is missing, empty or damaged, or a line of another dimension or with a value that is not
-            a finite number; the error gives the line number.
-    """
+    """Reads word vectors: lines of a word and its numbers, or `.npy` with words in `.txt` or `.parquet`."""
+    # Lines may be compressed, with or without a first line of count and dimension. The first vector of a word counts.
     if path.suffix == ".npy":
         beside = [path.with_suffix(ending) for ending in (".txt", ".parquet")]
         found = [file for file in beside if file.is_file()]
@@ -242,12 +231,7 @@ class WordAverager:
 
 
 def open_words(name: str) -> Model:
-    """Opens word vectors of any language, `FILE`, or of several languages, `en=FILE,zh=FILE`.
-
-    Raises:
-        ModelError: Neither a file nor a list of languages and files.
-        DataError: A file that cannot be read as word vectors, or files of different dimension.
-    """
+    """Opens word vectors of any language, `FILE`, or of several languages, `en=FILE,zh=FILE`."""
     if Path(name).is_file():
         return average_words({ANY_LANGUAGE: read_word_table(Path(name))}, f"words:{name}")
     given = dict(part.partition("=")[::2] for part in name.split(","))

@@ -34,14 +34,7 @@ _remove_punctuation = re.compile(r"[\W_]+").sub
 
 
 def normalize(sentence: str) -> str:
-    """Reduces a sentence to what identifies it: its letters and digits, without width, case and script variant.
-
-    Args:
-        sentence: Any text.
-
-    Returns:
-        Letters and digits, Chinese ones simplified; the folded text itself if it has neither.
-    """
+    """Reduces a sentence to its letters and digits without width, case and script variant; if it has none, folds it."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()
     return (_remove_punctuation("", folded) or folded.strip()).translate(simplified_characters())
 

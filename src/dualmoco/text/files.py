@@ -19,19 +19,7 @@ BYTE_ORDER_MARK = "\ufeff"
 
 
 def find_files(patterns: Iterable[str], root: str | Path, *, folders: bool = False) -> list[Path]:
-    """Expands names and globs.
-
-    Args:
-        patterns: Names or globs, absolute or relative to `root`.
-        root: Folder that relative patterns start from.
-        folders: Whether a name may also be that of a folder.
-
-    Returns:
-        Existing files; those of one glob in alphabetical order.
-
-    Raises:
-        DataError: A pattern matches no file.
-    """
+    """Expands names and globs relative to `root`, each glob sorted; DataError if a pattern matches no file."""
     files: list[Path] = []
     for pattern in patterns:
         path = Path(root) / pattern
@@ -47,12 +35,7 @@ def find_files(patterns: Iterable[str], root: str | Path, *, folders: bool = Fal
 
 
 def open_binary(path: Path, progress: Callable[[int], None] | None = None) -> IO[bytes]:
-    """Opens a file for reading bytes; .gz, .xz, .lzma, .bz2 and .zst files are decompressed.
-
-    Args:
-        path: The file.
-        progress: Callback: number of newly read bytes, counted before decompression.
-    """
+    """Opens a plain, .gz, .xz, .lzma, .bz2 or .zst file; `progress` is called with newly read bytes of the file."""
     file = io.BufferedReader(_Metered(path, progress), 1 << 20)
     opener = DECOMPRESSORS.get(path.suffix)
     return io.BufferedReader(opener(file, "rb"), 1 << 20) if opener else file
@@ -87,18 +70,7 @@ DECOMPRESSORS: dict[str, Callable[..., Any]] = {
 
 
 def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
-    """Yields the lines of a UTF-8 file, plain or compressed, without line ends and byte order mark.
-
-    Args:
-        path: The file.
-        errors: `replace` substitutes U+FFFD for bytes that are not UTF-8.
-
-    Yields:
-        One line.
-
-    Raises:
-        DataError: The file cannot be read or is not UTF-8; the message has the line number.
-    """
+    """Yields the lines of a UTF-8 file, plain or compressed, without line ends; DataError has the line number."""
     number = 0
     try:
         with open_binary(path) as stream:
@@ -123,20 +95,7 @@ def read_cells(path: Path, *, errors: str = "strict") -> Iterator[tuple[int, lis
 def read_table(
     path: Path, columns: Sequence[int], *, header: bool = False, errors: str = "strict"
 ) -> list[tuple[int, list[str]]]:
-    """Reads some columns of a tab-separated file.
-
-    Args:
-        path: The file, plain or compressed.
-        columns: Column numbers, from 0.
-        header: Whether to skip the first line.
-        errors: See `read_lines`.
-
-    Returns:
-        The number of each line and its cells, none of them empty.
-
-    Raises:
-        DataError: A column is missing, a cell is empty, or there are no lines.
-    """
+    """Line numbers and cells of some columns (from 0) of a TSV file; DataError if a cell is missing or empty."""
     rows = []
     for number, cells in read_cells(path, errors=errors):
         if header and number == 1:

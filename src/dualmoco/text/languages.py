@@ -82,11 +82,7 @@ def base_language(code: str) -> str:
 
 
 def scripts_of(code: str) -> frozenset[str]:
-    """The scripts of a language, as the first words of the Unicode names of its letters.
-
-    Raises:
-        DataError: The scripts of this language are not known.
-    """
+    """The scripts of a language, as the first words of the Unicode names of its letters; DataError if unknown."""
     scripts = SCRIPTS.get(base_language(code))
     if scripts is None:
         known = " ".join(sorted(SCRIPTS))
@@ -107,16 +103,8 @@ def identify(text: str) -> str:
 
 
 def common_language(lines: Iterable[str]) -> str:
-    """The language of most of a text, judged by its first 200 lines with letters.
-
-    The lines are identified ten at a time, because the language of a short line is a guess.
-
-    Args:
-        lines: The text.
-
-    Returns:
-        A two-letter code; empty if there are too few lines, or no language has the majority.
-    """
+    """The two-letter code of the language of most of the first 200 lines with letters; empty if there is none."""
+    # The lines are identified ten at a time, because the language of a short line is a guess.
     sample = list(islice((line.strip() for line in lines if any(map(str.isalpha, line))), SAMPLED_CHUNKS * CHUNK_LINES))
     chunks = [" ".join(sample[at : at + CHUNK_LINES]) for at in range(0, len(sample) - CHUNK_LINES + 1, CHUNK_LINES)]
     if len(chunks) < FEWEST_CHUNKS:

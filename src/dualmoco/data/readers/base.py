@@ -77,19 +77,7 @@ class Source:
         return _open(self.tgt_path, None)
 
     def find_columns(self, cells: Sequence[str], line: int, separated: str) -> tuple[TableLayout, bool]:
-        """Finds the columns that hold the pairs.
-
-        Args:
-            cells: Cells of the first row.
-            line: Its number.
-            separated: What separates cells, for the error.
-
-        Returns:
-            The layout, and whether the first row is a header.
-
-        Raises:
-            DataError: A column is missing, or its name occurs twice.
-        """
+        """The layout of a table and whether its first row, `cells`, is a header; DataError if a column is missing."""
         names = [cell.strip() for cell in cells]
         named = self.columns or self._guess_names(names)
         if named and not all(column.isdecimal() for column in named):
@@ -145,16 +133,7 @@ def plain_suffix(path: Path) -> str:
 
 
 def follow(sources: Iterable[Source], advance: Callable[[int], object]) -> Iterator[Source]:
-    """Yields sources that report how many bytes of them are read.
-
-    Args:
-        sources: To be read one after the other.
-        advance: Progress callback. When a source is finished, its full size is reported, even if its reader does not
-            report progress.
-
-    Yields:
-        One source.
-    """
+    """Yields sources that report how many bytes are read; at its end, a source reports what is left of its size."""
     for source in sources:
         done = 0
 
@@ -322,18 +301,7 @@ def _line_bounds(codes: Any, count: int) -> tuple[Ints, Ints]:
 
 
 def pick_pair(record: Any, keys: tuple[str, str]) -> tuple[str, str]:
-    """The two sentences of a record.
-
-    Args:
-        record: A mapping with both keys, or with a mapping `translation` that has them.
-        keys: Keys of the source and the target sentence.
-
-    Returns:
-        Both sentences; an empty string for null.
-
-    Raises:
-        ValueError: The record has another form.
-    """
+    """Both sentences of a mapping, or of its mapping `translation`; null gives "", another form ValueError."""
     inner = record.get("translation", record) if isinstance(record, dict) else record
     if not isinstance(inner, dict) or any(key not in inner for key in keys):
         found = ", ".join(map(str, inner)) if isinstance(inner, dict) else type(inner).__name__

@@ -27,20 +27,8 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # and their extensions
 
 
 def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterator[Row]:
-    """Yields the pairs of a file in any format, or of a folder written by `prepare`.
-
-    Args:
-        source: The file or folder.
-        form: Name of a reader, or `auto` to choose by extension.
-        report: Callback for every line that cannot be read.
-
-    Yields:
-        Source and target sentence as they are in the file, possibly empty, and the number of their line. Lines are
-        numbered across the files of a folder.
-
-    Raises:
-        DataError: The file does not exist or cannot be read.
-    """
+    """Yields the pairs of a file, or of a folder written by `prepare`, numbered across its files."""
+    # Sentences are as in the file, possibly empty; `report` is called for every line that cannot be read.
     if form != "dataset" and not source.path.exists():
         raise DataError(f"{source.path}: no such file; expected sentence pairs")
     before = last = 0
@@ -67,19 +55,7 @@ def find_shards(source: Source) -> list[Source]:
 
 
 def read_blocks(source: Source, form: str, report: Report) -> Iterator[Raw]:
-    """Yields the raw blocks of a file.
-
-    Args:
-        source: The file.
-        form: Name of a reader, or `auto` to choose by extension.
-        report: Callback for lines that the reader itself cannot read; parsing a block finds others.
-
-    Yields:
-        One block.
-
-    Raises:
-        DataError: The file cannot be read.
-    """
+    """Yields the raw blocks of a file; `report` is called for lines that the reader itself cannot read."""
     reader, _ = READERS[form if form != "auto" else guess_format(source)]
     line = 0
     try:

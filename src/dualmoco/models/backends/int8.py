@@ -129,14 +129,9 @@ class _BertLayer:
 
 
 class Int8Bert:
-    """A BERT with its pooling and projections, for inference only.
+    """A BERT with its pooling and projections, for inference only."""
 
-    Args:
-        tensors: Tensors of the packed transformer.
-        shape: Its settings.
-        projections: For each dense layer after pooling `linear.weight`, its scales, and a bias or none.
-        unit: Whether vectors are scaled to unit length.
-    """
+    # `projections`: for each dense layer after pooling `linear.weight`, its scales, and a bias or none.
 
     def __init__(self, tensors: Tensors, shape: BertShape, projections: Sequence[Tensors], *, unit: bool) -> None:
         self.shape, self.unit = shape, unit
@@ -195,10 +190,8 @@ class Int8Backend:
 
 
 def read_int8_folder(folder: Path, prompt: str = "") -> dict[str, Int8Encoder] | None:
-    """Reads a packed model all of whose encoders are BERTs; None if it holds anything that is not supported here.
-
-    Languages that share an encoder get the same one. An empty prompt means the model's own.
-    """
+    """Reads a packed model by language; None if an encoder is not a BERT, or has anything not supported here."""
+    # Languages that share an encoder get the same one. An empty prompt means the model's own.
     try:
         layout = read_layout(folder)
         prompt = prompt or read_prompt(folder)

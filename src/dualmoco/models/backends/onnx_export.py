@@ -53,11 +53,7 @@ class _UnitVectors(nn.Module):
 
 
 def make_graph(name: str, encoder: Encoder, source: TokenSource) -> bytes:
-    """Makes the graph of a network for the back-end ONNX or ONNX_INT8, the same bytes for the same network.
-
-    Raises:
-        ModelError: The extra is not installed, or a network that is too large or that the exporter cannot follow.
-    """
+    """Makes the graph of a network for the back-end ONNX or ONNX_INT8; the same network gives the same bytes."""
     check_onnx("onnx", "onnxruntime")
     graph = export_graph(encoder.cpu(), source)
     return quantize_graph(graph, source.batches(CHECK_SENTENCES, ONNX_BATCH_TOKENS)) if name == ONNX_INT8 else graph
@@ -115,10 +111,7 @@ class _Range:
 
 
 def quantize_graph(graph: bytes, batches: Iterable[Arrays]) -> bytes:
-    """Quantizes products of activations with constant matrices; `batches` are typical inputs to balance channels by.
-
-    The result is for onnxruntime only: it uses one of its operators.
-    """
+    """Quantizes products with constant matrices, for onnxruntime only; `batches` are inputs to balance channels by."""
     import onnx
 
     model: Any = onnx.load_model_from_string(graph)

@@ -41,17 +41,7 @@ HOW_TO_USE = (
 
 
 class OnnxBackend:
-    """Runs a graph in onnxruntime.
-
-    Args:
-        name: onnx or onnx-int8.
-        graph: A graph whose inputs are those of `source`.
-        source: Its tokens.
-        threads: Threads that each run a batch; if None, OMP_NUM_THREADS or one per core.
-
-    Raises:
-        ModelError: onnxruntime is not installed or cannot read the graph.
-    """
+    """Runs a graph in onnxruntime; `threads` each run a batch, by default OMP_NUM_THREADS or one per core."""
 
     is_unit = False
 

@@ -134,19 +134,7 @@ def reference_vectors(encoder: Encoder, prompt: str = "", sentences: Sequence[st
 
 
 def check_agreement(name: str, encode: Callable[[Sequence[str]], Vectors], reference: Vectors) -> float:
-    """Compares a back-end with the network that it stands for.
-
-    Args:
-        name: The name of the back-end, a key of LOWEST_COSINE.
-        encode: Encodes with the back-end.
-        reference: The network's own vectors of CHECK_SENTENCES.
-
-    Returns:
-        The lowest cosine; a sentence whose vector is zero in both counts as agreement.
-
-    Raises:
-        ModelError: The lowest cosine is below LOWEST_COSINE.
-    """
+    """The lowest cosine of a back-end's vectors with the network's own of CHECK_SENTENCES; ModelError if too low."""
     expected, found = unit_vectors(reference), unit_vectors(encode(CHECK_SENTENCES))
     cosines = np.einsum("nd,nd->n", expected, found, dtype=np.float64)  # (n,)
     cosines[~expected.any(axis=1) & ~found.any(axis=1)] = 1.0

@@ -41,10 +41,8 @@ class Layer(NamedTuple):
 
 
 def read_layout(folder: Path) -> dict[str, tuple[Layer, ...]]:
-    """The layers of each encoder by language, without dropout; equal for languages that share an encoder.
-
-    The key of a single encoder is ANY_LANGUAGE. UnknownLayoutError if a router does more than choose by language.
-    """
+    """The layers of each encoder by language, or of a single one under ANY_LANGUAGE, without dropout."""
+    # UnknownLayoutError if a router does more than choose by language.
     modules = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
     layers = [_layer(module["type"], folder / module["path"]) for module in modules]
     if [layer.kind for layer in layers] != [ROUTER]:

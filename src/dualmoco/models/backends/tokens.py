@@ -52,18 +52,8 @@ class TokenSource:
         network: Callable[[Arrays], Vectors],
         workers: Executor | None = None,
     ) -> Vectors:
-        """Runs a network over sentences, sorted by length; equal sentences of a window only once.
-
-        Args:
-            texts: n sentences.
-            batch_tokens: Tokens per batch, including padding; a longer sentence is a batch of its own.
-            dimension: D.
-            network: From arrays (N, L), named as in `inputs`, to vectors (N, D).
-            workers: Threads that each run the network on their own batch; only the current thread if None.
-
-        Returns:
-            Vectors (n, D) in the order of the sentences.
-        """
+        """Runs a network, from arrays (N, L) to vectors (N, D), over n sentences sorted by length; returns (n, D)."""
+        # Equal sentences of a window are run once. Each of the `workers` runs the network on a batch of its own.
         vectors: Vectors = np.empty((len(texts), dimension), dtype=np.float32)
         for start in range(0, len(texts), WINDOW):
             window = [self.prompt + text for text in texts[start : start + WINDOW]]
