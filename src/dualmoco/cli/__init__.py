@@ -1,1 +1,1 @@
-"""One file a verb of the command line, thin over the public functions: `add` describes it, `run` does it."""
+"""The command line, one file per command: `add` declares it, `run` runs it. Commands are thin over public functions."""

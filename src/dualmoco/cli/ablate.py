@@ -6,39 +6,46 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import (
+    EXIT_PARTIAL,
+    add_command,
+    add_data,
+    add_engine,
+    add_json,
+    add_overwrite,
+    add_recipe,
+    print_json,
+)
 
-EXIT_TROUBLE = 1
 
-
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    ablate = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    ablate = add_command(
+        commands,
         "ablate",
         "train and score a recipe under several settings and seeds",
-        "The same command again goes on where it was interrupted. Exit code 1: some runs failed.\n\n"
+        "The same command resumes an interrupted study. Exit status 1 means that some runs failed.\n\n"
         "examples:\n"
-        "  dualmoco ablate studies/temperature.yaml --data ~/data\n"
-        "  dualmoco ablate studies/queue.yaml --data ~/data seeds=[0] out=studies/quick",
+        "  dualmoco ablate examples/study.yaml\n"
+        "  dualmoco ablate examples/study.yaml seeds=[0,1] out=runs/two-seeds --parallel 2",
     )
-    ablate.add_argument("study", metavar="STUDY.yaml", help="dualmoco/analysis/study.py names every key")
-    ablate.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the study's")
-    ablate.add_argument("--data", metavar="DIR", help="folder of corpora and test sets; DUALMOCO_DATA if not given")
-    ablate.add_argument("--parallel", type=int, default=1, metavar="N", help="runs at a time, each with its own GPU")
-    ablate.add_argument("--engine", default="local", help="local, or ray for a Ray cluster with a shared disk")
-    ablate.add_argument("--address", metavar="HOST:PORT", help="of a running Ray cluster; a new local one if not given")
-    ablate.add_argument("--fresh", action="store_true", help="throw away what the study folder holds")
-    ablate.add_argument("--retry", action="store_true", help="try runs again that failed or diverged")
-    ablate.add_argument("--json", action="store_true", help="print the rows as JSON")
+    add_recipe(ablate, "STUDY")
+    add_data(ablate.add_argument_group("input"), "folder of corpora and test sets")
+    output = ablate.add_argument_group("output")
+    add_overwrite(output, "delete what the study folder holds, and start again")
+    add_json(output, "rows of the table")
+    running = ablate.add_argument_group("running")
+    running.add_argument("--parallel", type=int, default=1, metavar="N", help="runs at a time, each with its own GPU")
+    running.add_argument("--retry", action="store_true", help="repeat runs that failed or diverged")
+    add_engine(ablate)
     ablate.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Runs a study, and shows its table."""
+    """Runs a study and prints its table."""
     from dualmoco.analysis.study import read_study
 
-    study = read_study(parsed.study, parsed.overrides, parsed.data)  # a wrong study is refused before torch is imported
+    study = read_study(parsed.study, parsed.overrides, parsed.data)  # check the study before importing torch
 
     from dataclasses import asdict
 
@@ -50,11 +57,11 @@ def run(parsed: argparse.Namespace) -> int:
         parallel=parsed.parallel,
         engine=parsed.engine,
         address=parsed.address,
-        fresh=parsed.fresh,
+        overwrite=parsed.overwrite,
         retry=parsed.retry,
     )
     if parsed.json:
         print_json([asdict(row) for row in result.rows])
     else:
         sys.stdout.write(f"{result}\nreport in {study.config.out}/report.html\n")
-    return 0 if result.is_whole else EXIT_TROUBLE
+    return 0 if result.is_whole else EXIT_PARTIAL

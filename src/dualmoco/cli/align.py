@@ -6,7 +6,17 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_model, add_verb, counted, print_json
+from dualmoco.cli.options import (
+    EXIT_PARTIAL,
+    EXIT_UNRELATED,
+    add_command,
+    add_engine,
+    add_json,
+    add_model,
+    counted,
+    open_named_model,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,69 +24,80 @@ if TYPE_CHECKING:
     from dualmoco.alignment.batch import Outcome
     from dualmoco.alignment.pipeline import Alignment, AlignOptions
 
-EXIT_FAILED, EXIT_UNRELATED = 1, 3
 
-
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    align = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    align = add_command(
+        commands,
         "align",
-        "place the sentences of two versions of a document side by side",
-        "A document is plain text, Markdown, HTML, DOCX or EPUB. Exit code 3: the texts are not translations.\n\n"
+        "align the sentences of a document and its translation",
+        "A document is plain text, Markdown, HTML, DOCX or EPUB. Exit status 3 means that the texts are not\n"
+        "translations of each other, 1 that some of several documents failed.\n\n"
         "examples:\n"
-        "  dualmoco align en.txt zh.txt --out aligned.tsv --html aligned.html\n"
+        "  dualmoco align examples/story.en.txt examples/story.zh.txt --out story.tsv --html\n"
         "  dualmoco align book.epub book-zh.docx --out book.tmx --min-confidence 0.5\n"
-        "  dualmoco align en/ zh/ --out aligned/ --format tmx\n"
+        "  dualmoco align en/ zh/ --out aligned/ --to tmx\n"
         "  dualmoco align en/ zh/ --match --out aligned/ --engine ray\n"
         "  dualmoco align --list documents.tsv --out aligned/",
     )
-    align.add_argument("src_file", nargs="?", metavar="SRC", help="a document, or a folder of documents")
-    align.add_argument("tgt_file", nargs="?", metavar="TGT", help="its translation, or a folder of translations")
-    align.add_argument("--src", metavar="LANG", help="language of SRC; guessed if not given")
-    align.add_argument("--tgt", metavar="LANG", help="language of TGT; guessed if not given")
-    align.add_argument(
+    align.add_argument("src_file", nargs="?", metavar="SRC", help="document, or folder of documents")
+    align.add_argument("tgt_file", nargs="?", metavar="TGT", help="its translation, or folder of translations")
+    given = align.add_argument_group("input")
+    given.add_argument("--src", metavar="LANG", help="language of SRC (default: detected)")
+    given.add_argument("--tgt", metavar="LANG", help="language of TGT (default: detected)")
+    several = given.add_mutually_exclusive_group()
+    several.add_argument("--list", metavar="FILE", help="source<TAB>target file names, instead of SRC and TGT")
+    several.add_argument("--match", action="store_true", help="pair the documents of two folders by their content")
+    given.add_argument("--split", default="auto", choices=("auto", "yes", "no"), help="split lines into sentences")
+    output = align.add_argument_group("output")
+    output.add_argument(
         "--out",
         required=True,
         metavar="PATH",
-        help="links as .tsv, .parquet, .tmx or .xml; a folder for several documents",
+        help="write links to PATH: .tsv, .parquet, .tmx or .xml; a folder for several documents",
     )
-    align.add_argument("--html", nargs="?", const="", metavar="FILE", help="a page with both texts side by side")
-    several = align.add_mutually_exclusive_group()
-    several.add_argument(
-        "--list", metavar="FILE", help="source<TAB>target of several documents, in place of SRC and TGT"
+    output.add_argument(
+        "--to",
+        default="tsv",
+        choices=("tsv", "parquet", "tmx", "xml", "intertext.xml"),
+        help="output format for several documents",
     )
-    several.add_argument("--match", action="store_true", help="pair the documents of two folders by what they say")
-    align.add_argument("--format", default="tsv", help="of several documents: tsv, parquet, tmx, xml or intertext.xml")
-    align.add_argument("--split", default="auto", help="into sentences: auto, yes, or no if every line is one")
-    align.add_argument("--runs", default="auto", help="vectors of several sentences: auto, encoded or averaged")
-    align.add_argument("--no-lexicon", action="store_true", help="go by vectors alone, not by words learnt on the way")
-    align.add_argument("--longest", type=int, default=5, metavar="N", help="sentences of one side in a link")
-    align.add_argument(
-        "--min-confidence", type=float, default=0.0, metavar="C", help="leave out links of less, and one-sided ones"
+    output.add_argument("--html", nargs="?", const="", metavar="FILE", help="write a page with both texts side by side")
+    output.add_argument(
+        "--min-confidence", type=float, default=0.0, metavar="C", help="lowest confidence of links to write"
     )
-    align.add_argument("--force", action="store_true", help="align texts that do not look like translations")
+    add_json(output)
     add_model(align)
-    align.add_argument("--engine", default="local", help="of several documents: local, or ray for a Ray cluster")
-    align.add_argument("--address", metavar="HOST:PORT", help="of a running Ray cluster; a new local one if not given")
-    align.add_argument("--json", action="store_true", help="print the result as JSON")
+    alignment = align.add_argument_group("alignment")
+    alignment.add_argument("--longest", type=int, default=5, metavar="N", help="most sentences of one side in a link")
+    alignment.add_argument(
+        "--runs",
+        default="auto",
+        choices=("auto", "encoded", "averaged"),
+        help="how several sentences in a row get a vector",
+    )
+    alignment.add_argument("--no-lexicon", action="store_true", help="use vectors only, not words learned on the way")
+    alignment.add_argument("--force", action="store_true", help="align texts that do not look like translations")
+    add_engine(align)
     align.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Aligns, and says what was found."""
+    """Aligns, and prints a summary."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError, require
 
     require("numba", "align", "align")
     if parsed.list and parsed.src_file:
-        raise ConfigError("--list together with SRC; expected one of them")
+        raise ConfigError("--list and SRC; expected only one of them")
     if not parsed.list and not parsed.tgt_file:
         raise ConfigError("SRC or TGT is missing; expected two documents, two folders, or --list FILE")
     folders = [] if parsed.list else [Path(name).is_dir() for name in (parsed.src_file, parsed.tgt_file)]
     if any(folders) and not all(folders):
-        raise ConfigError(f"{parsed.src_file} and {parsed.tgt_file}: a folder and a file; expected two of a kind")
+        raise ConfigError(
+            f"{parsed.src_file} and {parsed.tgt_file}: one folder and one file; expected two files or two folders"
+        )
     if parsed.match and not any(folders):
         raise ConfigError("--match without two folders; expected folders of documents as SRC and TGT")
     return _run_batch(parsed) if parsed.list or all(folders) else _run_pair(parsed)
@@ -120,7 +141,7 @@ def _run_pair(parsed: argparse.Namespace) -> int:
 
 
 def describe_alignment(found: Alignment, out: str, page: str | Path | None) -> str:
-    """What was found, in words."""
+    """The summary of an alignment."""
     src, tgt, counts = found.aligned.src, found.aligned.tgt, found.counts
     types = ", ".join(f"{name} {count:,}" for name, count in list(counts.types.items())[:6])
     low = sum(pair.confidence < 0.5 for pair in found.pairs)
@@ -138,11 +159,10 @@ def _run_batch(parsed: argparse.Namespace) -> int:
     from dualmoco.alignment.batch import SUMMARY, BatchSettings, align_batch
     from dualmoco.alignment.pairing import pairs_by_content, pairs_by_name, pairs_of_list
     from dualmoco.alignment.pipeline import align_settings, check_outputs
-    from dualmoco.cli.options import open_named_model
     from dualmoco.core.errors import ConfigError
     from dualmoco.embeddings.ray_engine import open_engine
 
-    out, ending = Path(parsed.out), f".{parsed.format}"
+    out, ending = Path(parsed.out), f".{parsed.to}"
     if out.is_file() or out.suffix in (".tsv", ".tmx", ".parquet", ".xml"):
         raise ConfigError(f"--out {out}: a file; expected a folder for several documents")
     if parsed.html:
@@ -164,11 +184,11 @@ def _run_batch(parsed: argparse.Namespace) -> int:
         print_json({"out": parsed.out, "documents": [asdict(outcome) for outcome in outcomes]})
     else:
         sys.stdout.write(_describe_batch(outcomes, failed, out / SUMMARY))
-    return EXIT_FAILED if failed else 0
+    return EXIT_PARTIAL if failed else 0
 
 
 def _codes(given: tuple[str | None, str | None], known: list[str]) -> list[tuple[str, str]]:
-    """Pairs of languages by which documents may be named."""
+    """Pairs of languages that file names may contain."""
     sides = [[lang] if lang else known for lang in given]
     return [(src, tgt) for src in sides[0] for tgt in sides[1] if src != tgt] or [(sides[0][0], sides[1][0])]
 

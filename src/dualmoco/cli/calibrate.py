@@ -6,34 +6,38 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import add_backend, add_command, add_json, add_languages, print_json
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    calibrate = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    calibrate = add_command(
+        commands,
         "calibrate",
-        "give a model the threshold that mining takes when none is named",
-        "examples:\n"
-        "  dualmoco calibrate runs/static-cpu --pairs prepared/en-zh/heldout-00000.parquet\n"
-        "  dualmoco calibrate hybrid-de --pairs held-out.tsv --src en --tgt de",
+        "choose and store a model's default threshold",
+        "mine and score use that threshold unless --threshold is given.\n\n"
+        "example:\n"
+        "  dualmoco train recipes/tiny.yaml\n"
+        "  dualmoco calibrate runs/tiny --pairs src/dualmoco/data/demo/sentences.tsv",
     )
-    calibrate.add_argument("model", metavar="MODEL", help="run or model folder, into which the threshold is written")
-    calibrate.add_argument("--pairs", required=True, metavar="FILE", help="bitext that the model was not trained on")
-    calibrate.add_argument("--src", default="en", metavar="LANG", help="language of the sources")
-    calibrate.add_argument("--tgt", default="zh", metavar="LANG", help="language of the targets")
-    calibrate.add_argument("--json", action="store_true", help="print the result as JSON")
+    calibrate.add_argument("model", metavar="MODEL", help="run or model folder, which the threshold is written to")
+    given = calibrate.add_argument_group("input")
+    given.add_argument("--pairs", required=True, metavar="FILE", help="bitext that the model was not trained on")
+    add_languages(given)
+    add_backend(calibrate.add_argument_group("model"))
+    add_json(calibrate.add_argument_group("output"))
     calibrate.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Calibrates, and says what was found."""
+    """Calibrates, and prints the threshold."""
     from dataclasses import asdict
 
     from dualmoco.mining.threshold import calibrate_model
 
-    found = calibrate_model(parsed.model, parsed.pairs, src_lang=parsed.src, tgt_lang=parsed.tgt)
+    found = calibrate_model(
+        parsed.model, parsed.pairs, src_lang=parsed.src, tgt_lang=parsed.tgt, backend=parsed.backend
+    )
     if parsed.json:
         print_json(asdict(found))
     else:

@@ -6,41 +6,40 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_verb, counted, print_json
+from dualmoco.cli.options import add_command, add_json, add_languages, add_overwrite, counted, print_json
 
 if TYPE_CHECKING:
     from dualmoco.training.combine import Combined
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    combine = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    combine = add_command(
+        commands,
         "combine",
-        "several models side by side as one",
-        "FOLDER is a model of every other verb; docs/hybrid.md has more.\n\n"
+        "join several models into one",
+        "Every command takes the result as its model; docs/hybrid.md has more.\n\n"
         "examples:\n"
-        "  dualmoco combine runs/static-cpu runs/small-cpu --out hybrid\n"
-        "  dualmoco combine runs/static-cpu runs/small-cpu --out hybrid --weights 1,0.7\n"
-        "  dualmoco combine runs/static-cpu runs/small-cpu --out hybrid --pairs held-out.tsv",
+        "  dualmoco train recipes/tiny.yaml\n"
+        "  dualmoco combine en-zh-static runs/tiny --out hybrid --weights 1,0.2\n"
+        "  dualmoco combine en-zh-static runs/tiny --out hybrid --pairs examples/pairs.tsv",
     )
     combine.add_argument(
-        "models", nargs="+", metavar="MODEL", help="two or more: model or run folder, hub name, or package:NAME"
+        "models", nargs="+", metavar="MODEL", help="two or more model or run folders, hub names or package:NAME"
     )
-    combine.add_argument("--out", required=True, metavar="FOLDER", help="to write; an earlier hybrid is replaced")
-    combine.add_argument("--weights", metavar="W,W", help="one a model, above 0; equal if not given")
-    combine.add_argument(
-        "--pairs", metavar="FILE", help="held-out pairs, in any format of prepare, that choose weights"
-    )
-    combine.add_argument("--src", default="en", metavar="LANG", help="source language of the pairs")
-    combine.add_argument("--tgt", default="zh", metavar="LANG", help="target language of the pairs")
-    combine.add_argument("--overwrite", action="store_true", help="replace FOLDER even if it is no hybrid")
-    combine.add_argument("--json", action="store_true", help="print the result as JSON")
+    weighting = combine.add_argument_group("input")
+    weighting.add_argument("--weights", metavar="W,W", help="one weight above 0 per model (default: equal weights)")
+    weighting.add_argument("--pairs", metavar="FILE", help="held-out bitext that weights are chosen on")
+    add_languages(weighting)
+    output = combine.add_argument_group("output")
+    output.add_argument("--out", required=True, metavar="FOLDER", help="write the model to FOLDER; replaces a hybrid")
+    add_overwrite(output, "replace FOLDER even if it is not a hybrid")
+    add_json(output)
     combine.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Combines, and prints the weights and what was tried to find them."""
+    """Combines, and prints the weights and how they were chosen."""
     from dataclasses import asdict
 
     from dualmoco.training.combine import combine
@@ -62,27 +61,17 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def parse_weights(given: str | None) -> list[float] | None:
-    """Reads numbers between commas.
-
-    Args:
-        given: Such as `1,0.7`; None if the option was not used.
-
-    Returns:
-        The numbers.
-
-    Raises:
-        ConfigError: Something else.
-    """
+    """The numbers of `--weights`, such as `1,0.7`; ConfigError for anything else."""
     from dualmoco.core.errors import ConfigError
 
     try:
         return None if given is None else [float(word) for word in given.split(",")]
     except ValueError:
-        raise ConfigError(f"--weights {given}; expected numbers above 0 between commas, such as 1,0.7") from None
+        raise ConfigError(f"--weights {given}; expected numbers above 0, separated by commas, such as 1,0.7") from None
 
 
 def describe(done: Combined, src: str, tgt: str) -> str:
-    """The result for people: what was tried, as a table, and the weights."""
+    """The weights, after a table of those that were tried."""
     from dualmoco.core.markdown import markdown_table
 
     lines = []

@@ -6,33 +6,37 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import add_command, add_json, print_json
 
 if TYPE_CHECKING:
     from dualmoco.evaluation.report import Table
     from dualmoco.evaluation.score import Compared
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    compare = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    compare = add_command(
+        commands,
         "compare",
-        "set two evaluations side by side, with p-values",
-        "Differences are B minus A; p is the two-sided paired bootstrap over the test items.\n\n"
-        "example:\n  dualmoco compare ours.json theirs.json",
+        "compare two evaluations, with p-values",
+        "Differences are B minus A; p comes from a two-sided paired bootstrap over the test items.\n\n"
+        "example:\n"
+        "  dualmoco evaluate en-zh --tasks tatoeba --data examples --out a.json\n"
+        "  dualmoco evaluate en-zh-static --tasks tatoeba --data examples --out b.json\n"
+        "  dualmoco compare a.json b.json",
     )
-    compare.add_argument("a", metavar="A.json", help="scores of one model, by evaluate --json")
-    compare.add_argument("b", metavar="B.json", help="scores of another on the same test sets")
-    compare.add_argument("--resamples", type=int, default=1000, help="draws of the test items")
-    compare.add_argument("--seed", type=int, default=0, help="of the draws")
-    compare.add_argument("--subsets", action="store_true", help="show STS subsets and Pearson too")
-    compare.add_argument("--json", action="store_true", help="print the result as JSON")
+    compare.add_argument("a", metavar="A.json", help="scores of one model, from evaluate --out")
+    compare.add_argument("b", metavar="B.json", help="scores of another model on the same test sets")
+    compare.add_argument("--resamples", type=int, default=1000, metavar="N", help="bootstrap samples")
+    compare.add_argument("--seed", type=int, default=0, help="random seed of the bootstrap")
+    output = compare.add_argument_group("output")
+    output.add_argument("--subsets", action="store_true", help="show STS subsets and Pearson too")
+    add_json(output)
     compare.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Compares, and shows the differences."""
+    """Compares, and prints the differences."""
     from dataclasses import asdict
     from pathlib import Path
 

@@ -3,36 +3,37 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import Any
 
-from dualmoco.cli.options import Formatter, add_verb, print_json
+from dualmoco.cli.options import add_command, add_data, add_json, print_json
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    data = add_verb(
-        verbs,
-        "data",
-        "list and get the corpora and test sets of the paper",
-        "examples:\n"
-        "  dualmoco data list\n"
-        "  dualmoco data get tatoeba-test un --to ~/data\n"
-        "  dualmoco data get sts sick --to ~/data --from /mnt/mirror",
-    )
+def add(commands: Any) -> None:
+    """Declares the command."""
+    summary = "list and download the corpora and test sets of the paper"
+    data = commands.add_parser("data", help=summary, description=summary)
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get")
-    listing = actions.add_parser("list", help="what there is", formatter_class=Formatter)
-    listing.add_argument("--json", action="store_true", help="print the catalogue as JSON")
+    listing = add_command(actions, "list", "list what there is", "example:\n  dualmoco data list")
+    add_json(listing.add_argument_group("output"), "catalogue")
     listing.set_defaults(run=run_list)
-    getting = actions.add_parser("get", help="download, or copy from a mirror", formatter_class=Formatter)
-    getting.add_argument("names", nargs="+", metavar="NAME", help="of the catalogue")
-    getting.add_argument("--to", default="data", metavar="DIR", help="data folder")
-    getting.add_argument("--from", dest="mirror", metavar="DIR", help="another data folder to copy from")
+    getting = add_command(
+        actions,
+        "get",
+        "download, or copy from a mirror; resumes an interrupted download",
+        "examples:\n"
+        "  dualmoco data get tatoeba-test --data data\n"
+        "  dualmoco data get sts sick --data ~/data --from /mnt/mirror",
+    )
+    getting.add_argument("names", nargs="+", metavar="NAME", help="name from the catalogue")
+    add_data(getting, "folder to download to", "$DUALMOCO_DATA, or data")
+    getting.add_argument("--from", dest="mirror", metavar="DIR", help="data folder to copy from, instead of a download")
     getting.set_defaults(run=run_get)
 
 
 def run_list(parsed: argparse.Namespace) -> int:
-    """Shows the catalogue."""
+    """Prints the catalogue."""
     from dataclasses import asdict
 
     from dualmoco.core.markdown import markdown_table
@@ -52,12 +53,13 @@ def run_list(parsed: argparse.Namespace) -> int:
 
 
 def run_get(parsed: argparse.Namespace) -> int:
-    """Gets entries, one after the other."""
+    """Downloads or copies each name."""
     from pathlib import Path
 
     from dualmoco.data.corpora import get_corpus
 
+    folder = parsed.data or os.environ.get("DUALMOCO_DATA") or "data"
     for name in parsed.names:
-        files = get_corpus(name, Path(parsed.to), Path(parsed.mirror) if parsed.mirror else None)
-        sys.stdout.write(f"{name}: {len(files)} files in {parsed.to}\n")
+        files = get_corpus(name, Path(folder), Path(parsed.mirror) if parsed.mirror else None)
+        sys.stdout.write(f"{name}: {len(files)} files in {folder}\n")
     return 0

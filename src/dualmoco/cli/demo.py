@@ -8,7 +8,7 @@ import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dualmoco.cli.options import add_verb, counted
+from dualmoco.cli.options import EXIT_PARTIAL, add_command, add_overrides, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,17 +58,17 @@ Try it on your own files, one sentence a line:
 """
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    demo = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    demo = add_command(
+        commands,
         "demo",
         "try the embedded model, and train a tiny one",
         "example:\n  dualmoco demo --out runs/demo",
     )
-    demo.add_argument("--recipe", default=RECIPE, help="of the tiny model, a file or one that comes with dualmoco")
-    demo.add_argument("--out", default=OUT, help="folder for what the demo makes; an older demo there is replaced")
-    demo.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
+    add_overrides(demo)
+    demo.add_argument("--recipe", default=RECIPE, metavar="RECIPE", help="recipe of the tiny model, a file or a name")
+    demo.add_argument("--out", default=OUT, metavar="FOLDER", help="write to FOLDER; replaces an earlier demo")
     demo.set_defaults(run=run)
 
 
@@ -96,7 +96,7 @@ def run(parsed: argparse.Namespace) -> int:
     _report(model, out, pairs)
     trained = _train(config)
     if trained is None:
-        return 1
+        return EXIT_PARTIAL
     write_json(
         out / RECORD, {"model": model.identity.name, "sha256": model.identity.sha256, "mined": mined, "tiny": trained}
     )

@@ -6,27 +6,30 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_encoding, add_verb, counted, open_named_model, print_json
+from dualmoco.cli.options import add_command, add_encoding, add_json, counted, open_named_model, print_json
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    encode = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    encode = add_command(
+        commands,
         "encode",
-        "vectors of a text file, in shards, resumable",
-        "example:\n  dualmoco encode big.en.txt.xz --lang en --model runs/static-cpu --out vectors/en --precision fp16",
+        "encode a text file of any size into shards of vectors",
+        "The same command resumes an interrupted job.\n\n"
+        "example:\n"
+        "  dualmoco encode examples/en.txt --lang en --out vectors --precision fp16",
     )
-    encode.add_argument("file", metavar="FILE", help="text, one sentence a line, plain or compressed")
-    encode.add_argument("--lang", required=True, help="its language")
-    encode.add_argument("--out", required=True, metavar="FOLDER", help="for the shards; resumed if they are unfinished")
+    encode.add_argument("file", metavar="FILE", help="text, one sentence per line, plain or compressed")
+    encode.add_argument("--lang", required=True, metavar="LANG", help="language of FILE")
+    output = encode.add_argument_group("output")
+    output.add_argument("--out", required=True, metavar="FOLDER", help="write the vectors to FOLDER")
+    add_json(output)
     add_encoding(encode)
-    encode.add_argument("--json", action="store_true", help="print the result as JSON")
     encode.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Encodes, and says what is there now."""
+    """Encodes, and prints what the folder holds."""
     from pathlib import Path
 
     from dualmoco.core.config_loader import VectorPrecision, parse_choice

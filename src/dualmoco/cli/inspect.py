@@ -7,7 +7,16 @@ import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import (
+    BITEXT_FILES,
+    add_command,
+    add_format,
+    add_json,
+    add_languages,
+    make_source,
+    pair_files,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from dualmoco.data.inspection import Inspection, SideView
@@ -16,50 +25,32 @@ BAR_WIDTH = 40
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    inspect = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    inspect = add_command(
+        commands,
         "inspect",
-        "look at some bitext: lengths, duplicates, languages, examples",
-        "examples:\n"
-        "  dualmoco inspect prepared --src en --tgt zh\n"
-        "  dualmoco inspect corpus.tsv.xz --src en --tgt zh --json",
+        "report lengths, duplicates, languages and examples of a bitext",
+        "examples:\n  dualmoco inspect examples/pairs.tsv\n  dualmoco inspect news.en news.zh --format aligned --json",
     )
-    inspect.add_argument("files", nargs="+", metavar="FILE", help="bitext in any format of prepare, or its result")
-    inspect.add_argument("--src", default="en", metavar="LANG", help="source language")
-    inspect.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
-    inspect.add_argument("--format", default="auto", help="of the files, if their extensions do not say")
-    inspect.add_argument("--columns", metavar="A,B", help="source and target column, by name or number from 0")
-    inspect.add_argument("--aligned", action="store_true", help="the two files are line-aligned: source, target")
-    inspect.add_argument("--seed", type=int, default=0, help="of the random examples")
-    inspect.add_argument("--json", action="store_true", help="print the result as JSON")
+    inspect.add_argument("files", nargs="+", metavar="FILE", help=BITEXT_FILES)
+    given = inspect.add_argument_group("input")
+    add_languages(given)
+    add_format(given)
+    inspect.add_argument("--seed", type=int, default=0, help="random seed of the examples")
+    add_json(inspect.add_argument_group("output"))
     inspect.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Inspects, and shows what is there."""
+    """Inspects, and prints the report."""
     from dataclasses import asdict
-    from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
     from dualmoco.data.inspection import inspect_sources
-    from dualmoco.data.readers.base import Source
-    from dualmoco.data.readers.formats import check_format
     from dualmoco.text.files import find_files
 
-    check_format(parsed.format)
     paths = find_files(parsed.files, ".", folders=True)
-    names = parsed.columns.split(",") if parsed.columns else []
-    if len(names) not in (0, 2):
-        raise ConfigError(f"--columns {parsed.columns}; expected two, such as 0,1 or en,zh")
-    columns = (names[0], names[1]) if names else None
-    if parsed.aligned:
-        if len(paths) != 2:
-            raise ConfigError(f"--aligned with {len(paths)} files; expected two: source and target")
-        sources = [Source(paths[0], parsed.src, parsed.tgt, columns, Path(paths[1]))]
-    else:
-        sources = [Source(path, parsed.src, parsed.tgt, columns) for path in paths]
+    sources = [make_source(parsed, src, tgt) for src, tgt in pair_files(paths, parsed.format)]
     result = inspect_sources(sources, parsed.format, seed=parsed.seed)
     if parsed.json:
         print_json(asdict(result))
@@ -94,7 +85,7 @@ def _show_side(view: SideView, pairs: int) -> list[str]:
 
     mix = ", ".join(f"{lang} {100 * share:.0f} %" for lang, share in view.languages.items() if share >= 0.005)
     lines = [
-        f"{view.lang}: {view.chars / pairs:.1f} characters and {view.tokens / pairs:.1f} tokens a sentence, longest "
+        f"{view.lang}: {view.chars / pairs:.1f} characters and {view.tokens / pairs:.1f} tokens per sentence, longest "
         f"{view.longest:,} tokens, {100 * view.duplicates:.1f} % repeated; identified as {mix}",
     ]
     most = max(view.histogram)

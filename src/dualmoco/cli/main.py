@@ -1,7 +1,7 @@
-"""The command line: `dualmoco VERB ...`.
+"""The command line: `dualmoco COMMAND ...`.
 
-Results go to standard output, the rest to standard error. An error a user can repair is one line and exit code 2. Heavy
-imports wait until a verb needs them, so help is instant.
+Results go to standard output, everything else to standard error. Heavy imports wait until a command needs them, so help
+is instant. `docs/commands.md` describes what all commands share.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Sequence
-from typing import Any
+import traceback
+from collections.abc import Iterator, Sequence
 
 from dualmoco.cli import (
     ablate,
@@ -20,6 +20,7 @@ from dualmoco.cli import (
     calibrate,
     combine,
     compare,
+    completion,
     data,
     demo,
     encode,
@@ -36,10 +37,11 @@ from dualmoco.cli import (
     train,
     visualize,
 )
+from dualmoco.cli.options import EXIT_USAGE
+from dualmoco.cli.parser import CommandParser
 from dualmoco.core.errors import DualmocoError, missing_package
 from dualmoco.core.version import VERSION
 
-EXIT_ERROR = 2
 EXTRAS = {
     "data": "data",
     "prepare": "data",
@@ -53,8 +55,8 @@ EXTRAS = {
     "plan": "all",
     "demo": "all",
 }
-"""What must be installed besides the base for some verbs."""
-VERBS = (
+"""The extra that a command needs besides the base installation."""
+COMMANDS = (
     data,
     prepare,
     inspect,
@@ -75,6 +77,7 @@ VERBS = (
     combine,
     export,
     demo,
+    completion,
 )
 
 
@@ -82,25 +85,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-        arguments: Words after the program's name; those of the process if None.
+        arguments: The words after the program's name; those of the process if None.
 
     Returns:
-        The exit code: 0, 2 for a user's error, 128 and the signal's number after an interruption.
+        The exit status, as listed in `docs/commands.md`.
     """
-    parsed = build_parser().parse_args(arguments)
-    level = logging.WARNING if parsed.quiet else logging.INFO
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    logging.getLogger("dualmoco").setLevel(level)
+    parsed = argparse.Namespace(command="", verbose=False)
     try:
-        return int(parsed.run(parsed))
+        parsed = build_parser().parse_args(arguments, parsed)
+        return run_command(parsed)
     except DualmocoError as error:
-        sys.stderr.write(f"dualmoco: {error}\n")
-        return EXIT_ERROR
+        return report_error(error, show_traceback=parsed.verbose)
     except ModuleNotFoundError as error:
-        if parsed.verb not in EXTRAS or (error.name or "").startswith("dualmoco"):
+        if parsed.command not in EXTRAS or (error.name or "").startswith("dualmoco"):
             raise
-        sys.stderr.write(f"dualmoco: {missing_package(error.name, EXTRAS[parsed.verb], parsed.verb)}\n")
-        return EXIT_ERROR
+        missing = missing_package(error.name, EXTRAS[parsed.command], parsed.command)
+        return report_error(missing, show_traceback=parsed.verbose)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:
@@ -108,24 +108,84 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 128 + signal.SIGPIPE
 
 
-class _Parser(argparse.ArgumentParser):
-    """Takes key=value words anywhere, also after an option."""
+def run_command(parsed: argparse.Namespace) -> int:
+    """Runs a parsed command with the log level and the progress bars that were asked for."""
+    from dualmoco.core.progress import showing
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        parsed, rest = self.parse_known_args(args, namespace)
-        unknown = [word for word in rest if word.startswith("-") or "=" not in word or "overrides" not in parsed]
-        if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}")
-        if rest:
-            parsed.overrides += rest
-        return parsed
+    level = logging.DEBUG if parsed.verbose else logging.WARNING if parsed.quiet else logging.INFO
+    form = "%(asctime)s %(name)s: %(message)s" if parsed.verbose else "%(message)s"
+    logging.basicConfig(level=logging.INFO if parsed.verbose else logging.WARNING, format=form, stream=sys.stderr)
+    logging.getLogger("dualmoco").setLevel(level)
+    with showing(not parsed.quiet):
+        return int(parsed.run(parsed))
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """The parser of all verbs."""
-    parser = _Parser(prog="dualmoco", description="Cross-lingual sentence encoders by dual momentum contrast.")
-    parser.add_argument("--version", action="version", version=f"dualmoco {VERSION}")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in VERBS:
-        verb.add(verbs)
+def report_error(error: DualmocoError, *, show_traceback: bool) -> int:
+    """Prints an error as one line, or with its traceback."""
+    if show_traceback:
+        traceback.print_exc()
+    sys.stderr.write(f"dualmoco: {error}\n")
+    return EXIT_USAGE
+
+
+def build_parser() -> CommandParser:
+    """Builds the parser of all commands."""
+    parser = CommandParser(
+        prog="dualmoco",
+        description="Cross-lingual sentence encoders by dual momentum contrast.",
+        epilog="`dualmoco COMMAND --help` has examples; docs/commands.md explains what all commands share.",
+    )
+    parser.add_argument("--version", action="version", version=f"dualmoco {VERSION}", help="show the version and exit")
+    add_general(parser, default=False)
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
+    for command in COMMANDS:
+        command.add(commands)
+    for leaf in find_leaves(parser):
+        general = leaf.add_argument_group("general")
+        general.add_argument("-h", "--help", action="help", help="show this help and exit")
+        add_general(general, default=argparse.SUPPRESS)
+        for action in leaf._actions:
+            complete_help(action)
+        leaf.usage = short_usage(leaf)
     return parser
+
+
+def add_general(group: argparse._ActionsContainer, default: bool | str) -> None:
+    """Adds the options that are taken before and after the command's name."""
+    for name, text in (("--quiet", "hide notes and progress bars"), ("--verbose", "show debug notes and tracebacks")):
+        group.add_argument(name, action="store_true", default=default, help=text)
+
+
+def find_leaves(parser: CommandParser) -> Iterator[CommandParser]:
+    """Yields the parsers of commands, such as `train` and `search build`."""
+    choices = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not choices:
+        yield parser
+    for parsers in choices:
+        for child in dict(parsers or {}).values():
+            yield from find_leaves(child)
+
+
+def complete_help(action: argparse.Action) -> None:
+    """Adds choices and the default to the help of an option."""
+    notes = []
+    if action.choices:
+        notes.append(f"choices: {', '.join(map(str, action.choices))}")
+        action.metavar = action.metavar or action.dest.upper()
+    if action.nargs != 0 and action.default not in (None, "", [], argparse.SUPPRESS):
+        notes.append("default: %(default)s")
+    if notes:
+        action.help = f"{action.help} ({'; '.join(notes)})"
+
+
+def short_usage(parser: CommandParser) -> str:
+    """The arguments and the required options of a command."""
+    words = [parser.prog]
+    for action in parser._actions:
+        name = str(action.metavar or action.dest)
+        if not action.option_strings:
+            forms = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]", "2": f"{name} {name}"}
+            words.append(forms.get(str(action.nargs), name))
+        elif action.required:
+            words.append(f"{action.option_strings[0]} {name}")
+    return " ".join([*words, "[options]"])

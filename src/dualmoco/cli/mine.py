@@ -6,44 +6,58 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, print_json
+from dualmoco.cli.options import (
+    add_command,
+    add_languages,
+    add_mining,
+    add_pairs_output,
+    counted,
+    mining_options,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from dualmoco.mining.mine import MiningResult
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    mine = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    mine = add_command(
+        commands,
         "mine",
         "find the parallel sentences of two text files",
+        "The same command resumes an interrupted job.\n\n"
         "examples:\n"
-        "  dualmoco mine en.txt zh.txt --model runs/static-cpu --out pairs.tsv --threshold 0.1\n"
-        "  dualmoco mine en.txt.xz zh.txt.xz --model runs/static-cpu --out pairs.tmx --planted known-pairs.tsv\n"
-        "  dualmoco mine en.txt zh.txt --model hybrid --prefilter runs/static-cpu --out pairs.tsv\n"
-        "  dualmoco mine en.txt zh.txt --model runs/static-cpu --out pairs.parquet --engine ray --address auto",
+        "  dualmoco mine examples/en.txt examples/zh.txt --out pairs.tsv\n"
+        "  dualmoco mine examples/en.txt examples/zh.txt --out pairs.tmx --planted examples/pairs.tsv\n"
+        "  dualmoco mine en.txt.xz zh.txt.xz --out pairs.tsv --prefilter en-zh-static\n"
+        "  dualmoco mine en.txt zh.txt --model runs/mine --out pairs.parquet --engine ray --address auto",
     )
-    mine.add_argument("src_file", metavar="SRC", help="text in one language, one sentence a line")
-    mine.add_argument("tgt_file", metavar="TGT", help="text in the other")
-    mine.add_argument("--src", default="en", metavar="LANG", help="language of SRC")
-    mine.add_argument("--tgt", default="zh", metavar="LANG", help="language of TGT")
-    mine.add_argument("--out", required=True, metavar="FILE", help="pairs as .tsv, .parquet or .tmx")
-    mine.add_argument("--retrieval", default="max", help="forward, backward, intersection or max")
-    known = mine.add_mutually_exclusive_group()
-    known.add_argument("--gold", metavar="FILE", help="line<TAB>line of true pairs, from 1, that choose the threshold")
-    known.add_argument(
-        "--planted", metavar="FILE", help="source<TAB>target to hide among the lines for the same purpose"
+    mine.add_argument("src_file", metavar="SRC", help="text, one sentence per line, plain or compressed")
+    mine.add_argument("tgt_file", metavar="TGT", help="text in the other language")
+    given = mine.add_argument_group("input")
+    add_languages(given, "SRC", "TGT")
+    known = given.add_mutually_exclusive_group()
+    known.add_argument("--gold", metavar="FILE", help="line<TAB>line of true pairs, from 1, to choose the threshold on")
+    known.add_argument("--planted", metavar="FILE", help="source<TAB>target to hide among the lines for that purpose")
+    add_pairs_output(mine)
+    scoring = add_mining(mine)
+    scoring.add_argument(
+        "--retrieval",
+        default="max",
+        choices=("forward", "backward", "intersection", "max"),
+        help="which candidates become pairs",
     )
-    mine.add_argument(
-        "--prefilter", metavar="MODEL", help="a fast, calibrated model that leaves out sentences without a partner"
+    scoring.add_argument(
+        "--prefilter",
+        metavar="MODEL",
+        help="fast, calibrated model that drops sentences unlikely to have a translation",
     )
-    add_mining(mine, "FILE.work")
     mine.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Mines, and says what was found."""
+    """Mines, and prints a summary."""
     from dataclasses import asdict
 
     from dualmoco.mining.mine import mine
@@ -79,7 +93,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def describe_mining(found: MiningResult) -> str:
-    """What was found, in words."""
+    """The summary of a mining result."""
     lines = [found.model_calibration.describe()] if found.model_calibration else []
     if found.calibration:
         chosen = found.calibration.threshold

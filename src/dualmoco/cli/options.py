@@ -1,43 +1,63 @@
-"""How a verb describes itself and shows what it did, and the options that several verbs share."""
+"""What commands share: how they are declared, their common options, and how they print results.
+
+`docs/commands.md` has the vocabulary: an option means the same in every command that has it.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dualmoco.data.readers.base import Source
     from dualmoco.mining.mine import MiningOptions
     from dualmoco.models.model import Model
 
+FileName = TypeVar("FileName", "str", "Path")
+Container = argparse._ActionsContainer
+"""A parser, or a group of its options."""
 
-MODELS = f"{DEFAULT_MODEL} or {FAST_MODEL}, which come with dualmoco; run or model folder, hub name, or package:NAME"
+EXIT_PARTIAL = 1
+"""Some of the work failed, or `plan` found that a run does not fit; what succeeded was written."""
+EXIT_USAGE = 2
+"""An option, a file, a model or a recipe cannot be used."""
+EXIT_UNRELATED = 3
+"""`align`: the two texts are not translations of each other."""
+
+BACKEND_NAMES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
+FORMAT_NAMES = ("auto", "tsv", "csv", "jsonl", "aligned", "moses", "tmx", "parquet", "arrow", "dataset", "gettext")
+MARGIN_NAMES = ("distance", "ratio", "absolute")
+POOLING_NAMES = ("auto", "mean", "max", "cls", "first-last")
+PRECISION_NAMES = ("fp32", "fp16", "int8")
+"""The choices of options, repeated here because the modules that define them are slow to import."""
+
+BITEXT_FILES = "bitext files; with --format aligned, a source file and its target file in turn"
+MODEL_HELP = (
+    f"{DEFAULT_MODEL} or {FAST_MODEL}, which come with dualmoco; a run or model folder, hub name or package:NAME"
+)
 
 
-class Formatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows defaults as they are and examples as they are written."""
-
-
-def add_verb(verbs: Any, name: str, text: str, epilog: str) -> argparse.ArgumentParser:
-    """Adds a verb.
+def add_command(commands: Any, name: str, summary: str, details: str) -> argparse.ArgumentParser:
+    """Adds a command.
 
     Args:
-        verbs: The verbs there are.
+        commands: The commands there are.
         name: What the user types.
-        text: What it does, in a few words.
-        epilog: Examples.
+        summary: What it does, in a few words.
+        details: Shown after the options: notes and examples.
 
     Returns:
         Its parser.
     """
-    verb: argparse.ArgumentParser = verbs.add_parser(
-        name, help=text, description=text, epilog=epilog, formatter_class=Formatter
-    )
-    verb.add_argument("--quiet", action="store_true", help="no notes beside the progress bar")
-    return verb
+    parser = commands.add_parser(name, help=summary, description=summary, epilog=details, add_help=False)
+    return cast(argparse.ArgumentParser, parser)
 
 
 def print_json(content: Any) -> None:
@@ -50,77 +70,180 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def add_model(parser: argparse.ArgumentParser) -> None:
-    """Options of a verb that opens a model."""
-    parser.add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODELS)
-    parser.add_argument("--backend", default="auto", help="auto, torch, static, int8, onnx or onnx-int8")
+def add_languages(group: Container, src: str = "the source side", tgt: str = "the target side") -> None:
+    """Adds the languages of both sides."""
+    group.add_argument("--src", default="en", metavar="LANG", help=f"language of {src}")
+    group.add_argument("--tgt", default="zh", metavar="LANG", help=f"language of {tgt}")
+
+
+def add_bitext(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds a bitext in one file or two, which `make_source` turns into a source; gives the group of its options."""
+    parser.add_argument("bitext", metavar="BITEXT", help="sentence pairs in any format of prepare, or its result")
+    parser.add_argument(
+        "tgt_file", nargs="?", metavar="TGT", help="translations of BITEXT, line by line, if BITEXT has only one side"
+    )
+    group = parser.add_argument_group("input")
+    add_languages(group)
+    add_format(group)
+    return group
+
+
+def add_format(group: Container) -> None:
+    """Adds what to read from a bitext."""
+    group.add_argument("--format", default="auto", choices=FORMAT_NAMES, help="input format; auto goes by extension")
+    group.add_argument("--columns", metavar="A,B", help="source and target column, by name or by number from 0")
+
+
+def add_on_error(group: Container, default: str | None = "stop") -> None:
+    """Adds what happens at a line that cannot be read."""
+    group.add_argument("--on-error", default=default, choices=("stop", "skip"), help="action at an unreadable line")
+
+
+def add_data(group: Container, what: str, default: str = "$DUALMOCO_DATA") -> None:
+    """Adds the data folder."""
+    group.add_argument("--data", metavar="DIR", help=f"{what} (default: {default})")
+
+
+def add_recipe(parser: Container, what: str = "RECIPE") -> None:
+    """Adds a recipe or study, and settings that override it."""
+    parser.add_argument(
+        what.lower(), metavar=f"{what}.yaml", help=f"{what.lower()}, a file or the name of a packaged one"
+    )
+    add_overrides(parser, what.lower())
+
+
+def add_overrides(parser: Container, what: str = "recipe") -> None:
+    """Adds settings that override those of a file."""
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help=f"settings that override the {what}")
+
+
+def read_overrides(parsed: argparse.Namespace) -> list[str]:
+    """The settings of the command line, with `--data` as the folder of data files."""
+    return ([f"data.root={parsed.data}"] if parsed.data else []) + cast(list[str], parsed.overrides)
+
+
+def add_pairs_output(parser: argparse.ArgumentParser) -> None:
+    """Adds where pairs are written."""
+    group = parser.add_argument_group("output")
+    group.add_argument("--out", required=True, metavar="FILE", help="write pairs to FILE: .tsv, .parquet or .tmx")
+    add_json(group)
+
+
+def add_json(group: Container, what: str = "result") -> None:
+    """Adds output for machines."""
+    group.add_argument("--json", action="store_true", help=f"print the {what} as JSON")
+
+
+def add_overwrite(group: Container, what: str) -> None:
+    """Adds permission to replace what is there."""
+    group.add_argument("--overwrite", action="store_true", help=what)
+
+
+def add_model(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds the model that a command works with; `open_named_model` opens it."""
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODEL_HELP)
+    add_backend(group)
+    return group
+
+
+def add_backend(group: Container) -> None:
+    """Adds what runs the model."""
+    group.add_argument("--backend", default="auto", choices=BACKEND_NAMES, help="library that runs the model")
+
+
+def add_pooling(group: Container) -> None:
+    """Adds how token vectors become a sentence vector."""
+    group.add_argument("--pooling", default="auto", choices=POOLING_NAMES, help="pooling; auto is the model's own")
+
+
+def add_precision(group: Container) -> None:
+    """Adds the precision of stored vectors."""
+    group.add_argument("--precision", default="fp32", choices=PRECISION_NAMES, help="precision of stored vectors")
+
+
+def add_engine(parser: argparse.ArgumentParser) -> None:
+    """Adds where the work runs."""
+    group = parser.add_argument_group("cluster")
+    group.add_argument("--engine", default="local", choices=("local", "ray"), help="this machine, or a Ray cluster")
+    group.add_argument("--address", metavar="HOST:PORT", help="head of a Ray cluster (default: start a local one)")
 
 
 def add_encoding(parser: argparse.ArgumentParser) -> None:
-    """Options of a verb that encodes text files."""
-    add_model(parser)
-    parser.add_argument("--precision", default="fp32", help="of stored vectors: fp32, fp16 or int8")
-    parser.add_argument("--shard-rows", type=int, default=65_536, metavar="N", help="sentences in a file of vectors")
-    parser.add_argument("--engine", default="local", help="local, or ray for a Ray cluster")
-    parser.add_argument("--address", metavar="HOST:PORT", help="of a running Ray cluster; a new local one if not given")
+    """Adds options of a command that encodes text files."""
+    group = add_model(parser)
+    add_precision(group)
+    group.add_argument("--shard-rows", type=int, default=65_536, metavar="N", help="sentences per file of vectors")
+    add_engine(parser)
 
 
-def add_mining(parser: argparse.ArgumentParser, work: str) -> None:
-    """Options of a verb that looks for neighbours."""
+def add_margin(group: Container) -> None:
+    """Adds how pairs are scored."""
+    group.add_argument("--margin", default="distance", choices=MARGIN_NAMES, help="margin type")
+    group.add_argument("--neighbors", type=int, default=3, metavar="K", help="neighbors averaged for the margin")
+
+
+def add_mining(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
+    """Adds options of a command that scores pairs by their neighbors; gives the group of those about scores."""
+    scoring = parser.add_argument_group("search and scoring")
+    add_margin(scoring)
+    scoring.add_argument(
+        "--threshold", type=float, metavar="SCORE", help="lowest score to accept (default: the model's own threshold)"
+    )
+    scoring.add_argument("--approximate", action="store_true", help="search only the nearest inverted lists (FAISS)")
+    scoring.add_argument(
+        "--probes", type=int, default=14, metavar="N", help="inverted lists searched per sentence, on average"
+    )
     add_encoding(parser)
-    parser.add_argument("--margin", default="distance", help="of scores: distance, ratio or absolute")
-    parser.add_argument("--neighbors", type=int, default=3, metavar="K", help="in each mean")
-    parser.add_argument(
-        "--threshold",
-        type=float,
-        metavar="SCORE",
-        help="lowest score to accept; the model's own if not given",
+    advanced = parser.add_argument_group("advanced")
+    advanced.add_argument("--memory", default="1G", metavar="SIZE", help="memory for candidates, such as 500M or 4G")
+    advanced.add_argument("--work", metavar="FOLDER", help="folder for vectors and neighbors (default: OUT.work)")
+    advanced.add_argument(
+        "--keep", action="store_true", help="keep the work folder; one given by --work is always kept"
     )
-    parser.add_argument(
-        "--approximate", action="store_true", help="compare only sentences of inverted lists close by (FAISS)"
-    )
-    parser.add_argument(
-        "--probes", type=int, default=14, help="lists a sentence visits on average in approximate search"
-    )
-    parser.add_argument("--memory", default="1G", metavar="SIZE", help="for candidates, such as 500M or 4G")
-    parser.add_argument("--work", metavar="FOLDER", help=f"for vectors and neighbours; {work} if not given")
-    parser.add_argument("--keep", action="store_true", help="keep the work folder, as one named by --work always is")
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
 def mining_options(parsed: argparse.Namespace) -> MiningOptions:
     """The options of `add_mining` as the Python functions take them."""
-    names = (
-        "threshold",
-        "margin",
-        "neighbors",
-        "approximate",
-        "probes",
-        "memory",
-        "precision",
-        "shard_rows",
-        "work",
-        "keep",
-        "engine",
-        "address",
-        "backend",
-    )
+    from dualmoco.mining.mine import MiningOptions
+
+    names = MiningOptions.__annotations__.keys() - {"progress"}
     return cast("MiningOptions", {name: getattr(parsed, name) for name in names})
 
 
 def open_named_model(parsed: argparse.Namespace) -> Model:
-    """Opens the model that was named, with the back-end that was named.
-
-    Args:
-        parsed: The command line.
-
-    Returns:
-        The model.
-
-    Raises:
-        ConfigError: An unknown back-end.
-        ModelError: A model that cannot be opened.
-    """
+    """Opens the model of `add_model` with its back-end, and with its pooling if the command has that option."""
     from dualmoco.models.load import open_model
 
-    return open_model(parsed.model, parsed.backend)
+    return open_model(parsed.model, parsed.backend, pooling=getattr(parsed, "pooling", "auto"))
+
+
+def parse_columns(text: str | None) -> tuple[str, str] | None:
+    """The two columns of `--columns`; ConfigError if there are not two."""
+    from dualmoco.core.errors import ConfigError
+
+    names = text.split(",") if text else []
+    if len(names) not in (0, 2):
+        raise ConfigError(f"--columns {text}; expected two, such as 0,1 or en,zh")
+    return (names[0], names[1]) if names else None
+
+
+def pair_files(paths: Sequence[FileName], form: str) -> list[tuple[FileName, FileName | None]]:
+    """Each bitext file alone, or with `--format aligned` each source file with the target file after it."""
+    from dualmoco.core.errors import ConfigError
+
+    if form != "aligned":
+        return [(path, None) for path in paths]
+    if len(paths) % 2:
+        raise ConfigError(f"--format aligned with {counted(len(paths), 'file')}; expected two: source and target")
+    return list(zip(paths[::2], paths[1::2], strict=True))
+
+
+def make_source(parsed: argparse.Namespace, path: str | Path, tgt_path: str | Path | None) -> Source:
+    """A bitext as the readers take it, from a file or two and the options of `add_bitext`."""
+    from pathlib import Path
+
+    from dualmoco.data.readers.base import Source
+
+    tgt = Path(tgt_path) if tgt_path else None
+    return Source(Path(path), parsed.src, parsed.tgt, parse_columns(parsed.columns), tgt)

@@ -6,26 +6,35 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, print_json
+from dualmoco.cli.options import (
+    add_command,
+    add_mining,
+    add_pairs_output,
+    counted,
+    mining_options,
+    print_json,
+)
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    paraphrases = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    paraphrases = add_command(
+        commands,
         "paraphrases",
-        "find the sentences of one file that say the same",
-        "example:\n  dualmoco paraphrases questions.txt --lang en --model runs/static-cpu --out same.tsv",
+        "find the sentences of one file that mean the same",
+        "The same command resumes an interrupted job.\n\n"
+        "example:\n"
+        "  dualmoco paraphrases examples/en.txt --lang en --out same.tsv",
     )
-    paraphrases.add_argument("file", metavar="FILE", help="text, one sentence a line")
-    paraphrases.add_argument("--lang", required=True, help="its language")
-    paraphrases.add_argument("--out", required=True, metavar="FILE", help="pairs as .tsv, .parquet or .tmx")
-    add_mining(paraphrases, "FILE.work")
+    paraphrases.add_argument("file", metavar="FILE", help="text, one sentence per line, plain or compressed")
+    paraphrases.add_argument("--lang", required=True, metavar="LANG", help="language of FILE")
+    add_pairs_output(paraphrases)
+    add_mining(paraphrases)
     paraphrases.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Mines one text against itself, and says what was found."""
+    """Mines one text against itself, and prints a summary."""
     from dualmoco.mining.mine import paraphrases
 
     found = paraphrases(parsed.file, model=parsed.model, lang=parsed.lang, out=parsed.out, **mining_options(parsed))

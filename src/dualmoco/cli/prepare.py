@@ -6,7 +6,18 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import (
+    BITEXT_FILES,
+    add_command,
+    add_data,
+    add_format,
+    add_json,
+    add_on_error,
+    add_overrides,
+    pair_files,
+    parse_columns,
+    print_json,
+)
 from dualmoco.core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -15,36 +26,36 @@ if TYPE_CHECKING:
 RECIPES = (".yaml", ".yml")
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    prepare = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    prepare = add_command(
+        commands,
         "prepare",
-        "turn raw bitext into clean, distinct, test-free pairs",
+        "turn raw bitext into clean, distinct pairs that no test set contains",
+        "The same command resumes an interrupted job. key=value overrides a setting; docs/corpora.md has the keys.\n\n"
         "examples:\n"
+        "  dualmoco prepare examples/pairs.tsv --src en --tgt zh --out prepared heldout=10\n"
         "  dualmoco prepare recipes/prepare-en-zh.yaml --data ~/data\n"
         "  dualmoco prepare corpus.tmx more.tsv.gz --src en --tgt zh --out prepared --exclude 'tests/*.txt'\n"
-        "  dualmoco prepare news.en news.zh --aligned --src en --tgt zh --out prepared heldout=2000 clean.max_ratio=3",
+        "  dualmoco prepare news.en news.zh --format aligned --src en --tgt zh --out prepared clean.max_ratio=3",
     )
-    prepare.add_argument("inputs", nargs="+", metavar="RECIPE.yaml | FILE", help="a recipe, or the files themselves")
-    prepare.add_argument(
-        "overrides", nargs="*", metavar="key=value", help="settings; dualmoco/data/config.py names every key"
-    )
-    prepare.add_argument("--src", metavar="LANG", help="source language, same as src=LANG")
-    prepare.add_argument("--tgt", metavar="LANG", help="target language, same as tgt=LANG")
-    prepare.add_argument("--out", metavar="DIR", help="folder for the result, same as out=DIR")
-    prepare.add_argument("--data", metavar="DIR", help="folder that files are relative to, same as root=DIR")
-    prepare.add_argument("--format", default="auto", help="of the files, if their extensions do not say")
-    prepare.add_argument("--columns", metavar="A,B", help="source and target column of the files, by name or number")
-    prepare.add_argument("--aligned", action="store_true", help="the two files are line-aligned: source, target")
-    prepare.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="test sets to keep out")
-    prepare.add_argument("--on-error", choices=["stop", "skip"], help="at a line that cannot be read; default stop")
-    prepare.add_argument("--json", action="store_true", help="print the manifest as JSON")
+    prepare.add_argument("inputs", nargs="+", metavar="RECIPE.yaml | FILE", help=f"recipe; or {BITEXT_FILES}")
+    add_overrides(prepare)
+    given = prepare.add_argument_group("input")
+    given.add_argument("--src", metavar="LANG", help="source language, same as src=LANG")
+    given.add_argument("--tgt", metavar="LANG", help="target language, same as tgt=LANG")
+    add_format(given)
+    add_data(given, "folder that files are relative to, same as root=DIR", "root of the recipe")
+    given.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="test sets to exclude")
+    add_on_error(given, default=None)
+    output = prepare.add_argument_group("output")
+    output.add_argument("--out", metavar="FOLDER", help="write pairs to FOLDER, same as out=FOLDER")
+    add_json(output, "manifest")
     prepare.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Prepares, and shows what was dropped."""
+    """Prepares, and prints what was dropped."""
     from dualmoco.data.prepare import prepare
 
     manifest = prepare(_settings(parsed))
@@ -76,17 +87,16 @@ def _settings(parsed: argparse.Namespace) -> PrepareConfig:
     overrides = [f"{key}={value}" for key, value in options.items() if value] + overrides
     recipe = files[0] if files and files[0].endswith(RECIPES) else None
     if recipe and len(files) > 1:
-        raise ConfigError(f"{files[1]!r}: given beside a recipe; expected the recipe alone, or files alone")
+        raise ConfigError(f"{files[1]!r}: given with a recipe; expected either one recipe or only files")
     config = read_recipe(PrepareConfig, recipe, overrides)
     if parsed.exclude:
         config = replace(config, exclude=replace(config.exclude, files=[*config.exclude.files, *parsed.exclude]))
     if recipe:
         return config
-    columns = parsed.columns.split(",") if parsed.columns else []
-    if parsed.aligned:
-        if len(files) != 2:
-            raise ConfigError(f"--aligned with {len(files)} files; expected two: source and target")
-        corpora = [CorpusConfig(files=files[:1], tgt_files=files[1:])]
-    else:
-        corpora = [CorpusConfig(files=[file], format=parsed.format, columns=columns) for file in files]
+    form = "auto" if parsed.format == "aligned" else parsed.format
+    columns = list(parse_columns(parsed.columns) or ())
+    corpora = [
+        CorpusConfig(files=[src], tgt_files=[tgt] if tgt else [], format=form, columns=columns)
+        for src, tgt in pair_files(files, parsed.format)
+    ]
     return replace(config, corpora=corpora)

@@ -6,32 +6,39 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_mining, add_verb, counted, mining_options, print_json
+from dualmoco.cli.options import (
+    add_bitext,
+    add_command,
+    add_mining,
+    add_on_error,
+    add_pairs_output,
+    counted,
+    mining_options,
+    parse_columns,
+    print_json,
+)
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    score = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    score = add_command(
+        commands,
         "score",
-        "margin scores of an existing bitext, to filter it",
+        "score the pairs of a bitext by margin, to filter it",
+        "The same command resumes an interrupted job.\n\n"
         "examples:\n"
-        "  dualmoco score crawled.tmx --model runs/static-cpu --out scored.tsv\n"
-        "  dualmoco score crawled.tsv.xz --model runs/static-cpu --threshold 0.05 --out clean.parquet",
+        "  dualmoco score examples/pairs.tsv --out scored.tsv\n"
+        "  dualmoco score news.en news.zh --threshold 0.05 --out clean.parquet",
     )
-    score.add_argument("bitext", metavar="BITEXT", help="pairs in any format of prepare, or its result")
-    score.add_argument("--tgt-file", metavar="FILE", help="the translations, if BITEXT holds only the source lines")
-    score.add_argument("--src", default="en", metavar="LANG", help="source language")
-    score.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
-    score.add_argument("--format", default="auto", metavar="NAME", help="of BITEXT, if its extension does not say")
-    score.add_argument("--on-error", default="stop", help="at a line that cannot be read: stop, or skip it")
-    score.add_argument("--out", required=True, metavar="FILE", help="pairs as .tsv, .parquet or .tmx, in their order")
-    add_mining(score, "FILE.work")
+    given = add_bitext(score)
+    add_on_error(given)
+    add_pairs_output(score)
+    add_mining(score)
     score.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Scores, and says how the scores are spread."""
+    """Scores, and prints quantiles of the scores."""
     from dualmoco.mining.score import score
 
     found = score(
@@ -42,6 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
         out=parsed.out,
         tgt_file=parsed.tgt_file,
         form=parsed.format,
+        columns=parse_columns(parsed.columns),
         on_error=parsed.on_error,
         **mining_options(parsed),
     )

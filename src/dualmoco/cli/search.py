@@ -8,86 +8,102 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import Formatter, add_model, add_verb, open_named_model, print_json
+from dualmoco.cli.options import add_command, add_json, add_model, add_precision, open_named_model, print_json
 
 if TYPE_CHECKING:
     from dualmoco.embeddings.unique_lines import TextFile
     from dualmoco.search.index import Hit, Index
     from dualmoco.search.index_files import IndexManifest
 
-BATCH = 64
-READ_AT_ONCE = 65_536
+QUERY_BATCH = 64
+READ_BYTES = 65_536
+TEXT_FILES = "text, one sentence per line, plain or compressed"
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    text = "build an index of text files and search it by meaning, in any language of the model"
-    search = verbs.add_parser("search", help=text, description=text, formatter_class=Formatter)
-    actions = search.add_subparsers(dest="action", required=True, metavar="ACTION")
-    add_build(actions)
-    add_add(actions)
-    add_query(actions)
+def add(commands: Any) -> None:
+    """Declares the command."""
+    summary = "build an index of text files and search it by meaning, in any language of the model"
+    search = commands.add_parser("search", help=summary, description=summary)
+    actions = search.add_subparsers(dest="action", required=True, metavar="build|add|query")
+    _add_build(actions)
+    _add_add(actions)
+    _add_query(actions)
 
 
-def add_build(actions: Any) -> None:
-    """Describes `search build`."""
-    build = add_verb(
+def _add_build(actions: Any) -> None:
+    build = add_command(
         actions,
         "build",
-        "make an index",
-        "example:\n  dualmoco search build tv.index en=tv.en.txt zh=tv.zh.txt --model runs/static-cpu --precision fp16",
+        "build an index; resumes an interrupted build",
+        "example:\n  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt --precision fp16",
     )
-    build.add_argument("folder", metavar="INDEX", help="a new folder; an interrupted build is resumed")
-    build.add_argument("files", nargs="+", metavar="LANG=FILE", help="text, one sentence a line, plain or compressed")
-    add_model(build)
-    build.add_argument("--precision", default="fp32", help="of stored vectors: fp32, fp16 or int8")
-    build.add_argument(
-        "--index", default="exact", metavar="KIND", help="exact, or ivf or ivfpq: inverted lists, which need faiss"
+    build.add_argument("folder", metavar="INDEX", help="folder to write")
+    build.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
+    add_precision(add_model(build))
+    build.add_argument_group("search").add_argument(
+        "--index",
+        default="exact",
+        choices=("exact", "ivf", "ivfpq"),
+        help="index type; ivf and ivfpq are inverted lists, which need faiss",
     )
-    build.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_json(build.add_argument_group("output"))
     build.set_defaults(run=run_build)
 
 
-def add_add(actions: Any) -> None:
-    """Describes `search add`."""
-    more = add_verb(actions, "add", "add files to an index", "example:\n  dualmoco search add tv.index en=more.en.txt")
-    more.add_argument("folder", metavar="INDEX", help="made by search build")
-    more.add_argument("files", nargs="+", metavar="LANG=FILE", help="text, one sentence a line, plain or compressed")
-    more.add_argument("--model", metavar="MODEL", help="where the index's model is now, if it was moved")
-    more.add_argument("--json", action="store_true", help="print the result as JSON")
+def _add_add(actions: Any) -> None:
+    more = add_command(
+        actions,
+        "add",
+        "add files to an index",
+        "example:\n"
+        "  dualmoco search build my.index en=examples/en.txt\n"
+        "  dualmoco search add my.index zh=examples/zh.txt",
+    )
+    more.add_argument("folder", metavar="INDEX", help="index made by search build")
+    more.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
+    _add_moved_model(more)
+    add_json(more.add_argument_group("output"))
     more.set_defaults(run=run_add)
 
 
-def add_query(actions: Any) -> None:
-    """Describes `search query`."""
-    query = add_verb(
+def _add_query(actions: Any) -> None:
+    query = add_command(
         actions,
         "query",
         "find the nearest sentences",
-        "Without TEXT, queries are read from standard input, one a line, and answered as they come.\n\n"
+        "Without TEXT, queries are read from standard input, one per line, and answered as they arrive.\n\n"
         "examples:\n"
-        '  dualmoco search query tv.index "Where are you going?" --lang en --in zh\n'
-        "  dualmoco search query tv.index --lang zh -k 10 --no-exact-match --json < queries.txt",
+        "  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt\n"
+        '  dualmoco search query my.index "Where is the station?" --lang en --in zh\n'
+        "  dualmoco search query my.index --lang en -k 10 --no-exact-match --json < examples/en.txt",
     )
-    query.add_argument("folder", metavar="INDEX", help="made by search build")
-    query.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to look for")
-    query.add_argument("--lang", required=True, help="language of the queries")
-    query.add_argument("-k", type=int, default=5, help="sentences found for each")
-    query.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
-    query.add_argument(
+    query.add_argument("folder", metavar="INDEX", help="index made by search build")
+    query.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to search for")
+    query.add_argument("--lang", required=True, metavar="LANG", help="language of the queries")
+    search = query.add_argument_group("search")
+    search.add_argument("-k", type=int, default=5, metavar="N", help="sentences to find per query")
+    search.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
+    search.add_argument(
         "--no-exact-match",
         action="store_true",
-        help="leave out sentences equal to the query but for case and punctuation",
+        help="leave out sentences that equal the query except for case and punctuation",
     )
-    query.add_argument("--nprobe", type=int, metavar="N", help="inverted lists looked at; as measured if not given")
-    query.add_argument("--model", metavar="MODEL", help="where the index's model is now, if it was moved")
-    query.add_argument("--no-check", action="store_true", help="do not compare checksums: large indexes open at once")
-    query.add_argument("--json", action="store_true", help="a line of JSON for each query")
+    search.add_argument(
+        "--probes", type=int, metavar="N", help="inverted lists searched per sentence (default: measured by build)"
+    )
+    search.add_argument("--no-check", action="store_true", help="open the index at once, without comparing checksums")
+    _add_moved_model(query)
+    query.add_argument_group("output").add_argument("--json", action="store_true", help="print one JSON line per query")
     query.set_defaults(run=run_query)
 
 
+def _add_moved_model(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("model")
+    group.add_argument("--model", metavar="MODEL", help="model of the index, if it was moved (default: as built)")
+
+
 def run_build(parsed: argparse.Namespace) -> int:
-    """Builds, and says what is there now."""
+    """Builds, and prints what the index holds."""
     files = parse_files(parsed.files)
 
     from dualmoco.core.config_loader import VectorPrecision, parse_choice
@@ -101,7 +117,7 @@ def run_build(parsed: argparse.Namespace) -> int:
 
 
 def run_add(parsed: argparse.Namespace) -> int:
-    """Adds, and says what is there now."""
+    """Adds, and prints what the index holds."""
     from dualmoco.search.build import add_to_index
 
     show_index(parsed, add_to_index(parsed.folder, parse_files(parsed.files), parsed.model))
@@ -109,7 +125,7 @@ def run_add(parsed: argparse.Namespace) -> int:
 
 
 def run_query(parsed: argparse.Namespace) -> int:
-    """Answers queries from the command line, or from standard input as they come."""
+    """Answers queries from the command line, or from standard input as they arrive."""
     from dualmoco.search.index import open_index
 
     index = open_index(parsed.folder, parsed.model, check=not parsed.no_check)
@@ -119,17 +135,7 @@ def run_query(parsed: argparse.Namespace) -> int:
 
 
 def parse_files(words: list[str]) -> list[TextFile]:
-    """The files of a command line and their languages.
-
-    Args:
-        words: Each LANG=FILE.
-
-    Returns:
-        The files.
-
-    Raises:
-        ConfigError: Something else.
-    """
+    """The files of LANG=FILE words; ConfigError for any other word."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
@@ -145,7 +151,7 @@ def parse_files(words: list[str]) -> list[TextFile]:
 
 
 def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
-    """Writes what an index holds."""
+    """Prints what an index holds."""
     lists = manifest.lists
     if parsed.json:
         print_json(
@@ -155,7 +161,7 @@ def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
                 "kind": manifest.kind.value,
                 "precision": manifest.precision.value,
                 "parts": [{"lang": part.lang, "name": part.name, "sentences": part.rows} for part in manifest.parts],
-                "nprobe": lists and lists.probes,
+                "probes": lists and lists.probes,
                 "recall": lists and lists.recall,
             }
         )
@@ -164,16 +170,16 @@ def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
         sys.stdout.write(f"{part.lang}  {part.rows:>12,} distinct sentences  {part.name}\n")
     if lists:
         sys.stdout.write(
-            f"{lists.lists:,} lists, {lists.probes:,} looked at: recall@10 {lists.recall:.3f} on held-out vectors\n"
+            f"{lists.lists:,} lists, {lists.probes:,} searched: recall@10 {lists.recall:.3f} on held-out vectors\n"
         )
     sys.stdout.write(f"{manifest.kind} index of {manifest.rows:,} sentences, {manifest.precision}: {parsed.folder}\n")
 
 
 def read_queries(descriptor: int) -> Iterator[list[str]]:
-    """Yields the lines that have come in, at most BATCH at a time; empty ones are passed over.
+    """Yields the lines that have come in, at most QUERY_BATCH at a time, without empty ones.
 
     Args:
-        descriptor: Of standard input.
+        descriptor: File descriptor of standard input.
 
     Yields:
         At least one query.
@@ -183,12 +189,12 @@ def read_queries(descriptor: int) -> Iterator[list[str]]:
     """
     waiting, number = b"", 0
     while True:
-        chunk = os.read(descriptor, READ_AT_ONCE)
+        chunk = os.read(descriptor, READ_BYTES)
         *lines, waiting = (waiting + chunk).split(b"\n")
         if not chunk:
             lines.append(waiting)
-        for start in range(0, len(lines), BATCH):
-            yield from _decoded(lines[start : start + BATCH], number + start)
+        for start in range(0, len(lines), QUERY_BATCH):
+            yield from _decoded(lines[start : start + QUERY_BATCH], number + start)
         number += len(lines)
         if not chunk:
             return
@@ -212,7 +218,7 @@ def _decoded(lines: list[bytes], number: int) -> Iterator[list[str]]:
 
 
 def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
-    """Writes the hits of some queries."""
+    """Prints the hits of some queries."""
     from dataclasses import asdict
 
     found = index.search(
@@ -221,7 +227,7 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
         k=parsed.k,
         within=parsed.within,
         exact_match=not parsed.no_exact_match,
-        probes=parsed.nprobe,
+        probes=parsed.probes,
     )
     for text, hits in zip(texts, found, strict=True):
         if parsed.json:
@@ -232,5 +238,5 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
 
 
 def describe_hit(hit: Hit) -> str:
-    """A hit as a line."""
+    """A hit as one line."""
     return f"  {hit.score:6.3f}  {hit.lang}  {hit.text}  ({hit.part}:{hit.line})"

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_model, add_verb, open_named_model, print_json
+from dualmoco.cli.options import add_command, add_languages, add_model, open_named_model, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,50 +21,50 @@ if TYPE_CHECKING:
     Writer = Callable[[str], object]
     Encode = Callable[[list[str]], Vectors]
 
-BLOCK = 1024  # lines encoded at once
-DRAWN = 1000  # lines of a file in a heat map
-COLUMNS = 20_000  # lines of the second file, whose vectors are kept, with --all
-PLACES = 6
+BLOCK_LINES = 1024  # encoded at once
+HEATMAP_LINES = 1000  # at most, per file
+MATRIX_COLUMNS = 20_000  # at most, lines of the second file with --all, because their vectors stay in memory
+SCORE_DECIMALS = 6
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    similarity = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    similarity = add_command(
+        commands,
         "similarity",
-        "cosine similarity of sentences, within a language or across",
+        "compute cosine similarities of sentences or files, within a language or across",
+        "Two sentences give one score. Two files are compared line by line, or with --all each line with all lines.\n\n"
         "examples:\n"
-        '  dualmoco similarity "How are you?" "你好吗？" --model runs/static-cpu\n'
-        "  dualmoco similarity --files a.en.txt b.zh.txt --model runs/static-cpu --out scores.tsv\n"
-        "  dualmoco similarity --files a.txt b.txt --src en --tgt en --all --heatmap near.png --model runs/static-cpu",
+        '  dualmoco similarity "How are you?" "你好吗？"\n'
+        "  dualmoco similarity examples/en.txt examples/zh.txt --out scores.tsv\n"
+        "  dualmoco similarity examples/en.txt examples/en.txt --tgt en --all --heatmap near.png",
     )
-    similarity.add_argument("sentences", nargs="*", metavar="SENTENCE", help="two of them")
-    similarity.add_argument("--files", nargs=2, metavar="FILE", help="two text files, compared line by line")
-    similarity.add_argument("--all", action="store_true", help="compare every line with every line of the other file")
+    similarity.add_argument(
+        "given", nargs=2, metavar="SENTENCE|FILE", help="two sentences, or two files of sentences"
+    )
+    add_languages(similarity.add_argument_group("input"), "the first sentence or file", "the second")
+    output = similarity.add_argument_group("output")
+    output.add_argument("--all", action="store_true", help="compare every line with every line of the other file")
+    output.add_argument(
+        "--out",
+        metavar="FILE",
+        help="write the scores of two files to FILE: .jsonl, or else TSV (default: standard output)",
+    )
+    output.add_argument("--heatmap", metavar="FILE", help="draw all similarities to FILE: .png, .svg or .html")
+    output.add_argument("--json", action="store_true", help="print one JSON line per result, not a table")
     add_model(similarity)
-    similarity.add_argument("--src", default="en", metavar="LANG", help="language of the first sentence or file")
-    similarity.add_argument("--tgt", default="zh", metavar="LANG", help="language of the second")
-    similarity.add_argument("--heatmap", metavar="FILE", help="draw all against all, as .png, .svg or .html")
-    similarity.add_argument("--out", metavar="FILE", help="for the scores of files; standard output if not given")
-    similarity.add_argument("--json", action="store_true", help="a line of JSON for each result, not a table")
     similarity.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Compares, and shows the scores."""
+    """Compares two sentences or two files, and prints or writes the scores."""
     from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
-
-    if bool(parsed.files) == bool(parsed.sentences) or len(parsed.sentences) not in (0, 2):
-        raise ConfigError(f"{len(parsed.sentences)} sentences; expected two, or --files FILE FILE and none")
-    if not parsed.files and (parsed.all or parsed.out):
-        raise ConfigError("--all and --out are for files; expected --files FILE FILE")
     if parsed.heatmap:
         from dualmoco.evaluation.canvas import check_figure_path
 
         check_figure_path(Path(parsed.heatmap))
-    files = [Path(name) for name in parsed.files or []]
+    files = given_files(parsed)
     counts = [count_sentences(path) for path in files]
     check_files(parsed, files, counts)
 
@@ -73,35 +73,60 @@ def run(parsed: argparse.Namespace) -> int:
         model.backend(lang)
     src, tgt = (partial(model.encode, lang=lang, progress=False) for lang in (parsed.src, parsed.tgt))
     if files:
+        as_json = parsed.out.endswith(".jsonl") if parsed.out else parsed.json
         with output(parsed.out) as write:
             if parsed.all:
-                compare_all(files, src, tgt, write, as_json=parsed.json)
+                compare_all(files, src, tgt, write, as_json=as_json)
             else:
-                compare_lines(files, counts[0], src, tgt, write, as_json=parsed.json)
+                compare_lines(files, counts[0], src, tgt, write, as_json=as_json)
+        if parsed.out and parsed.json:
+            print_json({"out": parsed.out, "lines": counts[0]})
     else:
-        compare_two(parsed.sentences, src, tgt, as_json=parsed.json)
+        compare_two(parsed.given, src, tgt, as_json=parsed.json)
     if parsed.heatmap:
         draw(parsed, [list(sentences(path)) for path in files], src, tgt)
     return 0
 
 
+def given_files(parsed: argparse.Namespace) -> list[Path]:
+    """The two files that were given, or none if sentences were given; ConfigError for one of each."""
+    from pathlib import Path
+
+    from dualmoco.core.errors import ConfigError
+
+    missing = [word for word in parsed.given if not is_file(word)]
+    if len(missing) == 1:
+        raise ConfigError(f"{missing[0]}: no such file; expected two files of sentences, or two sentences")
+    if missing and (parsed.all or parsed.out):
+        raise ConfigError(f"--all and --out are for files, and {missing[0]!r} is no such file")
+    return [] if missing else [Path(word) for word in parsed.given]
+
+
+def is_file(word: str) -> bool:
+    """Whether a word is the name of a file, not a sentence."""
+    from pathlib import Path
+
+    try:
+        return Path(word).is_file()
+    except (OSError, ValueError):  # too long for a name, or a zero byte
+        return False
+
+
 def count_sentences(path: Path) -> int:
-    """How many lines a file has; DataError, before anything is written, if one of them is no sentence."""
+    """The number of lines in a file; DataError if one of them is empty, before anything is written."""
     from dualmoco.core.errors import DataError
 
-    if not path.is_file():
-        raise DataError(f"{path}: no such file; expected text, one sentence a line")
     count = 0
     for count, line in enumerate(sentences(path), 1):
         if not line:
             raise DataError(f"{path}:{count}: an empty line; expected a sentence in every line")
     if not count:
-        raise DataError(f"{path}: is empty; expected text, one sentence a line")
+        raise DataError(f"{path}: is empty; expected text, one sentence per line")
     return count
 
 
 def check_files(parsed: argparse.Namespace, files: list[Path], counts: list[int]) -> None:
-    """Refuses files that do not fit together, or that are too long for what was asked for."""
+    """Refuses files that do not match each other, or that are too long for a matrix or a heat map."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError, DataError
@@ -111,11 +136,15 @@ def check_files(parsed: argparse.Namespace, files: list[Path], counts: list[int]
         if path.resolve() in outputs:
             raise ConfigError(f"{path}: would be overwritten; expected another file for the result")
     if files and not parsed.all and counts[0] != counts[1]:
-        raise DataError(f"{files[0]} has {counts[0]:,} lines, {files[1]} has {counts[1]:,}; expected as many, or --all")
-    if files and parsed.all and counts[1] > COLUMNS:
-        raise ConfigError(f"--all with {counts[1]:,} lines in {files[1]}; expected at most {COLUMNS:,}: use search")
-    if parsed.heatmap and any(count > DRAWN for count in counts):
-        raise ConfigError(f"--heatmap of {max(counts):,} lines; expected at most {DRAWN:,} in each file")
+        raise DataError(
+            f"{files[0]} has {counts[0]:,} lines, {files[1]} has {counts[1]:,}; expected the same number, or --all"
+        )
+    if files and parsed.all and counts[1] > MATRIX_COLUMNS:
+        raise ConfigError(
+            f"--all with {counts[1]:,} lines in {files[1]}; expected at most {MATRIX_COLUMNS:,}: use search"
+        )
+    if parsed.heatmap and any(count > HEATMAP_LINES for count in counts):
+        raise ConfigError(f"--heatmap of {max(counts):,} lines; expected at most {HEATMAP_LINES:,} in each file")
 
 
 def compare_two(pair: list[str], src: Encode, tgt: Encode, *, as_json: bool) -> None:
@@ -132,32 +161,29 @@ def compare_two(pair: list[str], src: Encode, tgt: Encode, *, as_json: bool) -> 
 
 
 def compare_lines(files: list[Path], count: int, src: Encode, tgt: Encode, write: Writer, *, as_json: bool) -> None:
-    """Writes the similarity of each line with the same line of the other file, a block at a time."""
+    """Writes the similarity of each line with the same line of the other file, block by block."""
     from dualmoco.core.progress import counting
 
     with counting("comparing", count, " lines") as progress:
         for left, right in zip(blocks(files[0]), blocks(files[1]), strict=True):
             for score, a, b in zip(row_scores(left, right, src, tgt), left, right, strict=True):
-                write(
-                    _json_line({"score": score, "src": a, "tgt": b})
-                    if as_json
-                    else f"{score:.4f}\t{_cell(a)}\t{_cell(b)}\n"
-                )
+                row = {"score": score, "src": a, "tgt": b}
+                write(_json_line(row) if as_json else f"{score:.4f}\t{_cell(a)}\t{_cell(b)}\n")
             progress(len(left))
 
 
 def compare_all(files: list[Path], src: Encode, tgt: Encode, write: Writer, *, as_json: bool) -> None:
-    """Writes a row for each line of the first file, a column for each of the second."""
+    """Writes one row per line of the first file and one column per line of the second."""
     import numpy as np
 
     columns = [line for block in blocks(files[1]) for line in block]
     right = np.concatenate([tgt(block) for block in blocks(files[1])])  # (m, D)
     if not as_json:
         write("\t".join(["", *map(_cell, columns)]) + "\n")
-    for block in blocks(files[0], max(1, BLOCK * BLOCK // len(columns))):
+    for block in blocks(files[0], max(1, BLOCK_LINES * BLOCK_LINES // len(columns))):
         for line, scores in zip(block, (src(block) @ right.T).tolist(), strict=True):
             if as_json:
-                write(_json_line({"src": line, "scores": [round(score, PLACES) for score in scores]}))
+                write(_json_line({"src": line, "scores": [round(score, SCORE_DECIMALS) for score in scores]}))
             else:
                 write("\t".join([_cell(line), *(f"{score:.4f}" for score in scores)]) + "\n")
 
@@ -167,12 +193,12 @@ def row_scores(left: list[str], right: list[str], src: Encode, tgt: Encode) -> l
     import numpy as np
 
     products = np.einsum("nd,nd->n", src(left), tgt(right), dtype=np.float64)
-    scores: list[float] = products.round(PLACES).tolist()
+    scores: list[float] = products.round(SCORE_DECIMALS).tolist()
     return scores
 
 
 def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Encode, tgt: Encode) -> None:
-    """Draws every sentence of one side against every one of the other."""
+    """Draws the similarities of all source with all target sentences."""
     from pathlib import Path
 
     import numpy as np
@@ -180,7 +206,7 @@ def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Encode, tgt: E
     from dualmoco.evaluation.canvas import save_figure
     from dualmoco.evaluation.figures import draw_similarities
 
-    left, right = texts or [[sentence] for sentence in parsed.sentences]
+    left, right = texts or [[sentence] for sentence in parsed.given]
     similarities = np.asarray(src(left) @ tgt(right).T, dtype=np.float64)  # (n, m)
     save_figure(draw_similarities(left, right, similarities), Path(parsed.heatmap))
 
@@ -193,17 +219,17 @@ def sentences(path: Path) -> Iterator[str]:
 
 
 def blocks(path: Path, size: int | None = None) -> Iterator[list[str]]:
-    """Yields the lines of a file, some at a time."""
+    """Yields the lines of a file in blocks."""
     from itertools import islice
 
     lines = sentences(path)
-    while block := list(islice(lines, size or BLOCK)):
+    while block := list(islice(lines, size or BLOCK_LINES)):
         yield block
 
 
 @contextmanager
 def output(name: str | None) -> Iterator[Writer]:
-    """Gives what writes to a file, which is whole or absent afterwards, or to standard output."""
+    """Gives a function that writes to a file, which is then complete or absent, or to standard output."""
     from pathlib import Path
 
     if not name:

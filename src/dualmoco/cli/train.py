@@ -9,41 +9,39 @@ import sys
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_verb, print_json
+from dualmoco.cli.options import add_command, add_data, add_json, add_recipe, print_json, read_overrides
 
 if TYPE_CHECKING:
     from dualmoco.training.trainer import TrainResult
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    train = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    train = add_command(
+        commands,
         "train",
         "train two encoders into one space",
+        "The same command resumes an interrupted run. docs/training.md has the keys of a recipe.\n\n"
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"
         "  dualmoco train recipes/static-cpu.yaml --data ~/data out=runs/first optimizer.lr=1e-3\n"
-        "  torchrun --nproc-per-node 4 -m dualmoco train recipes/paper.yaml --resume",
+        "  torchrun --nproc-per-node 4 -m dualmoco train recipes/paper.yaml --data ~/data",
     )
-    train.add_argument("recipe", metavar="RECIPE.yaml", help="settings; dualmoco/training/config.py names every key")
-    train.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
-    train.add_argument("--resume", action="store_true", help="continue from the last checkpoint, if there is one")
-    train.add_argument("--data", metavar="DIR", help="folder that data files are relative to, same as data.root=DIR")
-    train.add_argument("--json", action="store_true", help="print the result as JSON")
+    add_recipe(train)
+    add_data(train.add_argument_group("input"), "folder that data files are relative to", "data.root of the recipe")
+    add_json(train.add_argument_group("output"))
     train.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Trains, and prints what came of it."""
+    """Trains, or resumes training, and prints the result."""
     from dualmoco.training.recipe import load_config
 
-    overrides = ([f"data.root={parsed.data}"] if parsed.data else []) + parsed.overrides
-    config = load_config(parsed.recipe, overrides)  # a wrong recipe is refused before torch is imported
+    config = load_config(parsed.recipe, read_overrides(parsed))  # check the recipe before importing torch
 
     from dualmoco.training.run import train
 
-    result = train(config, resume=parsed.resume)
+    result = train(config, resume=True)
     if int(os.environ.get("RANK", "0")) == 0:
         if parsed.json:
             print_json(asdict(result))
@@ -56,7 +54,7 @@ def _describe(result: TrainResult) -> str:
     """The result in three lines."""
     before = f"held-out retrieval {100 * result.before.score:.1f} % before"
     if result.best is None:
-        after = "not evaluated since\nno model yet; add --resume to continue"
+        after = "not evaluated since\nno model yet; run the same command again to continue"
     else:
         after = f"{100 * result.best:.1f} % at step {result.best_step}\nmodel in {result.out}/model"
     return f"{result.stop} at step {result.step} after {result.seconds / 60:.1f} minutes\n{before}, {after}\n"

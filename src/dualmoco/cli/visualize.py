@@ -7,8 +7,17 @@ import logging
 import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import MODELS, add_verb, print_json
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.cli.options import (
+    add_bitext,
+    add_command,
+    add_json,
+    add_model,
+    add_pooling,
+    make_source,
+    open_named_model,
+    print_json,
+)
+from dualmoco.cli.parser import hint
 
 if TYPE_CHECKING:
     from dualmoco.data.pairs import SentencePair
@@ -18,33 +27,31 @@ SHOWN_PROBLEMS = 10
 logger = logging.getLogger(__name__)
 
 
-def add(verbs: Any) -> None:
-    """Describes the verb."""
-    visualize = add_verb(
-        verbs,
+def add(commands: Any) -> None:
+    """Declares the command."""
+    visualize = add_command(
+        commands,
         "visualize",
-        "draw how near sentences are to their translations",
+        "draw how close sentences are to their translations",
         "examples:\n"
-        "  dualmoco visualize pairs.tsv --out parallel.png\n"
-        "  dualmoco visualize runs/tiny dev.en --tgt-file dev.zh --count 25 --out parallel.html",
+        "  dualmoco visualize examples/pairs.tsv --out parallel.png\n"
+        "  dualmoco visualize dev.en dev.zh --model runs/mine --count 25 --out parallel.html",
     )
-    visualize.add_argument("model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help=MODELS)
-    visualize.add_argument("pairs", metavar="PAIRS", help="bitext in any format of prepare, or its result")
-    visualize.add_argument("--tgt-file", metavar="FILE", help="the translations, if PAIRS holds only the source lines")
-    visualize.add_argument("--src", default="en", metavar="LANG", help="source language")
-    visualize.add_argument("--tgt", default="zh", metavar="LANG", help="target language")
-    visualize.add_argument("--format", default="auto", metavar="NAME", help="of PAIRS, if its extension does not say")
-    visualize.add_argument("--count", type=int, default=15, help="pairs to draw; up to 40 have their sentences written")
-    visualize.add_argument("--first", action="store_true", help="draw the first pairs, not random ones")
-    visualize.add_argument("--seed", type=int, default=0, help="of the random pairs")
-    visualize.add_argument("--pooling", default="auto", help="how token vectors become one, if MODEL does not say")
-    visualize.add_argument("--out", default="parallel.png", metavar="FILE", help="a .png, .svg or .html file")
-    visualize.add_argument("--json", action="store_true", help="print the pairs and their cosines as JSON")
+    given = add_bitext(visualize)
+    given.add_argument(
+        "--count", type=int, default=15, metavar="N", help="pairs to draw; up to 40 show their sentences"
+    )
+    given.add_argument("--first", action="store_true", help="draw the first pairs instead of random ones")
+    given.add_argument("--seed", type=int, default=0, help="random seed of the chosen pairs")
+    output = visualize.add_argument_group("output")
+    output.add_argument("--out", default="parallel.png", metavar="FILE", help="draw to FILE: .png, .svg or .html")
+    add_json(output, "pairs and their cosines")
+    add_pooling(add_model(visualize))
     visualize.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Chooses pairs, encodes and draws them."""
+    """Chooses, encodes and draws pairs."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError, require
@@ -52,25 +59,22 @@ def run(parsed: argparse.Namespace) -> int:
     for module in ("matplotlib", "sklearn"):
         require(module, "eval", "A figure")
 
-    from dualmoco.data.readers.base import Source
-    from dualmoco.data.readers.formats import check_format
     from dualmoco.evaluation.canvas import check_figure_path, save_figure
     from dualmoco.evaluation.figures import draw_parallel
 
     out = Path(parsed.out)
     check_figure_path(out)
-    check_format(parsed.format)
     if parsed.count < 2:
         raise ConfigError(f"--count {parsed.count}; expected at least 2 pairs")
-    tgt_path = Path(parsed.tgt_file) if parsed.tgt_file else None
-    source = Source(Path(parsed.pairs), parsed.src, parsed.tgt, tgt_path=tgt_path)
+    if parsed.tgt_file and not Path(parsed.bitext).is_file():  # version 0.1: visualize MODEL BITEXT
+        hint("MODEL before BITEXT is now --model MODEL")
+        parsed.model, parsed.bitext, parsed.tgt_file = parsed.bitext, parsed.tgt_file, None
+    source = make_source(parsed, parsed.bitext, parsed.tgt_file)
     pairs = choose_pairs(source, parsed.format, parsed.count, None if parsed.first else parsed.seed)
 
     import numpy as np
 
-    from dualmoco.models.load import open_model
-
-    model = open_model(parsed.model, pooling=parsed.pooling)
+    model = open_named_model(parsed)
     src_texts, tgt_texts = ([pair[side] for pair in pairs] for side in (0, 1))
     for lang in (parsed.src, parsed.tgt):
         model.backend(lang)
@@ -89,19 +93,19 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> list[SentencePair]:
-    """Some pairs of a file that have text on both sides.
+    """Chooses pairs that have text on both sides.
 
     Args:
-        source: The file, or a folder of Parquet files such as `prepare` makes.
+        source: A file, or a folder of Parquet files such as `prepare` makes.
         form: Name of a reader, or `auto`.
-        count: How many pairs, fewer if the file has fewer.
-        seed: Of the random choice; None for the first ones.
+        count: Number of pairs; fewer if the file has fewer.
+        seed: Random seed; None for the first pairs.
 
     Returns:
         Source and target sentences, in the order of the file.
 
     Raises:
-        DataError: A file that is not there or cannot be read, or fewer than two pairs in it.
+        DataError: The file cannot be read, or has fewer than two pairs.
     """
     from heapq import nsmallest
     from itertools import islice
