@@ -96,10 +96,10 @@ def test_another_study_or_recipe_is_refused_in_its_folder(done: tuple[Path, Stud
     """One line, and nothing is touched."""
     path, _ = done
     out = str(path.with_suffix(""))
-    with pytest.raises(RunError, match=r"holds the study 'Temperature' .*; expected 'Queue'.*--fresh"):
+    with pytest.raises(RunError, match=r"holds the study 'Temperature' .*; expected 'Queue'.*--overwrite"):
         ablate(write_study(tmp_path, title="Queue", out=out), progress=False)
     changed = write_study(tmp_path, out=out, set=[*FAST, "optimizer.lr=1e-4"])
-    with pytest.raises(RunError, match=r"settings of temperature-0.05-seed0 changed since .*put tiny .* back.*--fresh"):
+    with pytest.raises(RunError, match=r"temperature-0.05-seed0 changed since .*put tiny .* back.*--overwrite"):
         ablate(changed, progress=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
@@ -107,18 +107,18 @@ def test_another_study_or_recipe_is_refused_in_its_folder(done: tuple[Path, Stud
         ablate(write_study(tmp_path, out=str(tmp_path / "other")), progress=False)
 
 
-def test_fresh_starts_anew_and_takes_nothing_of_others(tmp_path: Path) -> None:
+def test_overwrite_starts_again_and_deletes_nothing_else(tmp_path: Path) -> None:
     """A study is thrown away and done again; a folder that is no study keeps its files."""
     path = write_study(tmp_path, vary={"contrast.temperature": [0.05]})
     ablate(path, progress=False)
     other = write_study(tmp_path, vary={"contrast.temperature": [0.5]}, title="Another")
-    assert [row.name for row in ablate(other, fresh=True, progress=False).rows] == ["temperature 0.5"]
+    assert [row.name for row in ablate(other, overwrite=True, progress=False).rows] == ["temperature 0.5"]
     assert [run.name for run in (tmp_path / "study" / "runs").iterdir()] == ["temperature-0.5-seed0"]
     mine = tmp_path / "mine" / "runs" / "precious.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("precious")
     with pytest.raises(RunError, match="holds files but no study"):
-        ablate(write_study(tmp_path, out=str(tmp_path / "mine")), fresh=True, progress=False)
+        ablate(write_study(tmp_path, out=str(tmp_path / "mine")), overwrite=True, progress=False)
     assert mine.read_text() == "precious"
 
 

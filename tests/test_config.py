@@ -362,14 +362,14 @@ def test_recipes_are_found() -> None:
 @pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.yaml")), ids=lambda recipe: recipe.name)
 def test_shipped_recipe_loads_and_begins_with_its_command(recipe: Path) -> None:
     """The first line of a recipe is the command that runs it, and the command line understands it."""
-    verb = "prepare" if recipe.name.startswith("prepare") else "train"
-    if verb == "train":
+    command = "prepare" if recipe.name.startswith("prepare") else "train"
+    if command == "train":
         assert isinstance(load_config(recipe), TrainConfig)
     else:
         check_recipe(read_recipe(PrepareConfig, recipe))
     words = shlex.split(recipe.read_text(encoding="utf-8").splitlines()[0])
-    assert words[:4] == ["#", "dualmoco", verb, f"recipes/{recipe.name}"]
-    assert build_parser().parse_args(words[2:]).verb == verb
+    assert words[:4] == ["#", "dualmoco", command, f"recipes/{recipe.name}"]
+    assert build_parser().parse_args(words[2:]).command == command
 
 
 def _paper(name: str) -> TrainConfig:

@@ -153,7 +153,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "| cwmt-neu2017" in capsys.readouterr().out
     assert main(["data", "list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == len(load_catalogue())
-    assert main(["data", "get", "cwmt-neu2017", "--to", str(tmp_path)]) == 2
+    assert main(["data", "get", "cwmt-neu2017", "--data", str(tmp_path)]) == 2
     assert "cannot be downloaded by a program; see http" in capsys.readouterr().err
 
 

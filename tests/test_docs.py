@@ -28,20 +28,21 @@ def test_python_examples_run(page: Path, tiny_model: Path, tmp_path: Path, monke
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_are_understood(page: Path) -> None:
-    """Every `dualmoco ...` line of a code block parses, and the recipes it names exist."""
+def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every `dualmoco ...` line of a code block parses without a hint at a new spelling, and its recipes exist."""
     lines = re.findall(
         r"^    (?:torchrun .*-m |accelerate launch .*-m )?dualmoco (.*)$",
         page.read_text(encoding="utf-8"),
         re.MULTILINE,
     )
     for line in lines:
-        words = line.split("#")[0].replace("[--", "--").replace("]", "").split()
-        if "RECIPE.yaml" in words:
+        words = re.split("[#>]", line)[0].replace("[--", "--").replace("]", "").split()
+        if {"RECIPE.yaml", "COMMAND"} & set(words):
             continue
         parsed = build_parser().parse_args(words)
         recipes = [word for word in words if word.endswith(".yaml")]
-        assert parsed.verb and all((ROOT / recipe).is_file() for recipe in recipes)
+        assert parsed.command and all((ROOT / recipe).is_file() for recipe in recipes)
+    assert capsys.readouterr().err == ""
 
 
 def test_tree_names_every_folder_and_only_those() -> None:

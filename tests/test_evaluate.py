@@ -150,7 +150,7 @@ def test_model_and_data_are_not_changed(run: Path, data: Path, tmp_path: Path) -
         return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
     before = snapshot()
-    assert main(["evaluate", str(run), "--data", str(data), "--tasks", "tatoeba", "--json", str(tmp_path / "a")]) == 0
+    assert main(["evaluate", str(run), "--data", str(data), "--tasks=tatoeba", "--out", str(tmp_path / "a.json")]) == 0
     assert snapshot() == before
 
 
@@ -160,7 +160,7 @@ def test_embeddings_from_elsewhere_and_comparison(
     """Sentences are listed, encoded by anything, scored and compared: noise is found to be worse."""
     for name, noise in (("good", 0.0), ("bad", 3.0)):
         model = embeddings(tmp_path / name, data, noise=noise)
-        assert main(["evaluate", model, "--data", str(data), "--json", str(tmp_path / f"{name}.json")]) == 0
+        assert main(["evaluate", model, "--data", str(data), "--out", str(tmp_path / f"{name}.json")]) == 0
     capsys.readouterr()
     paths = [str(tmp_path / "good.json"), str(tmp_path / "bad.json")]
     assert main(["compare", *paths, "--json"]) == 0
@@ -175,7 +175,7 @@ def test_other_data_cannot_be_compared(data: Path, tmp_path: Path, capsys: pytes
     """Scores over other test files are refused by their checksums; foreign files are named."""
     model = embeddings(tmp_path / "model", data, noise=0.0)
     path = tmp_path / "a.json"
-    assert main(["evaluate", model, "--data", str(data), "--tasks", "tatoeba", "--json", str(path)]) == 0
+    assert main(["evaluate", model, "--data", str(data), "--tasks", "tatoeba", "--out", str(path)]) == 0
     content = path.read_text(encoding="utf-8")
     digest = json.loads(content)[0]["signature"].split("data:")[1][:12]
     (tmp_path / "b.json").write_text(content.replace(digest, "0" * 12), encoding="utf-8")
@@ -186,19 +186,19 @@ def test_other_data_cannot_be_compared(data: Path, tmp_path: Path, capsys: pytes
 
 
 def test_standard_output_is_json_alone(run: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`--json -` prints nothing else."""
-    assert main(["evaluate", str(run), "--data", str(data), "--tasks", "tatoeba", "--json", "-"]) == 0
+    """`--json` prints nothing else."""
+    assert main(["evaluate", str(run), "--data", str(data), "--tasks", "tatoeba", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 4
 
 
 FAULTS: dict[str, tuple[list[str], str]] = {
     "no data": (["MODEL", "--data", "nowhere"], "test data nowhere; expected a folder"),
-    "output among data": (["MODEL", "--data", "DATA", "--json", "DATA/scores.json"], "which is only read"),
-    "output in the model": (["MODEL", "--data", "DATA", "--html", "MODEL/r.html"], "which is only read"),
+    "output among data": (["MODEL", "--data", "DATA", "--out", "DATA/scores.json"], "which is only read"),
+    "output in the model": (["MODEL", "--data", "DATA", "--out", "MODEL/r.html"], "which is only read"),
     "unknown task": (["MODEL", "--data", "DATA", "--tasks", "moon"], "task 'moon'"),
-    "unknown margin": (["MODEL", "--data", "DATA", "--margin", "wide"], "margin wide; expected distance"),
+    "unknown margin": (["MODEL", "--data", "DATA", "--margin", "wide"], "margin wide; expected one of distance"),
     "no neighbours": (["MODEL", "--data", "DATA", "--neighbors", "0"], "expected at least 1"),
-    "missing language": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--pairs", "fr-en"], "no pair fr-en"),
+    "missing language": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--lang-pairs", "fr-en"], "no pair fr-en"),
     "postprocessing": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--postprocessing", "magic"], "magic"),
     "fit alone": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--fit", "en=x"], "together with --postprocessing"),
     "no model": (["nothing/here", "--data", "DATA", "--tasks", "tatoeba"], "nothing/here"),
@@ -232,8 +232,8 @@ def test_data_folder_may_come_from_the_environment(
 def test_python_gives_what_the_command_gives(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Tasks by name from a folder; the object prints the command's tables and writes the command's files."""
     model = embeddings(tmp_path / "model", data, noise=0.0)
-    files = {kind: tmp_path / f"command.{kind}" for kind in ("json", "markdown", "html")}
-    words = [f"--{kind}={path}" for kind, path in files.items()]
+    files = {kind: tmp_path / f"command.{kind}" for kind in ("json", "md", "html")}
+    words = [f"--out={path}" for path in files.values()]
     capsys.readouterr()
     assert main(["evaluate", model, "--data", str(data), "--tasks", "tatoeba,bucc", *words]) == 0
     evaluation = evaluate(open_model(model), "tatoeba,bucc", data=data)

@@ -88,7 +88,7 @@ def test_closed_pipe_is_no_error(texts: tuple[Path, Path], tiny_model: Path, tmp
     """A reader that has gone, as `head` does, ends a command silently: it has more to say than a pipe holds."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    process = start_command(["similarity", "--model", str(tiny_model), "--files", *map(str, texts)], pipe)
+    process = start_command(["similarity", "--model", str(tiny_model), *map(str, texts)], pipe)
     with pipe.open("rb", buffering=0) as reader:
         assert reader.read(1)
     ended = end_command(process, pipe)

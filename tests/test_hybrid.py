@@ -189,7 +189,7 @@ def test_verbs_take_it(hybrid: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert float(capsys.readouterr().out) == pytest.approx(cosines[0, 0], abs=1e-4)
     write_all(tmp_path / "data")
     report = tmp_path / "scores.json"
-    words = ["evaluate", str(hybrid), "--tasks", "tatoeba", "--data", str(tmp_path / "data"), "--json", str(report)]
+    words = ["evaluate", str(hybrid), "--tasks", "tatoeba", "--data", str(tmp_path / "data"), "--out", str(report)]
     assert main(words) == 0
     assert expected.identity.sha256[:12] in report.read_text(encoding="utf-8")
 

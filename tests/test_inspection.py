@@ -72,8 +72,8 @@ def test_a_prepared_folder(path: Path, tmp_path: Path) -> None:
     [
         (["absent.tsv"], "no such file"),
         (["{path}", "--columns", "1"], "expected two"),
-        (["{path}", "--aligned"], "expected two"),
-        (["{path}", "--format", "word"], "format 'word'"),
+        (["{path}", "--format", "aligned"], "expected two"),
+        (["{path}", "--format", "word"], "--format word"),
     ],
 )
 def test_bad_words(path: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

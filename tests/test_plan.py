@@ -235,7 +235,7 @@ def test_stages_are_shares_of_steps_or_of_minutes() -> None:
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     """JSON for machines, and the exit code of a run that does not fit."""
-    without_data = ["plan", str(PAPER), "--pairs", "5000000", "--tokens", "28,33"]
+    without_data = ["plan", str(PAPER), "--pair-count", "5000000", "--tokens", "28,33"]
     assert main([*without_data, "--devices", "t4", "--json"]) == 1
     page = json.loads(capsys.readouterr().out)
     assert page["devices"][0]["device"] == "t4" and "accumulate" in page["devices"][0]["advice"]
@@ -250,7 +250,7 @@ def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
         ({"devices": "v1000"}, r"'v1000': unknown device; expected here, or one of v100, t4"),
         ({"devices": "2xhere"}, r"'2xhere': unknown device"),
         ({"devices": "v100", "tokens": (28.0,), "pairs": 5}, r"--tokens 28.0: expected two numbers above 0"),
-        ({"devices": "v100", "tokens": (28.0, 3.0)}, r"--pairs 0 .*expected a number of pairs"),
+        ({"devices": "v100", "tokens": (28.0, 3.0)}, r"--pair-count 0 .*expected a number of pairs"),
         ({"devices": "here", "tokens": (28.0, 3.0), "pairs": 5}, r"nothing can be timed here"),
     ],
 )

@@ -191,7 +191,7 @@ def test_every_verb_gives_what_fp32_gives(
         run(["mine", en, zh, "--out", str(out / "pairs.tsv"), *model], capsys)
         run(["search", "build", str(out / "index"), f"en={en}", f"zh={zh}", *model], capsys)
         hits = run(["search", "query", str(out / "index"), EN[3], "--lang", "en", "--json"], capsys)
-        asked = ["evaluate", str(folder), "--tasks", "tatoeba", "--data", str(tmp_path), "--json", "-"]
+        asked = ["evaluate", str(folder), "--tasks", "tatoeba", "--data", str(tmp_path), "--json"]
         scores = [score["value"] for score in json.loads(run(asked, capsys))]
         pairs = (out / "pairs.tsv").read_text(encoding="utf-8")
         results.append((vectors, (pair, pairs, hits, scores)))

@@ -279,7 +279,7 @@ def test_command_line(config: PrepareConfig, tmp_path: Path, capsys: pytest.Capt
     src, tgt = tmp_path / "a.en", tmp_path / "a.zh"
     src.write_text("".join(f"{pair[0]}\n" for pair in GOOD), encoding="utf-8")
     tgt.write_text("".join(f"{pair[1]}\n" for pair in GOOD), encoding="utf-8")
-    words = ["prepare", str(src), str(tgt), "--aligned", "--src", "en", "--tgt", "zh", "--out", config.out]
+    words = ["prepare", str(src), str(tgt), "--format", "aligned", "--src", "en", "--tgt", "zh", "--out", config.out]
     assert main([*words, "heldout=10", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["total"]["heldout"] == 10
     recipe = tmp_path / "recipe.yaml"
@@ -288,7 +288,7 @@ def test_command_line(config: PrepareConfig, tmp_path: Path, capsys: pytest.Capt
     assert "5 pairs for training" in capsys.readouterr().out
     assert main(["prepare", str(recipe), "more.tsv", "--out", config.out]) == 2
     assert "given beside a recipe" in capsys.readouterr().err
-    assert main(["prepare", str(src), "--aligned", "--out", config.out]) == 2
+    assert main(["prepare", str(src), "--format", "aligned", "--out", config.out]) == 2
     assert "expected two" in capsys.readouterr().err
     assert main(["prepare", str(recipe), "--out", config.out, "nosuch=1"]) == 2
     assert "nosuch" in capsys.readouterr().err

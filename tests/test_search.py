@@ -307,7 +307,7 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
         (["query", "INDEX", "a", "--lang", "en", "--in", "fr"], "has no sentences in 'fr'; expected one of en, zh"),
         (["query", "INDEX", " ", "--lang", "en"], "a query has no text"),
         (["query", "INDEX", "a", "--lang", "en", "-k", "0"], "k 0; expected at least 1"),
-        (["query", "INDEX", "a", "--lang", "en", "--nprobe", "4"], "this index is exact"),
+        (["query", "INDEX", "a", "--lang", "en", "--probes", "4"], "this index is exact"),
         (["query", "good", "a", "--lang", "en"], "good"),
     ],
 )

@@ -62,15 +62,15 @@ def test_files_line_by_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each line is scored with its neighbour in the other file, whatever the size of the blocks."""
-    monkeypatch.setattr(similarity, "BLOCK", 7)
+    monkeypatch.setattr(similarity, "BLOCK_LINES", 7)
     out = tmp_path / "new" / "scores.tsv"
-    assert main(["similarity", "--files", *files, "--model", str(tiny_model), "--out", str(out)]) == 0
+    assert main(["similarity", *files, "--model", str(tiny_model), "--out", str(out)]) == 0
     assert capsys.readouterr().out == ""
     rows = [line.split("\t") for line in out.read_text(encoding="utf-8").splitlines()]
     assert [(src, tgt) for _, src, tgt in rows] == PAIRS
     for score, src, tgt in rows:
         assert float(score) == pytest.approx(dot(opened, src, tgt), abs=6e-5)
-    assert main(["similarity", "--files", *files, "--model", str(tiny_model)]) == 0
+    assert main(["similarity", *files, "--model", str(tiny_model)]) == 0
     assert capsys.readouterr().out == out.read_text(encoding="utf-8")
 
 
@@ -82,7 +82,7 @@ def test_files_as_json_lines_and_packed(
     packed.write_bytes(gzip.compress(Path(files[0]).read_bytes()))
     outputs = []
     for name in (str(packed), files[0]):
-        assert main(["similarity", "--files", name, files[1], "--model", str(tiny_model), "--json"]) == 0
+        assert main(["similarity", name, files[1], "--model", str(tiny_model), "--json"]) == 0
         outputs.append([json.loads(line) for line in capsys.readouterr().out.splitlines()])
     assert outputs[0] == outputs[1] and len(outputs[0]) == len(PAIRS)
     assert [(row["src"], row["tgt"]) for row in outputs[0]] == PAIRS
@@ -94,7 +94,7 @@ def test_all_against_all(
     """A row for each line of the first file, a column for each of the second, though they are not as long."""
     short = tmp_path / "short.zh"
     short.write_text("".join(f"{zh}\n" for _, zh in PAIRS[:3]), encoding="utf-8")
-    words = ["similarity", "--files", files[0], str(short), "--all", "--model", str(tiny_model)]
+    words = ["similarity", files[0], str(short), "--all", "--model", str(tiny_model)]
     assert main(words) == 0
     head, *rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert head == ["", *(zh for _, zh in PAIRS[:3])] and [row[0] for row in rows] == [en for en, _ in PAIRS]
@@ -119,7 +119,7 @@ def test_tabs_in_sentences_do_not_make_columns(
     """A tab in a sentence becomes a space in the table."""
     (tmp_path / "a").write_text("one\ttwo\n", encoding="utf-8")
     name = str(tmp_path / "a")
-    assert main(["similarity", "--files", name, name, "--tgt", "en", "--model", str(tiny_model)]) == 0
+    assert main(["similarity", name, name, "--tgt", "en", "--model", str(tiny_model)]) == 0
     assert capsys.readouterr().out == "1.0000\tone two\tone two\n"
 
 
@@ -154,7 +154,7 @@ def test_wrong_files(
             Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     out = [] if "--out" in words else ["--out", "scores.tsv"]
-    assert main(["similarity", "--files", "a", "b", "--model", str(tiny_model), *out, *words]) == 2
+    assert main(["similarity", "a", "b", "--model", str(tiny_model), *out, *words]) == 2
     shown = capsys.readouterr()
     assert message in shown.err and shown.err.count("\n") == 1 and shown.out == ""
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -163,11 +163,10 @@ def test_wrong_files(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["one"], "1 sentences; expected two"),
-        (["a", "b", "c"], "3 sentences; expected two"),
+        (["one"], "required: SENTENCE|FILE"),
+        (["a", "b", "c"], "unexpected argument 'c'"),
         (["a", " "], "without text"),
         (["a", "b", "--all"], "are for files"),
-        (["a", "b", "--files", "a", "b"], "2 sentences; expected two, or --files"),
     ],
 )
 def test_wrong_sentences(words: list[str], message: str, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,7 +41,7 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
 def test_figure_and_its_numbers(model: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The JSON holds real pairs with the model's own cosines; the figure is written where it says."""
     out = tmp_path / "new" / "parallel.svg"
-    assert main(["visualize", str(model), str(corpus), "--count", "5", "--out", str(out), "--json"]) == 0
+    assert main(["visualize", str(corpus), "--model", str(model), "--count", "5", "--out", str(out), "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["out"] == str(out) and out.read_text(encoding="utf-8").startswith("<?xml")
     assert len(result["pairs"]) == 5
@@ -56,7 +56,7 @@ def test_figure_and_its_numbers(model: Path, corpus: Path, tmp_path: Path, capsy
 def test_two_lines_for_people(model: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without --json the mean cosine and the file are told; the default is 15 pairs."""
     out = tmp_path / "parallel.png"
-    assert main(["visualize", str(model), str(corpus), "--out", str(out)]) == 0
+    assert main(["visualize", str(corpus), "--model", str(model), "--out", str(out)]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("15 pairs, mean cosine ") and -1 <= float(first.split()[-1]) <= 1
     assert second == f"figure in {out}"
@@ -96,10 +96,10 @@ def test_pairs_of_other_files(corpus: Path, tmp_path: Path, caplog: pytest.LogCa
         (["--out", "{folder}"], "is a folder; expected the name of a file"),
         (["--out", "figure.pdf"], "extension .pdf; expected one of .png .svg .html"),
         (["--count", "1"], "--count 1; expected at least 2 pairs"),
-        (["--format", "word"], "format 'word'"),
+        (["--format", "word"], "--format word"),
         (["--tgt", "fr"], "has no language 'fr'; expected one of en, zh"),
-        (["--pooling", "middle"], "pooling 'middle'"),
-        (["--tgt-file", "absent.zh"], "absent.zh: cannot be opened"),
+        (["--pooling", "middle"], "--pooling middle"),
+        (["absent.zh"], "absent.zh: cannot be opened"),
     ],
 )
 def test_bad_words(
@@ -109,8 +109,9 @@ def test_bad_words(
     out = tmp_path / "parallel.png"
     arguments = [
         "visualize",
-        str(model),
         str(corpus),
+        "--model",
+        str(model),
         "--out",
         str(out),
         *(word.format(folder=tmp_path) for word in words),
@@ -127,7 +128,7 @@ def test_missing_package(
 ) -> None:
     """A package that is not installed is named with what installs it."""
     monkeypatch.setitem(sys.modules, package, None)
-    assert main(["visualize", str(model), str(corpus), "--out", "never.png"]) == 2
+    assert main(["visualize", str(corpus), "--model", str(model), "--out", "never.png"]) == 2
     said = f"dualmoco: A figure needs the package {package}; pip install 'dualmoco[eval]'\n"
     assert capsys.readouterr() == ("", said)
 
@@ -146,7 +147,7 @@ def test_bad_pairs(
     path = tmp_path / "pairs.tsv"
     if content:
         path.write_text(content, encoding="utf-8")
-    assert main(["visualize", "no-such-model", str(path), "--out", str(tmp_path / "a.png")]) == 2
+    assert main(["visualize", str(path), "--model", "no-such-model", "--out", str(tmp_path / "a.png")]) == 2
     assert f"{path}: {message}" in capsys.readouterr().err
 
 
@@ -156,7 +157,7 @@ def test_real_sentences(
 ) -> None:
     """Forty random pairs of the Tatoeba test set are drawn without a warning: every sentence has a font and a place."""
     stem = data_folder / "eval" / "tatoeba" / "tatoeba.cmn-eng"
-    words = ["visualize", str(model), f"{stem}.eng", "--tgt-file", f"{stem}.cmn", "--count", "40"]
+    words = ["visualize", f"{stem}.eng", f"{stem}.cmn", "--model", str(model), "--count", "40"]
     assert main([*words, "--out", str(tmp_path / "parallel.html")]) == 0
     assert capsys.readouterr().out.startswith("40 pairs")
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []

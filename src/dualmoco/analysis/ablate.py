@@ -42,7 +42,7 @@ def ablate(
     parallel: int = 1,
     engine: str | Engine = "local",
     address: str | None = None,
-    fresh: bool = False,
+    overwrite: bool = False,
     retry: bool = False,
     progress: bool = True,
 ) -> StudyResult:
@@ -55,7 +55,7 @@ def ablate(
         parallel: Number of simultaneous runs on this machine, each with its own GPU if there are GPUs.
         engine: `local`, or `ray` for a cluster whose nodes share the study folder; or an open engine.
         address: Address of a running Ray cluster.
-        fresh: Whether to delete the previous results in the folder and start again.
+        overwrite: Whether to delete the previous results in the folder and start again.
         retry: Whether to repeat runs that failed or diverged.
         progress: Whether to show progress bars.
 
@@ -74,7 +74,7 @@ def ablate(
         read_tasks(read.config.tasks, data, pairs)  # finds missing test data before hours of training
     out = Path(read.config.out)
     with showing(progress), locked(out):
-        _claim(read, out, fresh=fresh)
+        _claim(read, out, overwrite=overwrite)
         waiting = [run for run in read.runs if _is_waiting(out, run, retry=retry)]
         logger.info("%d of %d runs are done, %d to do", len(read.runs) - len(waiting), len(read.runs), len(waiting))
         tasks = [_write_task(read, run, out, data) for run in waiting]
@@ -86,7 +86,7 @@ def ablate(
     return result
 
 
-def _claim(study: Study, out: Path, *, fresh: bool) -> None:
+def _claim(study: Study, out: Path, *, overwrite: bool) -> None:
     """Claims the folder for this study; RunError if it holds something else. Runs may have been added since."""
     record = out / STUDY_FILE
     prints = {run.name: run.fingerprint for run in study.runs}
@@ -94,7 +94,7 @@ def _claim(study: Study, out: Path, *, fresh: bool) -> None:
     if not record.is_file():
         if any(child.name != LOCK for child in out.iterdir()):
             raise RunError(f"{out}: holds files but no study; choose another out=FOLDER")
-    elif fresh:  # deletes only what a study wrote
+    elif overwrite:  # deletes only what a study wrote
         for name in (RUNS_FOLDER, RESULTS_FOLDER, LOGS_FOLDER, TASKS_FOLDER):
             shutil.rmtree(out / name, ignore_errors=True)
     else:
@@ -102,14 +102,14 @@ def _claim(study: Study, out: Path, *, fresh: bool) -> None:
         if (kept["title"], kept["tasks"]) != (study.config.title, study.config.tasks):
             raise RunError(
                 f"{out}: holds the study {kept['title']!r} with tasks {kept['tasks']!r}; expected "
-                f"{study.config.title!r} with {study.config.tasks!r}: choose another out=FOLDER, or add --fresh"
+                f"{study.config.title!r} with {study.config.tasks!r}: choose another out=FOLDER, or add --overwrite"
             )
         known = kept["runs"]
         changed = [name for name in prints if known.get(name, prints[name]) != prints[name]]
         if changed:
             raise RunError(
                 f"{out}: the settings of {changed[0]} changed since it was started; put {study.config.recipe} and the "
-                "study back as they were, or start again with --fresh"
+                "study back as they were, or start again with --overwrite"
             )
     write_json(record, {"title": study.config.title, "tasks": study.config.tasks, "runs": known | prints})
 

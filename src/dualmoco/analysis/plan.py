@@ -371,7 +371,7 @@ def plan(
         shapes, lengths = _shapes(config), _given_lengths(config, tokens)
         if pairs <= 0 or (HERE, 1) in named:
             raise ConfigError(
-                f"--tokens with --pairs {pairs} and --devices {devices}: expected a number of pairs and only "
+                f"--tokens with --pair-count {pairs} and --devices {devices}: expected a number of pairs and only "
                 "GPUs: nothing can be timed here without the data"
             )
         epoch_steps = max(1, pairs // config.optimizer.batch_size)

@@ -114,7 +114,9 @@ def add_recipe(parser: Container, what: str = "RECIPE") -> None:
 
 def add_overrides(parser: Container, what: str = "recipe") -> None:
     """Adds settings that override those of a file."""
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help=f"settings that override the {what}")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help=f"settings that override the {what}"
+    )
 
 
 def read_overrides(parsed: argparse.Namespace) -> list[str]:
@@ -201,6 +203,7 @@ def add_mining(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     advanced.add_argument(
         "--keep", action="store_true", help="keep the work folder; one given by --work is always kept"
     )
+    return scoring
 
 
 def mining_options(parsed: argparse.Namespace) -> MiningOptions:
@@ -212,10 +215,11 @@ def mining_options(parsed: argparse.Namespace) -> MiningOptions:
 
 
 def open_named_model(parsed: argparse.Namespace) -> Model:
-    """Opens the model of `add_model` with its back-end, and with its pooling if the command has that option."""
+    """Opens the model of a command, with its back-end, and its pooling and prompt if the command has these options."""
     from dualmoco.models.load import open_model
 
-    return open_model(parsed.model, parsed.backend, pooling=getattr(parsed, "pooling", "auto"))
+    pooling, prompt = getattr(parsed, "pooling", "auto"), getattr(parsed, "prompt", "")
+    return open_model(parsed.model, parsed.backend, pooling=pooling, prompt=prompt)
 
 
 def parse_columns(text: str | None) -> tuple[str, str] | None:

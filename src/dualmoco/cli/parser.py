@@ -11,6 +11,7 @@ import re
 import sys
 from collections import deque
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Any, NoReturn
 
 from dualmoco.core.errors import DualmocoError
@@ -48,19 +49,18 @@ class CommandParser(argparse.ArgumentParser):
         """The name of the command, such as `search build`."""
         return self.prog.partition(" ")[2]
 
-    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses all words of a command line."""
-        parsed, rest = self.parse_known_args(args, namespace)
-        if rest:
-            self._refuse(rest[0])
-        return parsed
-
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses the words of a command, with old spellings replaced and the options before the arguments."""
+        """Parses the words of a command line, all of which must be known."""
         words = sys.argv[1:] if args is None else list(args)
         if self._subparsers is None:
             words = self._options_first(replace_old_spellings(self.command, words))
-        return super().parse_known_args(words, namespace)
+        else:
+            for word in takewhile(is_option, words):
+                self._find_action(word)
+        parsed, rest = super().parse_known_args(words, namespace)
+        if rest:
+            self._refuse(rest[0])
+        return parsed, rest
 
     def _options_first(self, words: Sequence[str]) -> list[str]:
         """Puts options before arguments, because argparse takes only the first group of arguments."""
@@ -77,17 +77,18 @@ class CommandParser(argparse.ArgumentParser):
                 continue
             options.append(word)
             name, has_value, _ = word.partition("=")
-            action = self._option_string_actions.get(name) or self._refuse(word)
+            action = self._find_action(name)
             is_optional = action.nargs == argparse.OPTIONAL
             if rest and action.nargs != 0 and not has_value and not (is_optional and is_option(rest[0])):
                 options.append(rest.popleft())
         return [*options, "--", *arguments] if arguments else options
 
+    def _find_action(self, option: str) -> argparse.Action:
+        return self._option_string_actions.get(option) or self._refuse(option)
+
     def _refuse(self, word: str) -> NoReturn:
-        name = word.partition("=")[0]
         if is_option(word):
-            known = [name for name, action in self._option_string_actions.items() if action.help != argparse.SUPPRESS]
-            self.error(f"unknown option {name}{did_you_mean(name, known)}")
+            self.error(f"unknown option {word}{did_you_mean(word, self._option_string_actions)}")
         self.error(f"unexpected argument {word!r}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -111,9 +112,10 @@ def is_option(word: str) -> bool:
 
 
 def did_you_mean(word: str, known: Iterable[Any]) -> str:
-    """The known word that is most similar, as a question; empty if none is similar."""
-    near = difflib.get_close_matches(word, list(map(str, known)), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    """The most similar known word, as a question; empty if none is similar."""
+    names = {str(name).lstrip("-"): name for name in known}
+    near = difflib.get_close_matches(word.lstrip("-"), names, n=1)
+    return f" (did you mean {names[near[0]]}?)" if near else ""
 
 
 def hint(text: str) -> None:

@@ -39,9 +39,7 @@ def add(commands: Any) -> None:
         "  dualmoco similarity examples/en.txt examples/zh.txt --out scores.tsv\n"
         "  dualmoco similarity examples/en.txt examples/en.txt --tgt en --all --heatmap near.png",
     )
-    similarity.add_argument(
-        "given", nargs=2, metavar="SENTENCE|FILE", help="two sentences, or two files of sentences"
-    )
+    similarity.add_argument("given", nargs=2, metavar="SENTENCE|FILE", help="two sentences, or two files of sentences")
     add_languages(similarity.add_argument_group("input"), "the first sentence or file", "the second")
     output = similarity.add_argument_group("output")
     output.add_argument("--all", action="store_true", help="compare every line with every line of the other file")

@@ -387,14 +387,14 @@ def compare_samples(a: Sample, b: Sample, resamples: int = BOOTSTRAP_RESAMPLES, 
 
 
 def read_scores(path: Path) -> list[Score]:
-    """Reads a file that `dualmoco evaluate --json` wrote; DataError if it is something else."""
+    """Reads a file that `dualmoco evaluate --out FILE.json` wrote; DataError if it is something else."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return [Score.from_json(score) for score in content]
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}; expected a file of evaluate --json") from None
+        raise DataError(f"{path}: cannot be read: {error.strerror}; expected one of evaluate --out FILE.json") from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not a list of scores ({error}); expected a file of evaluate --json") from None
+        raise DataError(f"{path}: not a list of scores ({error}); expected one of evaluate --out FILE.json") from None
 
 
 def compare_scores(

@@ -54,7 +54,12 @@ class Problems:
 
 
 def read_bitext(
-    pairs: Bitext, langs: tuple[str, str], tgt_file: str | Path | None, form: str, problems: Problems
+    pairs: Bitext,
+    langs: tuple[str, str],
+    tgt_file: str | Path | None,
+    form: str,
+    problems: Problems,
+    columns: tuple[str, str] | None = None,
 ) -> Iterator[Row]:
     """Yields the pairs of a bitext with their line numbers.
 
@@ -64,6 +69,7 @@ def read_bitext(
         tgt_file: File of the translations, if `pairs` is a file of source lines only.
         form: Format of the file, or `auto`.
         problems: Receives the lines that cannot be read.
+        columns: Source and target column, by name or by number from 0, if the file has columns.
 
     Raises:
         DataError: The file cannot be read, or one of its lines if problems are errors.
@@ -71,7 +77,7 @@ def read_bitext(
     if not isinstance(pairs, str | Path):
         yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(pairs, start=1))
         return
-    source = Source(Path(pairs), *langs, tgt_path=Path(tgt_file) if tgt_file else None)
+    source = Source(Path(pairs), *langs, columns, Path(tgt_file) if tgt_file else None)
     yield from read_pairs(source, form, report=problems.report)
 
 

@@ -41,6 +41,7 @@ def score(
     out: str | Path | None = None,
     tgt_file: str | Path | None = None,
     form: str = "auto",
+    columns: tuple[str, str] | None = None,
     on_error: str = "stop",
     **options: Unpack[MiningOptions],
 ) -> MiningResult:
@@ -54,6 +55,7 @@ def score(
         out: File to write the accepted pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
         tgt_file: File of the translations, if `pairs` is a file of source lines only.
         form: Format of the file, if its extension does not tell.
+        columns: Source and target column, by name or by number from 0, if the file has columns.
         on_error: What to do with a line that cannot be read or has an empty side: stop, or skip.
         **options: See `MiningOptions`.
 
@@ -73,7 +75,8 @@ def score(
         own = model_threshold(job.model, langs, settings)
         threshold = own.threshold if own else settings.threshold
         problems = Problems(pairs, skip=on_error == "skip")
-        texts, lines = _write_sides(read_bitext(pairs, langs, tgt_file, form, problems), langs, job.work, problems)
+        rows = read_bitext(pairs, langs, tgt_file, form, problems, columns)
+        texts, lines = _write_sides(rows, langs, job.work, problems)
         stores = encode_sides(texts, job.model, settings, job.work, job.engine)
         src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)
         src, tgt = stores[0].lines, stores[1].lines  # (pairs,) rows

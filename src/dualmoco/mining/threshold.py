@@ -29,7 +29,7 @@ from dualmoco.mining.margins import ScoredPairs, best_candidates, select_pairs
 from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import CALIBRATION_FILE
 from dualmoco.models.load import open_model
-from dualmoco.models.model import Model
+from dualmoco.models.model import AUTO, Model
 
 THRESHOLD_RESAMPLES = 200
 FEWEST_HELD_OUT = 300  # pairs to calibrate a model on
@@ -150,7 +150,13 @@ class ModelCalibration:
 
 
 def calibrate_model(
-    name: str | Path, pairs: Bitext, *, src_lang: str = "en", tgt_lang: str = "zh", progress: bool = True
+    name: str | Path,
+    pairs: Bitext,
+    *,
+    src_lang: str = "en",
+    tgt_lang: str = "zh",
+    backend: str = AUTO,
+    progress: bool = True,
 ) -> ModelCalibration:
     """Chooses the default threshold of a model and writes it into the model's folder.
 
@@ -162,6 +168,7 @@ def calibrate_model(
         pairs: Bitext that the model was not trained on.
         src_lang: Language of the sources.
         tgt_lang: Language of the targets.
+        backend: Back-end that runs the model: auto, torch, static, int8, onnx or onnx-int8.
         progress: Whether to show progress bars.
 
     Raises:
@@ -170,7 +177,7 @@ def calibrate_model(
         RunError: The folder is not writable.
     """
     with showing(progress):
-        model = open_model(name)
+        model = open_model(name, backend)
         if model.folder is None or str(name) in EMBEDDED or not Path(name).is_dir():
             raise ModelError(f"{name}: not a model folder; expected a folder to write the threshold into")
         rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", Problems(pairs, skip=False))

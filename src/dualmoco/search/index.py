@@ -126,7 +126,7 @@ class Index:
         return found
 
     def _check(self, queries: Sequence[str], k: int, within: str | None, probes: int | None) -> None:
-        for name, number in (("k", k), ("nprobe", 1 if probes is None else probes)):
+        for name, number in (("k", k), ("probes", 1 if probes is None else probes)):
             if number < 1:
                 raise ConfigError(f"{name} {number}; expected at least 1")
         if not all(query.strip() for query in queries):
@@ -135,7 +135,7 @@ class Index:
             known = ", ".join(self.manifest.languages)
             raise DataError(f"{self.folder}: has no sentences in {within!r}; expected one of {known}")
         if probes is not None and self.lists is None:
-            raise ConfigError("nprobe is for inverted lists, but this index is exact; leave it out")
+            raise ConfigError("probes are for inverted lists, but this index is exact; leave them out")
 
     def _search_block(
         self,

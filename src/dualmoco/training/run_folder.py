@@ -108,7 +108,7 @@ def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
             raise RunError(f"{out}: holds files but no run; choose another with out=FOLDER")
         return
     if not resume:
-        raise RunError(f"{out}: already holds a run; add --resume to continue it, or choose another with out=FOLDER")
+        raise RunError(f"{out}: already holds a run; set resume=True to continue it, or choose another with out=FOLDER")
     old, new = (_flatten(OmegaConf.create(text)) for text in (settings.read_text(encoding="utf-8"), _yaml(config)))
     changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
     changed = [key for key in changed if key not in ("out", "data.root")]
