@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test check fix reference bench
+.PHONY: help install demo test check fix reference man bench
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -32,6 +32,11 @@ fix: install ## format and repair what can be repaired
 
 reference: install ## write docs/recipe-keys.md
 	PYTHONPATH=tests $(BIN)/python tests/recipe_reference.py
+
+man: install ## write the manual page build/dualmoco.1
+	mkdir -p build
+	$(BIN)/argparse-manpage --module dualmoco.cli.main --function build_parser --project-name dualmoco \
+		--manual-title "dualmoco manual" --description "cross-lingual sentence encoders" --output build/dualmoco.1
 
 bench: install ## the benchmarks of docs/benchmarks.md that need no data
 	$(BIN)/python -m benchmarks.loss

@@ -79,9 +79,9 @@ def test_unrelated_texts_are_exit_code_3(tmp_path: Path, capsys: pytest.CaptureF
 FAULTS: dict[str, tuple[list[str], str]] = {
     "nothing": ([], "SRC or TGT is missing; expected two documents, two folders, or --list FILE"),
     "one file": (["EN"], "SRC or TGT is missing; expected two documents, two folders, or --list FILE"),
-    "mixed": (["EN", "FOLDER"], "EN and FOLDER: a folder and a file; expected two of a kind"),
+    "mixed": (["EN", "FOLDER"], "EN and FOLDER: one folder and one file; expected two"),
     "match": (["EN", "ZH", "--match"], "--match without two folders; expected folders of documents as SRC and TGT"),
-    "list and files": (["EN", "ZH", "--list", "LIST"], "--list together with SRC; expected one of them"),
+    "list and files": (["EN", "ZH", "--list", "LIST"], "--list and SRC; expected only one"),
     "missing": (["--list", "LIST"], "LIST:1: FOLDER/lost.txt: no such file; "),
     "file out": (
         ["FOLDER", "FOLDER", "--out", "a.tsv"],
@@ -126,11 +126,11 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     for text in (
         f"sentences of one side in a link (default: {DEFAULT_LONGEST})",
         f"(default: {DEFAULT_MODEL})",
-        "tsv, parquet, tmx, xml or intertext.xml (default: tsv)",
-        "auto, encoded or averaged (default: auto)",
-        "or no if every line is one (default: auto)",
-        "one-sided ones (default: 0.0)",
-        "(default: local)",
+        "(choices: tsv, parquet, tmx, xml, intertext.xml; default: tsv)",
+        "(choices: auto, encoded, averaged; default: auto)",
+        "(choices: auto, yes, no; default: auto)",
+        "links to write (default: 0.0)",
+        "(choices: local, ray; default: local)",
     ):
         assert text in said
     parsed = build_parser().parse_args(["align", "a", "b", "--out", "c"])

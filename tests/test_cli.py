@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,11 +19,11 @@ import pytest
 
 from dualmoco import __version__
 from dualmoco.alignment.documents import SplitMode
-from dualmoco.alignment.pipeline import RunVectors
+from dualmoco.alignment.pipeline import SpanVectors
 from dualmoco.cli import train
-from dualmoco.cli.main import build_parser, find_leaves, main
+from dualmoco.cli.main import build_parser, main
 from dualmoco.cli.options import EXIT_PARTIAL, EXIT_UNRELATED, EXIT_USAGE
-from dualmoco.cli.parser import OLD_SPELLINGS
+from dualmoco.cli.parser import OLD_SPELLINGS, find_leaves
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import are_shown
@@ -30,7 +31,7 @@ from dualmoco.data.config import OnError
 from dualmoco.data.readers.formats import READERS
 from dualmoco.mining.margins import Margin, Retrieval
 from dualmoco.models.export import TARGETS
-from dualmoco.models.load import POOLINGS
+from dualmoco.models.load import POOLING_NAMES
 from dualmoco.models.model import BACKENDS
 from dualmoco.search.index_files import IndexKind
 
@@ -97,7 +98,7 @@ def test_choices_are_those_of_the_package() -> None:
     }
     assert choices["--backend"] == BACKENDS
     assert choices["--format"] == ("auto", *READERS)
-    assert choices["--pooling"] == POOLINGS
+    assert choices["--pooling"] == POOLING_NAMES
     assert choices["--to"] == TARGETS
     enums = {
         "--margin": Margin,
@@ -106,7 +107,7 @@ def test_choices_are_those_of_the_package() -> None:
         "--index": IndexKind,
         "--on-error": OnError,
         "--split": SplitMode,
-        "--runs": RunVectors,
+        "--runs": SpanVectors,
     }
     assert {name: choices[name] for name in enums} == {name: tuple(kind) for name, kind in enums.items()}
 
@@ -254,6 +255,38 @@ def test_exit_statuses_are_documented() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `?(\d+)`? \| (.+?) \|$", page, flags=re.MULTILINE))
     assert {0, EXIT_PARTIAL, EXIT_USAGE, EXIT_UNRELATED, 130, 141, 143} == set(map(int, rows))
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_commands_options_and_choices(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The script has them all, and bash accepts it."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--print-completion", shell])
+    script = capsys.readouterr().out
+    assert ended.value.code == 0
+    assert not [word for word in (*LEAVES, "threshold", "onnx-int8", "intersection") if word.split()[-1] not in script]
+    assert "--nprobe" not in script and "--tgt-file" not in script
+    if shell == "bash" and shutil.which("bash"):
+        subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+
+
+def test_manual_page(tmp_path: Path) -> None:
+    """`make man` writes a page that groff renders without a warning, with every command and option."""
+    recipe = re.search(r"^man: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert recipe
+    program = Path(sys.executable).with_name("argparse-manpage")
+    words = shlex.split(
+        recipe[1].replace("\\\n", " ").splitlines()[-1].replace("$(BIN)/argparse-manpage", str(program))
+    )
+    (tmp_path / "build").mkdir()
+    subprocess.run(words, cwd=tmp_path, check=True)
+    page = tmp_path / "build" / "dualmoco.1"
+    text = page.read_text(encoding="utf-8").replace("\\-", "-")
+    options = {name for command in LEAVES for action in _options(command) for name in action.option_strings}
+    assert not [word for word in (*LEAVES, *(options - {"-h", "--help"})) if word not in text]
+    if groff := shutil.which("groff"):
+        shown = subprocess.run([groff, "-ww", "-man", "-Tutf8", str(page)], capture_output=True, text=True, check=True)
+        assert shown.stderr == "" and "find the parallel sentences" in shown.stdout
 
 
 def _examples() -> list[tuple[str, str]]:

@@ -191,6 +191,5 @@ def test_other_folders_are_kept(other: Path, tmp_path: Path, capsys: pytest.Capt
     with pytest.raises(ConfigError, match="hybrid: lies in one of the models; expected a folder outside of them"):
         combine([other, other], other / "hybrid")
     assert main([*words, "--weights", "1;2"]) == 2
-    assert capsys.readouterr().err.endswith(
-        "dualmoco: --weights 1;2; expected numbers above 0 between commas, such as 1,0.7\n"
-    )
+    error = capsys.readouterr().err
+    assert "--weights 1;2; expected numbers above 0" in error and error.count("\n") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -36,8 +37,8 @@ def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str])
         re.MULTILINE,
     )
     for line in lines:
-        words = re.split("[#>]", line)[0].replace("[--", "--").replace("]", "").split()
-        if {"RECIPE.yaml", "COMMAND"} & set(words):
+        words = shlex.split(re.split("[#>]", line)[0].replace("[--", "--").replace("]", "").removesuffix("\\"))
+        if {"RECIPE.yaml", "COMMAND", "--print-completion"} & set(words):
             continue
         parsed = build_parser().parse_args(words)
         recipes = [word for word in words if word.endswith(".yaml")]

@@ -49,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, data: Path) -> Path:
 def reports(run: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the run's scores in every form."""
     out = tmp_path_factory.mktemp("reports")
-    files = [f"--{kind}={out / f'report.{kind}'}" for kind in ("json", "markdown", "html")]
+    files = [f"--out={out / f'report.{kind}'}" for kind in ("json", "md", "html")]
     words = ["evaluate", str(run), "--data", str(data), "--tasks", "paper,nli,xsts,lexicon,paraphrase,clustering"]
     assert main([*words, *files]) == 0
     return out
@@ -130,11 +130,11 @@ def test_page_needs_nothing_else(reports: Path) -> None:
 
 def test_markdown_has_tables_and_signatures(reports: Path) -> None:
     """Every table has its heading, every score its signature."""
-    text = (reports / "report.markdown").read_text(encoding="utf-8")
+    text = (reports / "report.md").read_text(encoding="utf-8")
     assert text.count("\n### ") == 6 and "`task:sts|" in text
 
 
-@pytest.mark.parametrize("kind", ["markdown", "html"])
+@pytest.mark.parametrize("kind", ["md", "html"])
 def test_small_test_sets_stand_without_the_papers_rows(reports: Path, kind: str) -> None:
     """Rows of other data share no table with the paper's, and no caption claims the paper's test set."""
     text = (reports / f"report.{kind}").read_text(encoding="utf-8")
@@ -242,7 +242,7 @@ def test_python_gives_what_the_command_gives(data: Path, tmp_path: Path, capsys:
     evaluation.to_html(tmp_path / "python.html")
     assert (tmp_path / "python.json").read_bytes() == files["json"].read_bytes()
     assert (tmp_path / "python.html").read_bytes() == files["html"].read_bytes()
-    assert evaluation.to_markdown() == files["markdown"].read_text(encoding="utf-8")
+    assert evaluation.to_markdown() == files["md"].read_text(encoding="utf-8")
     assert repr(evaluation) == f"<Evaluation of {evaluation.identity.name}: {len(evaluation.scores)} scores>"
 
 

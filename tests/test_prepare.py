@@ -287,7 +287,7 @@ def test_command_line(config: PrepareConfig, tmp_path: Path, capsys: pytest.Capt
     assert main(["prepare", str(recipe), "--data", str(tmp_path), "--out", config.out]) == 0
     assert "5 pairs for training" in capsys.readouterr().out
     assert main(["prepare", str(recipe), "more.tsv", "--out", config.out]) == 2
-    assert "given beside a recipe" in capsys.readouterr().err
+    assert "'more.tsv': given with a recipe" in capsys.readouterr().err
     assert main(["prepare", str(src), "--format", "aligned", "--out", config.out]) == 2
     assert "expected two" in capsys.readouterr().err
     assert main(["prepare", str(recipe), "--out", config.out, "nosuch=1"]) == 2

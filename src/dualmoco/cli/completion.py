@@ -1,4 +1,4 @@
-"""`dualmoco completion`."""
+"""Shell completion: `dualmoco --print-completion SHELL`."""
 
 from __future__ import annotations
 
@@ -6,45 +6,30 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_command
+from dualmoco.cli.parser import CommandParser, find_leaves
 
-FILE_WORDS = ("FILE", "SRC", "TGT", "BITEXT", "PATH", ".yaml", ".json")
+SHELLS = ("bash", "zsh", "fish")
 FOLDER_WORDS = ("FOLDER", "DIR", "INDEX")
+FILE_WORDS = ("FILE", "SRC", "TGT", "BITEXT", "PATH", ".yaml", ".json")
 
 
-def add(commands: Any) -> None:
-    """Declares the command."""
-    completion = add_command(
-        commands,
-        "completion",
-        "print a script that completes commands and options in a shell",
-        "examples:\n"
-        "  dualmoco completion bash > ~/.local/share/bash-completion/completions/dualmoco\n"
-        '  dualmoco completion zsh > "${fpath[1]}/_dualmoco"\n'
-        "  dualmoco completion fish > ~/.config/fish/completions/dualmoco.fish",
-    )
-    completion.add_argument("shell", choices=("bash", "zsh", "fish"), help="shell to complete in")
-    completion.set_defaults(run=run)
+class PrintCompletion(argparse.Action):
+    """Prints a script that completes commands, options, choices and file names."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Prints the script and exits."""
+        sys.stdout.write(completion_script(parser, values) + "\n")
+        parser.exit()
 
 
-def run(parsed: argparse.Namespace) -> int:
-    """Prints the script."""
+def completion_script(parser: CommandParser, shell: str) -> str:
+    """The completion script of a shell."""
     import shtab
 
-    from dualmoco.cli.main import build_parser, find_leaves
-
-    parser = build_parser()
+    kinds = ((FOLDER_WORDS, shtab.DIRECTORY), (FILE_WORDS, shtab.FILE))
     for leaf in find_leaves(parser):
         for action in leaf._actions:
-            kind = completed_kind(str(action.metavar))
-            if kind and not action.choices:
-                action.complete = getattr(shtab, kind)  # type: ignore[attr-defined]
-    sys.stdout.write(shtab.complete(parser, parsed.shell) + "\n")
-    return 0
-
-
-def completed_kind(metavar: str) -> str | None:
-    """Whether names of files or of folders complete an option or argument."""
-    if any(word in metavar for word in FOLDER_WORDS):
-        return "DIRECTORY"
-    return "FILE" if any(word in metavar for word in FILE_WORDS) else None
+            found = [kind for words, kind in kinds if any(word in str(action.metavar) for word in words)]
+            if found and not action.choices:
+                action.complete = found[0]  # type: ignore[attr-defined]
+    return shtab.complete(parser, shell)

@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from dualmoco.cli import (
     ablate,
@@ -20,7 +20,6 @@ from dualmoco.cli import (
     calibrate,
     combine,
     compare,
-    completion,
     data,
     demo,
     encode,
@@ -37,8 +36,9 @@ from dualmoco.cli import (
     train,
     visualize,
 )
+from dualmoco.cli.completion import SHELLS, PrintCompletion
 from dualmoco.cli.options import EXIT_USAGE
-from dualmoco.cli.parser import CommandParser
+from dualmoco.cli.parser import CommandParser, find_leaves
 from dualmoco.core.errors import DualmocoError, missing_package
 from dualmoco.core.version import VERSION
 
@@ -77,7 +77,6 @@ COMMANDS = (
     combine,
     export,
     demo,
-    completion,
 )
 
 
@@ -136,6 +135,12 @@ def build_parser() -> CommandParser:
         epilog="`dualmoco COMMAND --help` has examples; docs/commands.md explains what all commands share.",
     )
     parser.add_argument("--version", action="version", version=f"dualmoco {VERSION}", help="show the version and exit")
+    parser.add_argument(
+        "--print-completion",
+        action=PrintCompletion,
+        choices=SHELLS,
+        help=f"print a completion script for {', '.join(SHELLS)} and exit",
+    )
     add_general(parser, default=False)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", title="commands")
     for command in COMMANDS:
@@ -154,16 +159,6 @@ def add_general(group: argparse._ActionsContainer, default: bool | str) -> None:
     """Adds the options that are taken before and after the command's name."""
     for name, text in (("--quiet", "hide notes and progress bars"), ("--verbose", "show debug notes and tracebacks")):
         group.add_argument(name, action="store_true", default=default, help=text)
-
-
-def find_leaves(parser: CommandParser) -> Iterator[CommandParser]:
-    """Yields the parsers of commands, such as `train` and `search build`."""
-    choices = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
-    if not choices:
-        yield parser
-    for parsers in choices:
-        for child in dict(parsers or {}).values():
-            yield from find_leaves(child)
 
 
 def complete_help(action: argparse.Action) -> None:

@@ -31,11 +31,11 @@ EXIT_USAGE = 2
 EXIT_UNRELATED = 3
 """`align`: the two texts are not translations of each other."""
 
-BACKEND_NAMES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
-FORMAT_NAMES = ("auto", "tsv", "csv", "jsonl", "aligned", "moses", "tmx", "parquet", "arrow", "dataset", "gettext")
-MARGIN_NAMES = ("distance", "ratio", "absolute")
-POOLING_NAMES = ("auto", "mean", "max", "cls", "first-last")
-PRECISION_NAMES = ("fp32", "fp16", "int8")
+BACKEND_CHOICES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
+FORMAT_CHOICES = ("auto", "tsv", "csv", "jsonl", "aligned", "moses", "tmx", "parquet", "arrow", "dataset", "gettext")
+MARGIN_CHOICES = ("distance", "ratio", "absolute")
+POOLING_CHOICES = ("auto", "mean", "max", "cls", "first-last")
+PRECISION_CHOICES = ("fp32", "fp16", "int8")
 """The choices of options, repeated here because the modules that define them are slow to import."""
 
 BITEXT_FILES = "bitext files; with --format aligned, a source file and its target file in turn"
@@ -90,7 +90,7 @@ def add_bitext(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def add_format(group: Container) -> None:
     """Adds what to read from a bitext."""
-    group.add_argument("--format", default="auto", choices=FORMAT_NAMES, help="input format; auto goes by extension")
+    group.add_argument("--format", default="auto", choices=FORMAT_CHOICES, help="input format; auto goes by extension")
     group.add_argument("--columns", metavar="A,B", help="source and target column, by name or by number from 0")
 
 
@@ -151,17 +151,17 @@ def add_model(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 def add_backend(group: Container) -> None:
     """Adds what runs the model."""
-    group.add_argument("--backend", default="auto", choices=BACKEND_NAMES, help="library that runs the model")
+    group.add_argument("--backend", default="auto", choices=BACKEND_CHOICES, help="library that runs the model")
 
 
 def add_pooling(group: Container) -> None:
     """Adds how token vectors become a sentence vector."""
-    group.add_argument("--pooling", default="auto", choices=POOLING_NAMES, help="pooling; auto is the model's own")
+    group.add_argument("--pooling", default="auto", choices=POOLING_CHOICES, help="pooling; auto is the model's own")
 
 
 def add_precision(group: Container) -> None:
     """Adds the precision of stored vectors."""
-    group.add_argument("--precision", default="fp32", choices=PRECISION_NAMES, help="precision of stored vectors")
+    group.add_argument("--precision", default="fp32", choices=PRECISION_CHOICES, help="precision of stored vectors")
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
@@ -181,7 +181,7 @@ def add_encoding(parser: argparse.ArgumentParser) -> None:
 
 def add_margin(group: Container) -> None:
     """Adds how pairs are scored."""
-    group.add_argument("--margin", default="distance", choices=MARGIN_NAMES, help="margin type")
+    group.add_argument("--margin", default="distance", choices=MARGIN_CHOICES, help="margin type")
     group.add_argument("--neighbors", type=int, default=3, metavar="K", help="neighbors averaged for the margin")
 
 

@@ -10,7 +10,7 @@ import difflib
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
@@ -104,6 +104,16 @@ class CommandParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Raises the error, with where to find help."""
         raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def find_leaves(parser: CommandParser) -> Iterator[CommandParser]:
+    """Yields the parsers of commands, such as `train` and `search build`."""
+    choices = [action.choices for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not choices:
+        yield parser
+    for parsers in choices:
+        for child in dict(parsers or {}).values():
+            yield from find_leaves(child)
 
 
 def is_option(word: str) -> bool:
