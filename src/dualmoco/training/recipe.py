@@ -6,7 +6,6 @@ from pathlib import Path
 
 from dualmoco.core.config_loader import check_rules, read_recipe
 from dualmoco.training.config import TrainConfig
-from dualmoco.training.objectives import OBJECTIVES, objective_class
 
 
 def load_config(recipe: str | Path, overrides: list[str] | None = None) -> TrainConfig:
@@ -33,13 +32,16 @@ def check_config(config: TrainConfig) -> None:
     Raises:
         ConfigError: Names the key, its value and what it must be.
     """
+    check_rules(config.rules())
+
+    from dualmoco.training.objectives import OBJECTIVES, objective_class  # imports torch
+
     objective = objective_class(config)
     unknown = sorted(config.options.keys() - objective.options.keys())
     freezes = [name for name, known in OBJECTIVES.items() if known.frozen_variant]
     can_freeze = not config.frozen or config.objective in freezes
     check_rules(
         [
-            *config.rules(),
             (
                 f"{config.frozen}.frozen",
                 True,
