@@ -134,29 +134,18 @@ class DataConfig:
         sources = bool(self.train) + bool(self.src_files) + bool(self.prepared)
         until = [stage.until for stage in self.curriculum]
         rising = all(0 < before < after for before, after in itertools.pairwise(until))
+        rises_to_one = not until or (rising and until[-1] == 1)
+        as_many = len(self.src_files) == len(self.tgt_files)
+        two_columns = len(self.columns) == 2 and min(self.columns) >= 0
+        stages = f"until {', '.join(map(str, until))}"
         rules: list[Rule] = [
             ("data.train", self.train, sources == 1, "exactly one of train, prepared, and src_files with tgt_files"),
-            (
-                "data.tgt_files",
-                self.tgt_files,
-                len(self.src_files) == len(self.tgt_files),
-                "as many files as src_files",
-            ),
-            (
-                "data.columns",
-                self.columns,
-                len(self.columns) == 2 and min(self.columns) >= 0,
-                "two column numbers from 0",
-            ),
+            ("data.tgt_files", self.tgt_files, as_many, "as many files as src_files"),
+            ("data.columns", self.columns, two_columns, "two column numbers from 0"),
             ("data.heldout", self.heldout, self.heldout > 1, "at least 2"),
             ("data.bucket", self.bucket, self.bucket > 0, "at least 1"),
             ("data.max_pairs", self.max_pairs, self.max_pairs >= 0, "at least 0"),
-            (
-                "data.curriculum",
-                f"until {', '.join(map(str, until))}",
-                not until or (rising and until[-1] == 1),
-                "shares of the schedule that rise from above 0 to 1",
-            ),
+            ("data.curriculum", stages, rises_to_one, "shares of the schedule that rise from above 0 to 1"),
         ]
         for number, stage in enumerate(self.curriculum):
             key = f"data.curriculum[{number}]"

@@ -167,22 +167,12 @@ class TextStats:
 
 
 Sides = tuple[TextStats, TextStats]
+Filter = Callable[[Sides, CleanConfig], Mask]
 
 
-def _either(sides: Sides, holds: Callable[[TextStats], np.ndarray]) -> Mask:
-    return np.asarray(holds(sides[0]) | holds(sides[1]))
-
-
-def _is_empty(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: side.column.lengths == 0)
-
-
-def _is_damaged(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: side.column.count(side.column.codes == REPLACEMENT_CHARACTER) > 0)
-
-
-def _has_no_letters(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: side.letters == 0)
+def _either(holds: Callable[[TextStats, CleanConfig], np.ndarray]) -> Filter:
+    """A filter that drops the pairs of which one side or both have a property."""
+    return lambda sides, config: np.asarray(holds(sides[0], config) | holds(sides[1], config))
 
 
 def _is_identical(sides: Sides, config: CleanConfig) -> Mask:
@@ -194,18 +184,21 @@ def _is_identical(sides: Sides, config: CleanConfig) -> Mask:
     return same
 
 
-def _is_too_short(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: side.tokens < config.min_tokens)
+def _is_damaged(side: TextStats, config: CleanConfig) -> np.ndarray:
+    return side.column.count(side.column.codes == REPLACEMENT_CHARACTER) > 0
 
 
-def _is_too_long(sides: Sides, config: CleanConfig) -> Mask:
+def _is_too_long(side: TextStats, config: CleanConfig) -> np.ndarray:
     max_chars, max_tokens = config.max_chars or np.inf, config.max_tokens or np.inf
-    return _either(sides, lambda side: (side.column.lengths > max_chars) | (side.tokens > max_tokens))
+    return (side.column.lengths > max_chars) | (side.tokens > max_tokens)
 
 
 def _has_wrong_ratio(sides: Sides, config: CleanConfig) -> Mask:
     src, tgt = (side.tokens + RATIO_OFFSET for side in sides)
     return np.asarray(np.maximum(src, tgt) > config.max_ratio * np.minimum(src, tgt))
+
+
+_has_wrong_script = _either(lambda side, config: side.own_share < config.min_script)
 
 
 def _is_swapped(sides: Sides, config: CleanConfig) -> Mask:
@@ -215,10 +208,6 @@ def _is_swapped(sides: Sides, config: CleanConfig) -> Mask:
         return np.zeros(len(wrong), dtype=bool)
     crossed = (src.share_of(tgt.lang) >= config.min_script) & (tgt.share_of(src.lang) >= config.min_script)
     return np.asarray(crossed & wrong)
-
-
-def _has_wrong_script(sides: Sides, config: CleanConfig) -> Mask:
-    return _either(sides, lambda side: side.own_share < config.min_script)
 
 
 def _has_wrong_language(sides: Sides, config: CleanConfig) -> Mask:
@@ -238,14 +227,13 @@ def _is_misplaced(side: TextStats, other: str, config: CleanConfig) -> Mask:
     return wrong
 
 
-Filter = Callable[[Sides, CleanConfig], Mask]
 FILTERS: dict[str, tuple[Filter, Callable[[CleanConfig], bool]]] = {  # and whether the settings ask for it
-    "empty side": (_is_empty, lambda config: True),
-    "damaged characters": (_is_damaged, lambda config: True),
-    "no letters": (_has_no_letters, lambda config: True),
+    "empty side": (_either(lambda side, _: side.column.lengths == 0), lambda config: True),
+    "damaged characters": (_either(_is_damaged), lambda config: True),
+    "no letters": (_either(lambda side, _: side.letters == 0), lambda config: True),
     "identical sides": (_is_identical, lambda config: True),
-    "too short": (_is_too_short, lambda config: config.min_tokens > 0),
-    "too long": (_is_too_long, lambda config: config.max_chars > 0 or config.max_tokens > 0),
+    "too short": (_either(lambda side, config: side.tokens < config.min_tokens), lambda config: config.min_tokens > 0),
+    "too long": (_either(_is_too_long), lambda config: config.max_chars > 0 or config.max_tokens > 0),
     "length ratio": (_has_wrong_ratio, lambda config: config.max_ratio > 0),
     "swapped sides": (_is_swapped, lambda config: config.min_script > 0),
     "wrong script": (_has_wrong_script, lambda config: config.min_script > 0),

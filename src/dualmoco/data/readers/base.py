@@ -152,11 +152,9 @@ class Raw(Protocol):
     @property
     def last(self) -> int:
         """Number of its last line."""
-        ...
 
     def parse(self) -> tuple[PairBlock, list[Problem]]:
         """Its pairs, and the lines that cannot be read."""
-        ...
 
 
 @dataclass(frozen=True)
