@@ -75,11 +75,11 @@ def judged(suite: Suite, givens: list[Given]) -> tuple[Floats, Floats, np.ndarra
 
 def _judge(document: GoldDocument, given: Given) -> tuple[Floats, Floats, np.ndarray]:
     src, tgt = our_sides(given)
-    found = find_path(src, tgt, find_anchors(src.vectors, tgt.vectors))
-    gold, ends = set(document.gold), found.steps.cumsum(axis=0)
-    runs = np.stack([ends - found.steps, ends], axis=2).tolist()
+    steps, scores, margins = find_path(src, tgt, find_anchors(src.vectors, tgt.vectors))
+    gold, ends = set(document.gold), steps.cumsum(axis=0)
+    runs = np.stack([ends - steps, ends], axis=2).tolist()
     right = np.array([(tuple(range(*one)), tuple(range(*other))) in gold for one, other in runs])
-    return found.scores, found.margins, right
+    return scores, margins, right
 
 
 def fit(scores: Floats, margins: Floats, right: np.ndarray, *, one_sided: bool) -> list[float]:

@@ -108,30 +108,14 @@ def join_sentences(sentences: Sequence[str], lang: str) -> str:
     return ("" if base_language(lang) in WITHOUT_SPACES else " ").join(sentences)
 
 
-@dataclass(frozen=True)
-class AlignmentPath:
-    """The best path through two texts."""
-
-    steps: Ids  # (s, 2) number of source and target sentences of each step
-    scores: Floats  # (s,) similarity, 1 for a typical translation; NaN for deletions
-    margins: Floats  # (s,) loss of the best path without each step
-
-
 def align_sides(src: Side, tgt: Side, anchors: Anchors, longest: int = DEFAULT_LONGEST) -> Links:
-    """Aligns two texts.
-
-    Args:
-        src: One text.
-        tgt: The other.
-        anchors: Their anchors; see `find_anchors`.
-        longest: Most sentences of one side in a link.
-    """
-    path = find_path(src, tgt, anchors, longest)
-    return Links(*_step_spans(path.steps), path.scores, confidence(path.scores, path.margins))
+    """Aligns two texts, given the anchors that `find_anchors` found; `longest` limits the sentences of either side."""
+    steps, scores, margins = find_path(src, tgt, anchors, longest)
+    return Links(*_step_spans(steps), scores, confidence(scores, margins))
 
 
-def find_path(src: Side, tgt: Side, anchors: Anchors, longest: int = DEFAULT_LONGEST) -> AlignmentPath:
-    """Finds the best path through two texts; arguments as for `align_sides`."""
+def find_path(src: Side, tgt: Side, anchors: Anchors, longest: int = DEFAULT_LONGEST) -> tuple[Ids, Floats, Floats]:
+    """The steps of the best path (s, 2), their scores (s,), NaN for deletions, and their margins (s,)."""
     costs = AlignmentCosts()
     stats = document_stats(anchors, (src.lengths, tgt.lengths))
     scorer = LinkScorer((src.vectors, tgt.vectors), (src.lengths, tgt.lengths), stats, costs, longest)
@@ -150,7 +134,7 @@ def find_path(src: Side, tgt: Side, anchors: Anchors, longest: int = DEFAULT_LON
         path, priors = _path_with_priors(table, costs)
     scores = np.full(len(path.steps), np.nan)
     scores[path.links >= 0] = similarity[path.links[path.links >= 0]]
-    return AlignmentPath(path.steps, scores, step_margins(table, priors, path))
+    return path.steps, scores, step_margins(table, priors, path)
 
 
 def document_stats(anchors: Anchors, lengths: tuple[Floats, Floats]) -> DocumentStats:

@@ -48,8 +48,7 @@ class BatchSettings:
     langs: tuple[str | None, str | None]
     align: AlignSettings
     min_confidence: float = 0.0
-    page: bool = False
-    """Whether to write an HTML page for each pair, next to its output."""
+    page: bool = False  # whether to write an HTML page for each pair, next to its output
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,7 @@ class Outcome:
     links: int = 0
     linked: int = 0
     mean_score: float | None = None
-    error: str = ""
-    """Why there is no output."""
+    error: str = ""  # why there is no output
 
 
 class BatchOptions(AlignOptions, total=False):
@@ -154,18 +152,13 @@ def _align_pairs(
 def align_batch(
     pairs: Sequence[DocumentPair], out: Path, model: Model, settings: BatchSettings, engine: Engine
 ) -> list[Outcome]:
-    """Aligns pairs of documents and writes `documents.json` to the folder `out`; returns one outcome per pair.
-
-    Raises:
-        RunError: The disk is full or not writable, or another process is writing to the folder.
-    """
+    """Aligns pairs of documents and writes `documents.json` to the folder `out`, which is locked meanwhile."""
     work = Aligning(model, settings)
     with locked(out), counting("aligning", len(pairs), " documents") as progress:
         done = {number: outcome for number, pair in enumerate(pairs) if (outcome := work.finished(pair))}
         progress(len(done))
         left = [(number, pair) for number, pair in enumerate(pairs) if number not in done]
-        for number, outcome in engine.run(work, left, progress):
-            done[number] = outcome
+        done.update(engine.run(work, left, progress))
         outcomes = [done[number] for number in range(len(pairs))]
         write_json(out / SUMMARY, [asdict(outcome) for outcome in outcomes])
     return outcomes

@@ -29,11 +29,9 @@ from dualmoco.text.languages import WITHOUT_SPACES, base_language
 class Text:
     """A document as lines, before it is split; an empty line ends a paragraph."""
 
-    name: str
-    """File name, for messages."""
+    name: str  # file name, for messages
     lines: Sequence[str]
-    is_plain: bool = True
-    """Whether lines may be sentences; in formats with markup they are paragraphs."""
+    is_plain: bool = True  # whether lines may be sentences; in formats with markup they are paragraphs
 
 
 @dataclass(frozen=True)
@@ -42,8 +40,7 @@ class Document:
 
     name: str
     sentences: Sequence[str]
-    places: Sequence[str]
-    """Place of each sentence, from 1: its line, or its paragraph and its number there, such as 3.2."""
+    places: Sequence[str]  # of each sentence, from 1: its line, or its paragraph and its number there, such as 3.2
     lang: str
 
 
@@ -79,19 +76,10 @@ DOCX_HIDDEN = (
 
 
 def read_text(path: Path) -> Text:
-    """Reads a document in the format that the extension of the file names.
+    """Reads a document; a file whose extension is not one of PARAGRAPH_READERS is plain text.
 
-    Args:
-        path: Markdown (.md, .markdown), HTML (.html, .htm, .xhtml), .docx or .epub; any other file is plain text. All
-            but the last two may be compressed.
-
-    Returns:
-        The lines of a plain text. For other formats, one line per paragraph, heading, list item and table cell, each
-        followed by an empty line.
-
-    Raises:
-        DataError: The file is missing, damaged, in another encoding or in an unsupported format, or contains no text.
-        ConfigError: A package that the format needs is not installed.
+    In formats with markup, each paragraph, heading, list item and table cell is one line, followed by an empty line.
+    Raises DataError if the file cannot be read or has no text, and ConfigError if a package is not installed.
     """
     suffix = plain_suffix(path)
     if path.is_dir() or not path.exists():
@@ -332,21 +320,13 @@ LONG_TEXT = re.compile(r".{4000}[^。！？]*[。！？]+|.+", re.DOTALL)
 class SplitMode(StrEnum):
     """Whether lines are split into sentences."""
 
-    auto = "auto"
-    """Yes for formats with markup and for plain text whose lines are paragraphs or hard-wrapped, no otherwise."""
-    yes = "yes"
-    """Hard-wrapped lines are joined into paragraphs, which are split."""
-    no = "no"
-    """Each line that is not empty is one sentence."""
+    auto = "auto"  # yes for formats with markup and for lines that are paragraphs or hard-wrapped, no otherwise
+    yes = "yes"  # hard-wrapped lines are joined into paragraphs, which are split
+    no = "no"  # each line that is not empty is one sentence
 
 
 def split_text(text: Text, lang: str, split: SplitMode) -> Document:
-    """Splits a document into sentences.
-
-    Raises:
-        DataError: The document contains no sentences.
-        ConfigError: sentencex is not installed.
-    """
+    """Splits a document into sentences; DataError if there are none, ConfigError if sentencex is not installed."""
     code = base_language(lang)
     if split is SplitMode.yes or (split is SplitMode.auto and _needs_splitting(text, code)):
         found = [
@@ -412,8 +392,7 @@ def _is_broken(line: str, following: str, width: int, code: str) -> bool:
     if not FINAL.search(line):
         return True
     # the full stop may be that of an abbreviation, which sentencex knows
-    together = f"{line} {following}"
-    return line.endswith(".") and len(line) + 1 not in accumulate(map(len, _segment(together, code)))
+    return line.endswith(".") and len(line) + 1 not in accumulate(map(len, _segment(f"{line} {following}", code)))
 
 
 def _sentences(paragraph: str, code: str) -> list[str]:

@@ -27,13 +27,11 @@ from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.text.languages import WITHOUT_SPACES, base_language
 
-TOKEN_LANGUAGES = {"en", "zh"}
-"""Languages of FAST_MODEL."""
+TOKEN_LANGUAGES = {"en", "zh"}  # languages of FAST_MODEL
 SPACED_WORD = re.compile(r"\w+|[^\w\s]")
 UNSPACED_WORD = re.compile(r"[a-z0-9]+|\S")
 
-Spans = tuple[Ids, Ids]
-"""Source and target spans of links, as first sentence and end (exclusive), shapes (b, 2)."""
+Spans = tuple[Ids, Ids]  # source and target spans of links, as first sentence and end (exclusive), shapes (b, 2)
 
 
 @dataclass(frozen=True)

@@ -43,23 +43,18 @@ class Aligned:
     src: Document
     tgt: Document
     links: Links
-    origin: Mapping[str, object]
-    """Model, checksums of the texts, and all settings."""
+    origin: Mapping[str, object]  # model, checksums of the texts, and all settings
 
 
 @dataclass(frozen=True)
 class AlignedPair:
     """The text of a link; a side without sentences is empty and has no places."""
 
-    src: str
-    """Sentences of the source, joined."""
+    src: str  # sentences of the source, joined
     tgt: str
-    score: float | None
-    """1 for a typical translation in this document, about 0 for unrelated sentences; None if a side is empty."""
-    confidence: float
-    """Between 0 and 1."""
-    src_places: tuple[str, ...]
-    """Place of each sentence, such as 3.2 for the second sentence of the third paragraph."""
+    score: float | None  # 1 for a typical translation here, about 0 for unrelated sentences; None if a side is empty
+    confidence: float  # between 0 and 1
+    src_places: tuple[str, ...]  # place of each sentence, such as 3.2 for the second sentence of the third paragraph
     tgt_places: tuple[str, ...]
 
     @property
@@ -78,12 +73,9 @@ class LinkCounts:
     """Counts of a document's links."""
 
     links: int
-    linked: int
-    """Links with sentences on both sides."""
-    types: Mapping[str, int]
-    """Links per type, such as 1-1, most frequent first."""
-    mean_score: float | None
-    """Mean score of the links with both sides; None if there are none."""
+    linked: int  # links with sentences on both sides
+    types: Mapping[str, int]  # links per type, such as 1-1, most frequent first
+    mean_score: float | None  # mean score of the links with both sides; None if there are none
 
 
 def aligned_pairs(aligned: Aligned) -> list[AlignedPair]:
@@ -118,13 +110,6 @@ def write_aligned(path: Path, aligned: Aligned) -> None:
     """Writes the links, and `PATH.json` with their origin and counts.
 
     XML files only refer to sentences; the documents are written next to them, as `STEM.src.xml` and `STEM.tgt.xml`.
-
-    Args:
-        path: File with one of `ALIGNMENT_ENDINGS`.
-        aligned: The documents and their links.
-
-    Raises:
-        RunError: The disk is full or not writable; an existing file is then unchanged.
     """
     pairs = aligned_pairs(aligned)
     if path.suffix == ".xml":
@@ -158,14 +143,10 @@ def _parquet(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {
-        "score": pa.array([pair.score for pair in pairs], pa.float64()),
-        "confidence": pa.array([pair.confidence for pair in pairs], pa.float64()),
-        "src": pa.array([pair.src for pair in pairs], pa.string()),
-        "tgt": pa.array([pair.tgt for pair in pairs], pa.string()),
-        "src_places": pa.array([" ".join(pair.src_places) for pair in pairs], pa.string()),
-        "tgt_places": pa.array([" ".join(pair.tgt_places) for pair in pairs], pa.string()),
-    }
+    types = {"score": pa.float64(), "confidence": pa.float64(), "src": pa.string(), "tgt": pa.string()}
+    columns = {name: pa.array([getattr(pair, name) for pair in pairs], kind) for name, kind in types.items()}
+    for name in ("src_places", "tgt_places"):
+        columns[name] = pa.array([" ".join(getattr(pair, name)) for pair in pairs], pa.string())
     for name, document, spans in (("src", aligned.src, aligned.links.src), ("tgt", aligned.tgt, aligned.links.tgt)):
         sentences = [list(document.sentences[first:end]) for first, end in spans.tolist()]
         columns[f"{name}_sentences"] = pa.array(sentences, pa.list_(pa.string()))
@@ -256,14 +237,11 @@ def _xml_file(lines: list[str]) -> bytes:
 
 
 def alignment_page(aligned: Aligned) -> str:
-    """An HTML page with both texts side by side, one row per link, on which links of low confidence are easy to find.
-
-    Raises:
-        ConfigError: jinja2 is not installed.
-    """
+    """An HTML page with both texts side by side, one row per link; links of low confidence are easy to find."""
     jinja2 = require("jinja2", "eval", "A page of an alignment")
     links, pairs = aligned.links, aligned_pairs(aligned)
-    rows = _page_rows(aligned, pairs)
+    lows: list[int] = (np.flatnonzero(links.confidence < LOW_CONFIDENCE) + 1).tolist()  # numbers from 1
+    rows = _page_rows(aligned, pairs, lows)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dualmoco.alignment", "."),
         autoescape=True,
@@ -279,7 +257,7 @@ def alignment_page(aligned: Aligned) -> str:
         version=VERSION,
         low=LOW_CONFIDENCE,
         chunks=[rows[start : start + PAGE_CHUNK] for start in range(0, len(rows), PAGE_CHUNK)],
-        lows=_low_numbers(links),
+        lows=lows,
         linked=[_linked_share(spans, links.is_linked) for spans in (links.src, links.tgt)],
         columns=_overview_columns(links),
         place_width=max((len(place) for place in (*aligned.src.places, *aligned.tgt.places)), default=0),
@@ -287,9 +265,8 @@ def alignment_page(aligned: Aligned) -> str:
     return page
 
 
-def _page_rows(aligned: Aligned, pairs: Sequence[AlignedPair]) -> list[dict[str, object]]:
+def _page_rows(aligned: Aligned, pairs: Sequence[AlignedPair], lows: Sequence[int]) -> list[dict[str, object]]:
     """Each link as the template shows it, with the numbers of the low-confidence links before and after such a link."""
-    lows = _low_numbers(aligned.links)
     is_low, before, after = set(lows), dict(pairwise(reversed(lows))), dict(pairwise(lows))
     src_sentences, tgt_sentences = _page_sentences(aligned.src), _page_sentences(aligned.tgt)
     rows = []
@@ -310,12 +287,6 @@ def _page_rows(aligned: Aligned, pairs: Sequence[AlignedPair]) -> list[dict[str,
             }
         )
     return rows
-
-
-def _low_numbers(links: Links) -> list[int]:
-    """Numbers, from 1, of the links of low confidence."""
-    numbers: list[int] = (np.flatnonzero(links.confidence < LOW_CONFIDENCE) + 1).tolist()
-    return numbers
 
 
 def _page_sentences(document: Document) -> list[tuple[str, str]]:

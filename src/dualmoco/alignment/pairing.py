@@ -27,8 +27,7 @@ from dualmoco.search.exact import nearest_both_ways
 from dualmoco.text.files import read_cells
 
 VOTING_NEIGHBORS = 3
-MIN_VOTE_SHARE = 0.2
-"""Share of the shorter document's sentences that must have their partner in the other document."""
+MIN_VOTE_SHARE = 0.2  # share of the shorter document's sentences that must have their partner in the other document
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +63,7 @@ def _name_outputs(pairs: Sequence[tuple[Path, Path]], out: Path, ending: str) ->
 
 
 def pairs_of_list(path: Path, out: Path, ending: str) -> list[DocumentPair]:
-    """Reads pairs of documents from lines of source, tab, target; relative paths start from the folder of the list.
-
-    Raises:
-        DataError: A line has another form, a document is missing, or there are no lines.
-    """
+    """Reads pairs of documents from lines of source, tab, target; relative paths start from the folder of the list."""
     found = []
     for number, cells in read_cells(path):
         if not any(cell.strip() for cell in cells):
@@ -86,18 +81,9 @@ def pairs_of_list(path: Path, out: Path, ending: str) -> list[DocumentPair]:
 
 
 def pairs_by_name(src: Path, tgt: Path, langs: Sequence[tuple[str, str]], out: Path, ending: str) -> list[DocumentPair]:
-    """Pairs the documents of two folders whose names differ only in language and extension.
+    """Pairs documents of two folders, or of one, whose names differ only in language and extension.
 
-    Args:
-        src: Folder of source documents.
-        tgt: Folder of target documents; may be the same folder.
-        langs: Language codes that names may end with, as in `chapter1.en.txt` and `chapter1_zh.txt`. The codes that
-            pair most documents are used.
-        out: Output folder.
-        ending: Ending of the output files, such as .tsv.
-
-    Raises:
-        DataError: There are no documents, or none with a partner.
+    Of the codes `langs`, as in `chapter1.en.txt` and `chapter1_zh.txt`, those that pair most documents are used.
     """
     found = max((_same_names(src, tgt, codes) for codes in langs), key=len)
     if not found:
@@ -156,9 +142,6 @@ def pairs_by_content(
     """Pairs the documents of two folders that are translations of each other; see `match_documents`.
 
     A language that is None is guessed from the first document of that side.
-
-    Raises:
-        DataError: A folder has no readable documents, or no two documents match.
     """
     texts = _readable_texts(src), _readable_texts(tgt)
     files = [list(side) for side in texts]
@@ -201,15 +184,14 @@ def match_documents(src: Sequence[Vectors], tgt: Sequence[Vectors]) -> list[tupl
     rows, columns = np.nonzero(shares >= MIN_VOTE_SHARE)
     order = np.lexsort((columns, rows, -shares[rows, columns]))
     chosen = one_to_one(ScoredPairs(rows[order], columns[order], shares[rows[order], columns[order]]))
-    numbers = zip(chosen.src.tolist(), chosen.tgt.tolist(), strict=True)
-    return sorted((one, other) for one, other in numbers if _are_related(src[one], tgt[other]))
+    matches = []
+    for one, other in zip(chosen.src.tolist(), chosen.tgt.tolist(), strict=True):
+        anchors = find_anchors(src[one], tgt[other])  # with few documents, even unrelated ones get votes
+        if anchor_share(anchors, len(src[one]), len(tgt[other])) >= MIN_ANCHOR_SHARE:
+            matches.append((one, other))
+    return sorted(matches)
 
 
 def _owners(documents: Sequence[Vectors]) -> Ids:
     """Number of the document that each sentence belongs to."""
     return np.repeat(np.arange(len(documents)), [len(document) for document in documents])
-
-
-def _are_related(src: Vectors, tgt: Vectors) -> bool:
-    """Whether two documents are translations; with few documents, even unrelated ones get votes."""
-    return anchor_share(find_anchors(src, tgt), len(src), len(tgt)) >= MIN_ANCHOR_SHARE

@@ -61,8 +61,7 @@ class UnrelatedError(DataError):
 class SpanVectors(StrEnum):
     """How spans of several sentences get their vectors."""
 
-    auto = "auto"
-    """Encoded if the model is static or the documents are not long, averaged otherwise."""
+    auto = "auto"  # encoded if the model is static or the documents are not long, averaged otherwise
     encoded = "encoded"
     averaged = "averaged"
 
@@ -252,13 +251,7 @@ def align_texts(
 def resolve_languages(
     texts: tuple[Text, Text], given: tuple[str | None, str | None], model: Model, *, force: bool
 ) -> tuple[str, str]:
-    """Guesses the languages of two documents where None is given; with `force`, documents may look swapped.
-
-    Raises:
-        ConfigError: A language cannot be guessed, or both documents have the same language.
-        DataError: The documents look swapped.
-        ModelError: The model lacks a language.
-    """
+    """Guesses the languages of two documents where None is given; with `force`, documents may look swapped."""
     looks = tuple(guess_language(text.lines) for text in texts)
     langs = [lang or _model_language(look, model, text) for lang, look, text in zip(given, looks, texts, strict=True)]
     src, tgt = langs

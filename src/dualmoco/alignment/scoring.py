@@ -112,36 +112,24 @@ class AlignmentCosts:
     They were tuned on generated documents; docs/align.md explains how, and how much each matters.
     """
 
-    beside: float = 0.6
-    """Share of the similarity to the neighbors of the other side that is subtracted."""
-    length: float = 1.0
-    """Cost of the squared log of how much longer one side is than expected."""
-    length_cap: float = 2.0
-    """Upper limit of that square."""
-    length_start: float = 0.3
-    """Added to all lengths, in mean sentence lengths, because the length ratio of short spans is noisy."""
-    size_power: float = 0.25
-    """The gain of a link is multiplied by the mean number of sentences of both sides to this power."""
-    many: float = 0.1
-    """Cost of each sentence after the first on the shorter side, because many-to-many links are rare."""
-    rarity: float = 0.08
-    """Weight of the log frequency of the link's type in this document."""
-    skip: float = -0.25
-    """Added for each deleted sentence, if the share of deletions in the document is typical."""
-    skip_rarity: float = 0.08
-    """Weight of the log ratio of the share of deletions in this document to the typical share."""
-    words: float = 1.5
-    """Weight of the lexical score of a link, which is 1 for a typical 1-1 link."""
+    beside: float = 0.6  # share of the similarity to the neighbors of the other side that is subtracted
+    length: float = 1.0  # cost of the squared log of how much longer one side is than expected
+    length_cap: float = 2.0  # upper limit of that square
+    length_start: float = 0.3  # added to all lengths, in mean sentence lengths, because ratios of short spans are noisy
+    size_power: float = 0.25  # a link's gain is multiplied by the mean number of sentences of a side to this power
+    many: float = 0.1  # cost of each sentence after the first on the shorter side, because many-to-many links are rare
+    rarity: float = 0.08  # weight of the log frequency of the link's type in this document
+    skip: float = -0.25  # added for each deleted sentence, if the share of deletions in the document is typical
+    skip_rarity: float = 0.08  # weight of the log ratio of the share of deletions in this document to the typical share
+    words: float = 1.5  # weight of the lexical score of a link, which is 1 for a typical 1-1 link
 
 
 @dataclass(frozen=True)
 class DocumentStats:
     """Statistics of a pair of documents, estimated from anchors."""
 
-    similarity: float
-    """Cosine of a typical translation minus that of unrelated sentences."""
-    ratio: float
-    """Source characters per target character."""
+    similarity: float  # cosine of a typical translation minus that of unrelated sentences
+    ratio: float  # source characters per target character
 
 
 class LinkScorer:
@@ -209,11 +197,7 @@ class LinkScorer:
 
 
 def unit_scales(vectors: Vectors, longest: int) -> Floats:
-    """Factors that scale the sum of a span's vectors (N, D) to unit length.
-
-    Returns:
-        One factor per size and end of a span, shape (P, N + 1); 0 where a span would start before the text.
-    """
+    """Factors (P, N + 1), by size and end, that scale the sum of a span's vectors to unit length; 0 before the text."""
     products = _neighbor_products(vectors, longest).T  # (P, N)
     squares = np.zeros((longest, len(vectors) + 1))
     squares[0, 1:] = products[0]
