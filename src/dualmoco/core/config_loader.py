@@ -23,8 +23,7 @@ class VectorPrecision(StrEnum):
 
     fp32 = "fp32"
     fp16 = "fp16"
-    int8 = "int8"
-    """Each vector is scaled by its largest number; the norm is 1 and is not stored."""
+    int8 = "int8"  # each vector is scaled by its largest number; the norm is 1 and is not stored
 
 
 Rule = tuple[str, Any, bool, str]

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from typing import Any
 
 DELAY_SECONDS = 2.0
-Progress = Callable[[int], object]
-"""Callback: number of newly completed units."""
+Progress = Callable[[int], object]  # callback: number of newly completed units
 _shown = ContextVar("shown", default=True)
 
 

@@ -317,8 +317,7 @@ class WeightedRows(NamedTuple):
     """Pairs of the same weight."""
 
     rows: np.ndarray
-    weight: float
-    """How often each pair is used in one pass: 0.25 in every fourth pass, 2 twice in each."""
+    weight: float  # how often each pair is used in one pass: 0.25 in every fourth pass, 2 twice in each
 
 
 def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list[WeightedRows]:

@@ -9,10 +9,8 @@ from enum import StrEnum
 
 from dualmoco.core.config_loader import Rule
 
-FIRST_LAST = "first-last"
-"""A pooling for baselines only: the average of the first and the last layer."""
-ALL, HEAD, LAST = "all", "head", "last:"
-"""Values of `trainable`; a number of layers follows the last one."""
+FIRST_LAST = "first-last"  # a pooling for baselines only: the average of the first and the last layer
+ALL, HEAD, LAST = "all", "head", "last:"  # values of `trainable`; a number of layers follows the last one
 
 
 class EncoderKind(StrEnum):

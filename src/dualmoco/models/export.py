@@ -44,10 +44,8 @@ class Exported:
     to: str
     lang: str
     model: str
-    sha256: str
-    """Checksum of the model."""
-    lowest_cosine: float
-    """Lowest cosine of the export's vectors with the model's, on the check sentences."""
+    sha256: str  # checksum of the model
+    lowest_cosine: float  # lowest cosine of the export's vectors with the model's, on the check sentences
     bytes: int
 
 

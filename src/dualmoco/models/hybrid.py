@@ -34,14 +34,10 @@ FEWEST_PARTS = 2
 class HybridPart:
     """One model of a hybrid."""
 
-    folder: str
-    """A folder inside the hybrid's, or the name of an embedded model."""
-    weight: float
-    """Above 0; only the ratio to the other weights matters."""
-    sha256: str
-    """Checksum of the model."""
-    model: str
-    """Name of the model that was copied."""
+    folder: str  # a folder inside the hybrid's, or the name of an embedded model
+    weight: float  # above 0; only the ratio to the other weights matters
+    sha256: str  # checksum of the model
+    model: str  # name of the model that was copied
 
 
 class HybridBackend:

@@ -22,8 +22,7 @@ from dualmoco.core.storage import new_folder
 from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE, copy_model, folder_sha256
 from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
 
-SCALE_SUFFIX = ".scale"
-"""The scales of a matrix are stored under its name with this suffix."""
+SCALE_SUFFIX = ".scale"  # the scales of a matrix are stored under its name with this suffix
 INT8_MAX = 127
 
 

@@ -227,13 +227,10 @@ def _open_static(folder: Path, identity: Identity, settings: _Settings) -> Model
     found = read_static_folder(folder)
     if found is None:
         return None
-    prompt = settings.prompt or found.prompt
-    return assemble_model(
-        identity.pooled("own", prompt),
-        found.tables,
-        lambda table: StaticBackend(table, prompt),
-        read_conversion(folder),
-    )
+    tables, own_prompt = found
+    prompt = settings.prompt or own_prompt
+    named = identity.pooled("own", prompt)
+    return assemble_model(named, tables, lambda table: StaticBackend(table, prompt), read_conversion(folder))
 
 
 def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model | None:

@@ -22,13 +22,10 @@ from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8 = "auto", "torch", "static", "int8", "onnx", "onnx-int8"
 BACKENDS = (AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8)
 FP32, FP16, BF16 = "fp32", "fp16", "bf16"
-PRECISIONS = (FP32, FP16, BF16)
-"""Precisions that a network can compute in; CPUs use fp32 only."""
-ANY_LANGUAGE = ""
-"""Key, in place of a language, of an encoder that takes text of any language."""
+PRECISIONS = (FP32, FP16, BF16)  # precisions that a network can compute in; CPUs use fp32 only
+ANY_LANGUAGE = ""  # key, in place of a language, of an encoder that takes text of any language
 Runnable = TypeVar("Runnable")
-BAR_SENTENCES = 4096
-"""Sentences between two updates of the progress bar; back-ends sort as many by length."""
+BAR_SENTENCES = 4096  # sentences between two updates of the progress bar; back-ends sort as many by length
 
 
 @dataclass(frozen=True)
@@ -36,12 +33,9 @@ class Identity:
     """Which model made a number."""
 
     name: str
-    sha256: str
-    """Checksum of everything that decides its vectors: weights, vocabulary, settings."""
-    pooling: str = "own"
-    """How token vectors become a sentence vector; `own` if the model defines it."""
-    postprocessing: str = "none"
-    """What is done to the vectors afterwards."""
+    sha256: str  # checksum of everything that decides its vectors: weights, vocabulary, settings
+    pooling: str = "own"  # how token vectors become a sentence vector; `own` if the model defines it
+    postprocessing: str = "none"  # what is done to the vectors afterwards
 
     def pooled(self, pooling: str, prompt: str) -> Identity:
         """The same model with its pooling, and the prompt if there is one."""

@@ -137,10 +137,8 @@ class OpenedNetwork:
 
     encoders: dict[str, Encoder]
     """One for each language, the same one for languages that share it; or a single one under ANY_LANGUAGE."""
-    pooling: str
-    """`own` if the model defines its pooling, else mean, max, cls or first-last."""
-    prompt: str = ""
-    """The text that the model expects before every sentence."""
+    pooling: str  # `own` if the model defines its pooling, else mean, max, cls or first-last
+    prompt: str = ""  # the text that the model expects before every sentence
 
 
 def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:

@@ -23,10 +23,8 @@ from dualmoco.text.languages import OPENCC, Chinese, base_language
 class TextConversion:
     """How a model converts sentences; not at all by default."""
 
-    chinese: Chinese = Chinese.keep
-    """The script that Chinese sentences are converted to."""
-    nfkc: bool = False
-    """Whether sentences of every language are normalized to Unicode NFKC first."""
+    chinese: Chinese = Chinese.keep  # the script that Chinese sentences are converted to
+    nfkc: bool = False  # whether sentences of every language are normalized to Unicode NFKC first
 
     def of(self, lang: str) -> TextConversion:
         """The conversion of sentences in one language."""

@@ -45,12 +45,9 @@ logger = logging.getLogger(__name__)
 class WordTable:
     """Words and their vectors."""
 
-    rows: dict[str, int]
-    """The row of each word."""
-    vectors: Vectors
-    """Shape (V, D)."""
-    files: tuple[Path, ...]
-    """What they were read from."""
+    rows: dict[str, int]  # the row of each word
+    vectors: Vectors  # shape (V, D)
+    files: tuple[Path, ...]  # what they were read from
 
 
 def read_word_table(path: Path) -> WordTable:

@@ -71,8 +71,7 @@ class Chinese(StrEnum):
     traditional = "traditional"
 
 
-OPENCC = {Chinese.simplified: "t2s", Chinese.traditional: "s2t"}
-"""OpenCC's names of the conversions."""
+OPENCC = {Chinese.simplified: "t2s", Chinese.traditional: "s2t"}  # OpenCC's names of the conversions
 
 
 def base_language(code: str) -> str:

@@ -46,8 +46,7 @@ from dualmoco.models.int8_format import INT8_MAX, SCALE_SUFFIX
 from dualmoco.models.model import INT8
 
 Tensors = Mapping[str, Tensor]
-LEAST_PEAK = 1e-12
-"""A row of activations with a lower peak counts as zero."""
+LEAST_PEAK = 1e-12  # a row of activations with a lower peak counts as zero
 BERT_DEFAULTS = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
 """The only values of these settings that this back-end supports."""
 TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
@@ -65,10 +64,8 @@ class BertShape:
 
     layers: int
     heads: int
-    epsilon: float
-    """Of layer normalization."""
-    pooling: str
-    """cls or mean."""
+    epsilon: float  # of layer normalization
+    pooling: str  # cls or mean
 
 
 class Int8Matrix:

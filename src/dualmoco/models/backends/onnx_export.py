@@ -28,10 +28,8 @@ from dualmoco.models.model import ONNX_INT8
 from dualmoco.models.network import Encoder
 
 OPSET = 17
-MOST_GRAPH_BYTES = (1 << 31) - (1 << 20)
-"""A graph is one protobuf message, which cannot hold two GiB."""
-SMOOTHING = 0.5
-"""The exponent of SmoothQuant: the share of a channel's range that moves from activations to weights."""
+MOST_GRAPH_BYTES = (1 << 31) - (1 << 20)  # a graph is one protobuf message, which cannot hold two GiB
+SMOOTHING = 0.5  # the exponent of SmoothQuant: the share of a channel's range that moves from activations to weights
 WEIGHT_STEPS = 110
 """Of 127: without VNNI two int8 products are added in 16 bits, where larger weights would often saturate."""
 FLOOR_SHARE = 0.2

@@ -82,23 +82,18 @@ class OnnxConfig:
 
     backend: str
     lang: str
-    any_language: bool
-    """Whether the model takes text of any language, not only of `lang`."""
+    any_language: bool  # whether the model takes text of any language, not only of `lang`
     model: str
-    sha256: str
-    """Checksum of the model that was exported."""
+    sha256: str  # checksum of the model that was exported
     pooling: str
     width: int
     max_tokens: int | None
     inputs: tuple[str, ...]
     padding: Padding
     prompt: str
-    lowest_cosine: float
-    """Lowest cosine with the model itself, on the check sentences."""
-    text: dict[str, Any] = field(default_factory=dict)
-    """The text conversion of the model."""
-    files: dict[str, str] = field(default_factory=dict)
-    """The checksum of each file."""
+    lowest_cosine: float  # lowest cosine with the model itself, on the check sentences
+    text: dict[str, Any] = field(default_factory=dict)  # the text conversion of the model
+    files: dict[str, str] = field(default_factory=dict)  # the checksum of each file
 
 
 def write_onnx_folder(folder: Path, graph: bytes, source: TokenSource, config: OnnxConfig) -> None:

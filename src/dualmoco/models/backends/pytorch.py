@@ -28,11 +28,9 @@ from dualmoco.models.model import ONNX, ONNX_INT8, STATIC, TORCH
 from dualmoco.models.network import Encoder, text_tokenizer
 
 GPU_BATCH_TOKENS = 16_384
-LIBRARY_BATCH = 32
-"""Sentences per batch if the network's own library tokenizes them."""
+LIBRARY_BATCH = 32  # sentences per batch if the network's own library tokenizes them
 CHECK_BATCH = 8
-UNLIMITED_TOKENS = 1_000_000
-"""Libraries write a far larger number as the maximum length of a model that names none."""
+UNLIMITED_TOKENS = 1_000_000  # libraries write a far larger number as the maximum length of a model that names none
 
 LOWEST_COSINE = {"sentence-transformers": 0.99999, STATIC: 0.999, ONNX: 0.999, ONNX_INT8: 0.99}
 CHECK_SENTENCES = (

@@ -39,20 +39,16 @@ LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "BertNormalizer", "Lowercase"
 SPACE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 LOCAL_SPLITTERS = SPACE_SPLITTERS | {"Digits", "Punctuation"}
 MOST_WORDS = 500_000
-NEW_SHARE = 0.25
-"""If a larger share of the words in a block is new, the cache saves no time."""
+NEW_SHARE = 0.25  # if a larger share of the words in a block is new, the cache saves no time
 
 
 @dataclass(frozen=True)
 class StaticTable:
     """An encoder that averages token vectors, its projections multiplied in."""
 
-    tokenizer: Tokenizer
-    """Without padding."""
-    vectors: Vectors
-    """Token vectors of shape (V + 1, D); the last row is for a sentence without tokens."""
-    normalize: bool
-    """Whether the encoder scales its vectors to unit length."""
+    tokenizer: Tokenizer  # without padding
+    vectors: Vectors  # token vectors of shape (V + 1, D); the last row is for a sentence without tokens
+    normalize: bool  # whether the encoder scales its vectors to unit length
 
 
 class StaticBackend:
@@ -149,21 +145,13 @@ def _component_types(part: dict[str, Any] | None, inner: str) -> list[str]:
     return [str(one["type"]) for one in (part[inner] if part["type"] == "Sequence" else [part])]
 
 
-@dataclass(frozen=True)
-class StaticFolder:
-    """The tables of a model and its prompt."""
-
-    tables: dict[str, StaticTable]
-    """One for each language, the same one for languages that share it; or a single one under ANY_LANGUAGE."""
-    prompt: str
-
-
-def read_static_folder(folder: Path) -> StaticFolder | None:
-    """Reads a sentence-transformers folder all of whose encoders are static; None if it holds anything else."""
+def read_static_folder(folder: Path) -> tuple[dict[str, StaticTable], str] | None:
+    """The tables of a sentence-transformers folder and its prompt; None if an encoder is not static."""
+    # Languages that share an encoder get the same table; the key of a single one is ANY_LANGUAGE.
     try:
         layout = read_layout(folder)
         tables = {layers: _read_table(layers) for layers in dict.fromkeys(layout.values())}
-        return StaticFolder({lang: tables[layers] for lang, layers in layout.items()}, read_prompt(folder))
+        return {lang: tables[layers] for lang, layers in layout.items()}, read_prompt(folder)
     except LAYOUT_ERRORS:
         return None  # sentence-transformers opens it, or says what is wrong with it
 

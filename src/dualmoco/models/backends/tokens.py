@@ -15,8 +15,7 @@ from tokenizers import Tokenizer
 
 from dualmoco.core.vectors import Ids, Vectors
 
-WINDOW = 4096
-"""Sentences that are tokenized and sorted by length together."""
+WINDOW = 4096  # sentences that are tokenized and sorted by length together
 CPU_BATCH_TOKENS = 1024
 """For PyTorch: more tokens do not fit the cache of a core, fewer make the matrix products too small."""
 TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES = "input_ids", "attention_mask", "token_type_ids"
@@ -36,13 +35,10 @@ class Padding:
 class TokenSource:
     """A tokenizer and the inputs of its network."""
 
-    tokenizer: Tokenizer
-    """Without padding; truncates sentences to the network's length."""
-    inputs: tuple[str, ...]
-    """Some of TOKEN_IDS, TOKEN_MASK and TOKEN_TYPES."""
+    tokenizer: Tokenizer  # without padding; truncates sentences to the network's length
+    inputs: tuple[str, ...]  # some of TOKEN_IDS, TOKEN_MASK and TOKEN_TYPES
     padding: Padding
-    prompt: str = ""
-    """Text before every sentence."""
+    prompt: str = ""  # text before every sentence
 
     def encode(
         self,
