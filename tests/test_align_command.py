@@ -85,7 +85,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "missing": (["--list", "LIST"], "LIST:1: FOLDER/lost.txt: no such file; "),
     "file out": (
         ["FOLDER", "FOLDER", "--out", "a.tsv"],
-        "--out a.tsv: a file; expected a folder for several documents",
+        "a.tsv: a file; expected a folder for several documents",
     ),
     "format": (["FOLDER", "FOLDER", "--to", "doc"], "--to doc; expected one of tsv, parquet"),
     "engine": (["FOLDER", "FOLDER", "--engine", "abacus"], "engine abacus; expected one of local, ray"),

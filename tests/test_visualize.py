@@ -12,10 +12,10 @@ import torch
 
 import dualmoco
 from dualmoco.cli.main import main
-from dualmoco.cli.visualize import choose_pairs
 from dualmoco.data.config import CorpusConfig, PrepareConfig
 from dualmoco.data.prepare import prepare
 from dualmoco.data.readers.base import Source
+from dualmoco.evaluation.visualize import choose_pairs
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import save_encoders
@@ -95,7 +95,7 @@ def test_pairs_of_other_files(corpus: Path, tmp_path: Path, caplog: pytest.LogCa
     [
         (["--out", "{folder}"], "is a folder; expected the name of a file"),
         (["--out", "figure.pdf"], "extension .pdf; expected one of .png .svg .html"),
-        (["--count", "1"], "--count 1; expected at least 2 pairs"),
+        (["--count", "1"], "count 1; expected at least 2 pairs"),
         (["--format", "word"], "--format word"),
         (["--tgt", "fr"], "has no language 'fr'; expected one of en, zh"),
         (["--pooling", "middle"], "--pooling middle"),

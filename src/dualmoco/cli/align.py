@@ -14,7 +14,6 @@ from dualmoco.cli.options import (
     add_json,
     add_model,
     counted,
-    open_named_model,
     print_json,
 )
 
@@ -156,41 +155,31 @@ def _run_batch(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from dualmoco.alignment.batch import SUMMARY, BatchSettings, align_batch
-    from dualmoco.alignment.pairing import pairs_by_content, pairs_by_name, pairs_of_list
-    from dualmoco.alignment.pipeline import align_settings, check_outputs
+    from dualmoco.alignment.batch import SUMMARY, BatchOptions, align_folders, align_list
     from dualmoco.core.errors import ConfigError
-    from dualmoco.embeddings.ray_engine import open_engine
 
-    out, ending = Path(parsed.out), f".{parsed.to}"
-    if out.is_file() or out.suffix in (".tsv", ".tmx", ".parquet", ".xml"):
-        raise ConfigError(f"--out {out}: a file; expected a folder for several documents")
     if parsed.html:
         raise ConfigError(f"--html {parsed.html}: a name; expected --html alone for several documents")
-    check_outputs(out / f"name{ending}", None)
-    settings, langs = align_settings(_options(parsed)), (parsed.src, parsed.tgt)
-    model, engine = open_named_model(parsed), open_engine(parsed.engine, parsed.address)
-    src, tgt = (Path(name or "") for name in (parsed.src_file, parsed.tgt_file))
+    options: BatchOptions = {
+        **_options(parsed),
+        "model": parsed.model,
+        "src_lang": parsed.src,
+        "tgt_lang": parsed.tgt,
+        "to": parsed.to,
+        "pages": parsed.html is not None,
+        "engine": parsed.engine,
+        "address": parsed.address,
+    }
     if parsed.list:
-        pairs = pairs_of_list(Path(parsed.list), out, ending)
-    elif parsed.match:
-        pairs = pairs_by_content(src, tgt, langs, model, settings, out, ending)
+        outcomes = align_list(parsed.list, parsed.out, **options)
     else:
-        pairs = pairs_by_name(src, tgt, _codes(langs, model.languages or ["en", "zh"]), out, ending)
-    batch = BatchSettings(langs, settings, parsed.min_confidence, parsed.html is not None)
-    outcomes = align_batch(pairs, out, model, batch, engine)
+        outcomes = align_folders(parsed.src_file, parsed.tgt_file, parsed.out, match=parsed.match, **options)
     failed = [outcome for outcome in outcomes if outcome.error]
     if parsed.json:
         print_json({"out": parsed.out, "documents": [asdict(outcome) for outcome in outcomes]})
     else:
-        sys.stdout.write(_describe_batch(outcomes, failed, out / SUMMARY))
+        sys.stdout.write(_describe_batch(outcomes, failed, Path(parsed.out) / SUMMARY))
     return EXIT_PARTIAL if failed else 0
-
-
-def _codes(given: tuple[str | None, str | None], known: list[str]) -> list[tuple[str, str]]:
-    """Pairs of languages that file names may contain."""
-    sides = [[lang] if lang else known for lang in given]
-    return [(src, tgt) for src in sides[0] for tgt in sides[1] if src != tgt] or [(sides[0][0], sides[1][0])]
 
 
 def _describe_batch(outcomes: list[Outcome], failed: list[Outcome], summary: Path) -> str:

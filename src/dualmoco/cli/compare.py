@@ -40,15 +40,9 @@ def run(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from dualmoco.core.errors import ConfigError
-    from dualmoco.evaluation.score import compare_scores, read_scores
+    from dualmoco.evaluation.score import compare
 
-    if parsed.resamples < 1:
-        raise ConfigError(f"--resamples {parsed.resamples}; expected at least 1")
-    a, b = read_scores(Path(parsed.a)), read_scores(Path(parsed.b))
-    if not parsed.subsets:
-        a = [score for score in a if score.protocol != "subset" and score.metric != "pearson"]
-    compared = compare_scores(a, b, parsed.resamples, parsed.seed)
+    compared = compare(parsed.a, parsed.b, resamples=parsed.resamples, seed=parsed.seed, subsets=parsed.subsets)
     if parsed.json:
         print_json(
             [

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_command, add_encoding, add_json, counted, open_named_model, print_json
+from dualmoco.cli.options import add_command, add_encoding, add_json, counted, print_json
 
 
 def add(commands: Any) -> None:
@@ -30,26 +30,19 @@ def add(commands: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Encodes, and prints what the folder holds."""
-    from pathlib import Path
+    from dualmoco.embeddings.encode import encode
 
-    from dualmoco.core.config_loader import VectorPrecision, parse_choice
-    from dualmoco.core.errors import ConfigError
-    from dualmoco.core.storage import locked
-    from dualmoco.embeddings.encode import StoreForm, encode_file
-    from dualmoco.embeddings.ray_engine import open_engine
-    from dualmoco.embeddings.unique_lines import TextFile
-
-    if parsed.shard_rows < 1:
-        raise ConfigError(f"--shard-rows {parsed.shard_rows}; expected at least 1")
-    form = StoreForm(parse_choice(VectorPrecision, parsed.precision, "--precision"), parsed.shard_rows)
-    text, out, engine = (
-        TextFile(Path(parsed.file), parsed.lang),
-        Path(parsed.out),
-        open_engine(parsed.engine, parsed.address),
+    store = encode(
+        parsed.file,
+        parsed.out,
+        lang=parsed.lang,
+        model=parsed.model,
+        precision=parsed.precision,
+        shard_rows=parsed.shard_rows,
+        engine=parsed.engine,
+        address=parsed.address,
+        backend=parsed.backend,
     )
-    model = open_named_model(parsed)
-    with locked(out):
-        store = encode_file(text, out, model, form, engine)
     if parsed.json:
         print_json(
             {

@@ -21,7 +21,7 @@ from dualmoco.cli.options import (
 from dualmoco.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dualmoco.data.config import PrepareConfig
+    pass
 
 RECIPES = (".yaml", ".yml")
 
@@ -56,9 +56,27 @@ def add(commands: Any) -> None:
 
 def run(parsed: argparse.Namespace) -> int:
     """Prepares, and prints what was dropped."""
-    from dualmoco.data.prepare import prepare
+    from dualmoco.data.prepare import RECIPE_ENDINGS, prepare
 
-    manifest = prepare(_settings(parsed))
+    words = parsed.inputs + parsed.overrides
+    files = [word for word in words if "=" not in word]
+    is_recipe = files[:1] and files[0].endswith(RECIPE_ENDINGS)
+    if is_recipe and len(files) > 1:
+        raise ConfigError(f"{files[1]!r}: given with a recipe; expected either one recipe or only files")
+    pairs = pair_files(files, "auto" if is_recipe else parsed.format)
+    manifest = prepare(
+        [src for src, _ in pairs],
+        *(word for word in words if "=" in word),
+        src=parsed.src,
+        tgt=parsed.tgt,
+        out=parsed.out,
+        root=parsed.data,
+        tgt_files=[tgt for _, tgt in pairs if tgt],
+        format="auto" if parsed.format == "aligned" else parsed.format,
+        columns=parse_columns(parsed.columns) or (),
+        exclude=parsed.exclude,
+        on_error=parsed.on_error,
+    )
     if parsed.json:
         print_json(manifest.to_dict())
     else:
@@ -66,37 +84,3 @@ def run(parsed: argparse.Namespace) -> int:
         for problem in manifest.problems[:10]:
             sys.stderr.write(f"skipped {problem}\n")
     return 0
-
-
-def _settings(parsed: argparse.Namespace) -> PrepareConfig:
-    from dataclasses import replace
-
-    from dualmoco.core.config_loader import read_recipe
-    from dualmoco.data.config import CorpusConfig, PrepareConfig
-
-    words = parsed.inputs + parsed.overrides
-    overrides = [word for word in words if "=" in word]
-    files = [word for word in words if "=" not in word]
-    options = {
-        "src": parsed.src,
-        "tgt": parsed.tgt,
-        "out": parsed.out,
-        "root": parsed.data,
-        "on_error": parsed.on_error,
-    }
-    overrides = [f"{key}={value}" for key, value in options.items() if value] + overrides
-    recipe = files[0] if files and files[0].endswith(RECIPES) else None
-    if recipe and len(files) > 1:
-        raise ConfigError(f"{files[1]!r}: given with a recipe; expected either one recipe or only files")
-    config = read_recipe(PrepareConfig, recipe, overrides)
-    if parsed.exclude:
-        config = replace(config, exclude=replace(config.exclude, files=[*config.exclude.files, *parsed.exclude]))
-    if recipe:
-        return config
-    form = "auto" if parsed.format == "aligned" else parsed.format
-    columns = list(parse_columns(parsed.columns) or ())
-    corpora = [
-        CorpusConfig(files=[src], tgt_files=[tgt] if tgt else [], format=form, columns=columns)
-        for src, tgt in pair_files(files, parsed.format)
-    ]
-    return replace(config, corpora=corpora)

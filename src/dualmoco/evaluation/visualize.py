@@ -85,7 +85,7 @@ def visualize(
     if count < 2:
         raise ConfigError(f"count {count}; expected at least 2 pairs")
     source = Source(Path(pairs), src_lang, tgt_lang, columns, Path(tgt_file) if tgt_file else None)
-    chosen = _choose_pairs(source, format, count, None if first else seed)
+    chosen = choose_pairs(source, format, count, None if first else seed)
     opened = model if isinstance(model, Model) else open_model(model, backend, pooling=pooling)
     languages = src_lang, tgt_lang
     for lang in languages:
@@ -98,7 +98,7 @@ def visualize(
     return Visualization(Path(out), chosen, cosines)
 
 
-def _choose_pairs(source: Source, form: str, count: int, seed: int | None) -> list[SentencePair]:
+def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> list[SentencePair]:
     """Chooses pairs with text on both sides, in the order of the file; the first ones if `seed` is None.
 
     Raises:
