@@ -28,18 +28,7 @@ PREFETCH = 2  # steps whose batches are made ahead
 
 
 class BatchOrder:
-    """Which rows belong to which step: shuffled every epoch, then sorted by length within a bucket of batches.
-
-    Args:
-        lengths: Length of each row in any unit, shape (rows,).
-        batch_size: Rows per step.
-        seed: Random seed.
-        bucket: Batches whose rows are sorted by length together; 1 keeps batches random.
-        parts: The rows to take and how often; None takes each once per epoch.
-
-    Raises:
-        DataError: Fewer rows than one batch.
-    """
+    """Which rows belong to which step: shuffled every epoch, then sorted by length within a bucket of batches."""
 
     def __init__(
         self,
@@ -47,8 +36,8 @@ class BatchOrder:
         batch_size: int,
         *,
         seed: int,
-        bucket: int,
-        parts: Sequence[WeightedRows] | None = None,
+        bucket: int,  # batches whose rows are sorted by length together; 1 keeps batches random
+        parts: Sequence[WeightedRows] | None = None,  # None takes each row once per epoch
     ) -> None:
         self.parts = [WeightedRows(np.arange(len(lengths)), 1.0)] if parts is None else parts
         self.epoch_rows = sum(round(part.weight * len(part.rows)) for part in self.parts)
@@ -90,13 +79,7 @@ class BatchOrder:
 
 
 class Curriculum:
-    """The batches of all stages of a run, one stage after the other; a run without a curriculum is one stage.
-
-    Args:
-        orders: The order of each stage.
-        until: The share of the schedule at which each stage ends.
-        batches_per_epoch: Steps that see as many pairs as there are.
-    """
+    """The batches of all stages of a run, one stage after the other; a run without a curriculum is one stage."""
 
     def __init__(self, orders: Sequence[BatchOrder], until: Sequence[float], batches_per_epoch: int) -> None:
         self.orders, self.until, self.batches_per_epoch = orders, until, batches_per_epoch
@@ -118,10 +101,7 @@ class Curriculum:
         return bisect_right(self.progress.stage_starts, step) - 1
 
     def advance(self, step: int, done: float) -> bool:
-        """Begins the next stage when a share of the schedule is done; returns whether one begins.
-
-        It begins after the batches that `prefetch` has already made.
-        """
+        """Begins the next stage, after the batches that `prefetch` has made, if its time has come; returns whether."""
         starts = self.progress.stage_starts
         begun = len(starts)
         while len(starts) < len(self.orders) and done >= self.until[len(starts) - 1]:
@@ -132,19 +112,7 @@ class Curriculum:
 def order_pairs(
     pairs: Pairs, batch_size: int, *, seed: int, bucket: int, frozen: str = "", stages: Sequence[StageConfig] = ()
 ) -> Curriculum:
-    """Orders the training pairs by batches.
-
-    Args:
-        pairs: The training pairs.
-        batch_size: Pairs per step.
-        seed: Random seed.
-        bucket: Batches that are sorted by length together, in bytes.
-        frozen: The side that training does not read, src or tgt, if there is one.
-        stages: The stages of a curriculum, if there is one.
-
-    Raises:
-        DataError: Fewer pairs than one batch, in all or in a stage, or a weight of an unknown corpus.
-    """
+    """Orders the training pairs by batches of similar length in bytes, not counting a frozen side."""
     read = [pc.binary_length(getattr(pairs, side)).to_numpy() for side in ("src", "tgt") if side != frozen]
     lengths = np.sum(read, axis=0)
     if not stages:
@@ -236,16 +204,7 @@ class ShardSpec:
 
 
 class PairLoader:
-    """The micro-batches of sentence pairs that this process computes.
-
-    Args:
-        pairs: The training pairs.
-        order: The order of their batches.
-        src: Tokenizes source sentences.
-        tgt: Tokenizes target sentences.
-        shard: The part of this process.
-        mask_repeats: Whether equal texts have equal ids; otherwise every pair has ids of its own.
-    """
+    """The micro-batches of sentence pairs that this process computes."""
 
     def __init__(
         self,
@@ -255,7 +214,7 @@ class PairLoader:
         tgt: Tokenize,
         shard: ShardSpec,
         *,
-        mask_repeats: bool = True,
+        mask_repeats: bool = True,  # equal texts have equal ids; otherwise every pair has ids of its own
     ) -> None:
         self.pairs, self.order, self.src, self.tgt, self.shard = pairs, order, src, tgt, shard
         self.mask_repeats, self.batches_per_epoch = mask_repeats, order.batches_per_epoch

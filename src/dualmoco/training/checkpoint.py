@@ -55,20 +55,7 @@ def caught_signals() -> Iterator[list[str]]:
 def save_checkpoint(
     folder: Path, progress: RunProgress, objective: nn.Module, optimizer: Any, scaler: Any, *, keep: int, signature: str
 ) -> None:
-    """Writes a checkpoint and removes the oldest beyond `keep`; every process calls this, and the first one writes.
-
-    Args:
-        folder: The folder of all checkpoints of the run.
-        progress: How far the run has come.
-        objective: Its parameters and buffers are saved.
-        optimizer: The optimizer of these parameters.
-        scaler: The gradient scaler of fp16, or None.
-        keep: Number of checkpoints that are kept.
-        signature: Hash of the settings and the data, compared when the run is resumed.
-
-    Raises:
-        RunError: The disk is full or not writable; older checkpoints are kept.
-    """
+    """Writes a checkpoint and removes the oldest beyond `keep`; every process calls this, and the first one writes."""
     generators = _gather_generators()
     if process_rank() != 0:
         return
@@ -98,11 +85,7 @@ def save_checkpoint(
 def load_checkpoint(
     checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, signature: str
 ) -> RunProgress:
-    """Restores the state that `save_checkpoint` wrote, whose arguments these are; returns the progress.
-
-    Raises:
-        RunError: A damaged checkpoint, or one of other settings or data.
-    """
+    """Restores the state that `save_checkpoint` wrote; RunError if it is damaged or of other settings or data."""
     try:
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
         weights, moments, generators = (

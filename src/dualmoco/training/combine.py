@@ -116,13 +116,7 @@ def combine(
 def try_weights(
     models: Sequence[Model], sides: tuple[list[str], list[str]], langs: tuple[str, str]
 ) -> list[WeightTrial]:
-    """Measures retrieval with each part alone, then with the weights of a small grid; encodes every sentence once.
-
-    Args:
-        models: The parts.
-        sides: n sentences, and their n translations.
-        langs: The languages of both sides.
-    """
+    """Measures retrieval with each part alone, then with the weights of a small grid; encodes every sentence once."""
     src, tgt = (
         [model.encode(texts, lang=lang) for model in models] for texts, lang in zip(sides, langs, strict=True)
     )  # of each part (n, D_i)

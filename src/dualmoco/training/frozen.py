@@ -47,13 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class FrozenKeys:
-    """The vectors and ids of one side of the training pairs.
-
-    Args:
-        store: Vectors of that side's sentences; its lines are the pairs.
-        pairs: The training pairs.
-        side: The frozen side, src or tgt.
-    """
+    """The vectors and ids of one side of the training pairs; the lines of the store are the pairs."""
 
     def __init__(self, store: Store, pairs: Pairs, side: str) -> None:
         self.vectors, self.lines = store.vectors(), store.lines
@@ -70,11 +64,7 @@ class FrozenKeys:
 
 
 def encode_keys(config: TrainConfig, pairs: Pairs, out: Path) -> None:
-    """Encodes the frozen side's sentences into the run folder, as far as they are missing there.
-
-    Raises:
-        DataError: The folder holds keys of another model or of other sentences.
-    """
+    """Encodes the frozen side's missing sentences into the run folder; DataError if it has keys of other text."""
     lang = (config.src if config.frozen == "src" else config.tgt).lang
     folder = out / KEY_STORE
     text = folder.with_suffix(".txt")
@@ -101,15 +91,10 @@ def _write_sentences(sentences: pa.LargeStringArray, path: Path) -> None:
 
 
 class HardNegatives:
-    """The pairs whose keys are nearest to each pair's own key.
-
-    Args:
-        keys: The keys of the frozen side.
-        near: For each key, rows of the store (n, h); `NO_NEIGHBOR` if there are fewer.
-    """
+    """The pairs whose keys are nearest to each pair's own key."""
 
     def __init__(self, keys: FrozenKeys, near: Ids) -> None:
-        self.lines, self.near = keys.lines, near
+        self.lines, self.near = keys.lines, near  # near: rows of the store (n, h), or NO_NEIGHBOR
         self.pairs = np.empty(len(near), dtype=np.int64)  # one pair for each key
         self.pairs[keys.lines] = np.arange(len(keys.lines))
 
@@ -163,17 +148,7 @@ class OneSidedBatch:
 
 
 class OneSidedLoader:
-    """The micro-batches that this process computes; all micro-batches of a step have the same negatives.
-
-    Args:
-        config: The settings, one side of which is frozen.
-        pairs: The training pairs.
-        order: The order of their batches.
-        keys: The keys of the frozen side.
-        tokenize: The tokenizer of the other side.
-        shard: The part of this process.
-        hard: Hard negatives, if they are added to the random ones.
-    """
+    """The micro-batches that this process computes; all micro-batches of a step have the same negatives."""
 
     def __init__(
         self,

@@ -72,12 +72,7 @@ def encode_heldout(encoder: Encoder, texts: list[str], progress: Progress) -> Ve
 
 
 def share_score(score: HeldoutScore | None, device: torch.device) -> HeldoutScore:
-    """The first process's score on every process, so that all choose the same model and stop together.
-
-    Args:
-        score: The score; processes other than the first may give None.
-        device: The device of the process group's tensors.
-    """
+    """The first process's score on every process, so that all choose the same model; others may give None."""
     numbers = torch.full((4,), math.nan, dtype=torch.float64)
     if score is not None:
         own = math.nan if score.nli is None else score.nli

@@ -35,22 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
-    """Builds the encoders on the first process when the run begins, then reads them from the folder.
-
-    Args:
-        config: The settings.
-        split: The pairs, on which tokenizers are trained if the recipe asks for it.
-        out: The run folder.
-        accelerator: The accelerator of this process.
-
-    Returns:
-        An encoder per language, ready to train.
-
-    Raises:
-        ModelError: A model cannot be loaded safely or does not fit.
-        DataError: Too few pairs for `projection_init: ridge`, or pairs that were not converted as a model needs it.
-        RunError: The folder cannot be written.
-    """
+    """Builds the encoders by language on the first process when the run begins, then reads them from the folder."""
     initial = out / INITIAL
     if accelerator.is_main_process:
         restore_folder(initial)
@@ -86,10 +71,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
 
 
 def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: nn.Module) -> list[dict[str, Any]]:
-    """The weights that learn, in one group of `params` and `lr_scale` per learning rate.
-
-    Weights of the objective that belong to no encoder, such as an NLI head, learn at the full rate.
-    """
+    """The weights that learn, by learning rate; those of no encoder, such as an NLI head, learn at the full rate."""
     scales = {
         weight: side.lr_scale
         for side in (config.tgt, config.src)  # src decides for a shared encoder
@@ -125,16 +107,7 @@ def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
 
 
 def converted_text(config: TrainConfig) -> dict[str, object]:
-    """How the text of prepared pairs was converted, or is converted by pretrained encoders.
-
-    The saved model converts its sentences in the same way.
-
-    Returns:
-        Such as `{"chinese": "simplified"}`; see `TextConversion`.
-
-    Raises:
-        DataError: Not a prepared folder, or Chinese in other characters than a pretrained encoder converts to.
-    """
+    """How prepared pairs or pretrained encoders convert text (see `TextConversion`); the saved model does the same."""
     chinese = Chinese.keep
     if config.data.prepared:
         manifest = read_prepared_manifest(Path(config.data.prepared))

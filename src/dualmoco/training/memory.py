@@ -149,11 +149,7 @@ def _learning_share(side: EncoderConfig, shape: Shape) -> float:
 def check_memory(
     config: TrainConfig, split: Split, order: Curriculum, encoders: tuple[Encoder, Encoder], devices: int
 ) -> None:
-    """Refuses a run that cannot fit into the memory of this machine's devices.
-
-    Raises:
-        RunError: Says what is needed, what is free, and which settings would fit.
-    """
+    """Refuses a run that cannot fit into the memory of this machine's devices, and says which settings would fit."""
     shapes = read_shape(encoders[0]), read_shape(encoders[1])
     longest = float(config.src.max_tokens), float(config.tgt.max_tokens)
     room = memory_here() - used_here()
@@ -223,12 +219,7 @@ def advise(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, d
 def fitting_settings(
     config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float
 ) -> list[str]:
-    """Looks for settings that fit into `room` bytes of each device.
-
-    Returns:
-        Overrides such as `optimizer.accumulate=4`: first those that do not change the result, a smaller queue last.
-        Empty if nothing fits.
-    """
+    """Overrides that fit into `room` bytes per device, a smaller queue last because it changes the result; or none."""
     optimizer, size = config.optimizer, config.contrast.queue_size
     most = min(optimizer.batch_size // (2 * devices), MOST_MICRO_BATCHES)  # at least two pairs per micro-batch
     more = [n for n in range(optimizer.accumulate + 1, most + 1) if optimizer.batch_size % (n * devices) == 0]

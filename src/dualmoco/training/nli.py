@@ -107,17 +107,7 @@ class NliHead(nn.Module):
 
 
 def load_classifier(model: Path) -> tuple[NliClassifier, str]:
-    """Opens the classifier that `Nli.save_files` wrote.
-
-    Args:
-        model: A model folder.
-
-    Returns:
-        The classifier in evaluation mode, and the language of its encoder.
-
-    Raises:
-        ModelError: The model has no classifier, or a damaged one.
-    """
+    """Opens the classifier that `Nli.save_files` wrote, in evaluation mode, with the language of its encoder."""
     folder = model / NLI_FOLDER
     if not folder.is_dir():
         raise ModelError(f"{model}: has no NLI head; expected a model trained with nli.train, see paper-nli.yaml")

@@ -222,11 +222,7 @@ def register(name: str, objective: type[Objective]) -> None:
 
 
 def objective_class(config: TrainConfig) -> type[Objective]:
-    """The class that minimizes what a recipe asks for, with a frozen encoder and NLI taken into account.
-
-    Raises:
-        ConfigError: An unknown objective.
-    """
+    """The class that minimizes what a recipe asks for, with a frozen encoder and NLI taken into account."""
     if config.objective not in OBJECTIVES:
         raise ConfigError(f"objective is {config.objective!r}; expected one of {', '.join(OBJECTIVES)}")
     chosen = OBJECTIVES[config.objective]

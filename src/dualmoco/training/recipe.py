@@ -9,29 +9,14 @@ from dualmoco.training.config import TrainConfig
 
 
 def load_config(recipe: str | Path, overrides: list[str] | None = None) -> TrainConfig:
-    """Reads a recipe.
-
-    Args:
-        recipe: A YAML file.
-        overrides: Settings such as `contrast.queue_size=8192`, stronger than the recipe.
-
-    Returns:
-        The settings, checked.
-
-    Raises:
-        ConfigError: An unreadable file, an unknown key, a wrong type or an invalid value.
-    """
+    """Reads and checks a recipe; overrides such as `contrast.queue_size=8192` are stronger than the file."""
     settings = read_recipe(TrainConfig, recipe, overrides, extra="train")
     check_config(settings)
     return settings
 
 
 def check_config(config: TrainConfig) -> None:
-    """Checks the rules of all settings and of the objective.
-
-    Raises:
-        ConfigError: Names the key, its value and what it must be.
-    """
+    """Checks the rules of all settings and of the objective; ConfigError names the key and what it must be."""
     check_rules(config.rules())
 
     from dualmoco.training.objectives import OBJECTIVES, objective_class  # imports torch

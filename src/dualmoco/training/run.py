@@ -98,11 +98,7 @@ def start_accelerator(config: TrainConfig) -> Accelerator:
 
 
 def check_division(config: TrainConfig, processes: int) -> None:
-    """Refuses a batch that cannot be split into equal micro-batches, because every pair must have the same weight.
-
-    Raises:
-        ConfigError: Names the batch size and what it must be a multiple of.
-    """
+    """Refuses a batch that cannot be split into equal micro-batches, because every pair must have the same weight."""
     micro_batches = processes * config.optimizer.accumulate
     for key, size in objective_class(config).batch_sizes(config).items():
         if size % micro_batches:
@@ -113,10 +109,7 @@ def check_division(config: TrainConfig, processes: int) -> None:
 
 
 def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -> Trainer:
-    """Does everything between reading the pairs and the first step.
-
-    The run folder gets the initial encoders, the settings, and keys if an encoder is frozen.
-    """
+    """Does everything between reading the pairs and the first step, and writes the inputs into the run folder."""
     objective, order = objective_class(config), order_of(config, split)
     files = objective.read_files(config)
     encoders = start_encoders(config, split, Path(config.out), accelerator)

@@ -22,19 +22,7 @@ BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left b
 
 
 class RunLog:
-    """The progress bar, `log.jsonl` and TensorBoard events of a run; only the first process writes.
-
-    Args:
-        path: The JSON lines file; lines after `step` are removed.
-        step: Where the run starts or resumes.
-        total: How much there is to do, in `unit`.
-        unit: "steps" or "s".
-        is_first: Whether this is the first process.
-        tensorboard: Whether to write event files next to the log.
-
-    Raises:
-        ConfigError: TensorBoard is not installed.
-    """
+    """The progress bar, `log.jsonl` and TensorBoard events of a run; only the first process writes."""
 
     def __init__(self, path: Path, *, step: int, total: float, unit: str, is_first: bool, tensorboard: bool) -> None:
         self.path, self.is_first = path, is_first
@@ -93,11 +81,7 @@ def _open_board(folder: Path) -> Any:
 
 
 def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Refuses a folder that holds something other than this run.
-
-    Raises:
-        RunError: The folder holds a run and `resume` is off, a run with other settings, or other files.
-    """
+    """Refuses a folder that holds something other than this run, or this run if `resume` is off."""
     if not out.exists():
         return
     if not out.is_dir():
@@ -135,19 +119,7 @@ def save_model(
     text: dict[str, object],
     config: TrainConfig,
 ) -> None:
-    """Replaces `model/` with the present encoders.
-
-    Args:
-        out: The run folder.
-        encoders: The encoders by language.
-        objective: Adds files of its own to the model.
-        record: Step, score and signature for `dualmoco.json`.
-        text: How the model converts its sentences, from `TextConversion.to_json`.
-        config: The settings, also for `dualmoco.json`.
-
-    Raises:
-        RunError: The disk is full or not writable; the previous model is kept.
-    """
+    """Replaces `model/` with the present encoders; `record` (step, score, signature) goes into `dualmoco.json`."""
     with new_folder(out / "model") as folder:
         save_encoders(encoders, folder)
         objective.save_files(folder)
