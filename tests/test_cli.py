@@ -285,23 +285,45 @@ def test_manual_page(tmp_path: Path) -> None:
         assert shown.stderr == "" and "find the parallel sentences" in shown.stdout
 
 
-def _examples() -> list[tuple[str, str]]:
-    lines = [(command, line) for command in LEAVES for line in (LEAVES[command].epilog or "").splitlines()]
-    found = [
-        (command, re.fullmatch(r"  (?:torchrun .* -m )?dualmoco (.*?)(?: [<>] .*)?", line)) for command, line in lines
-    ]
-    return [(command, match[1]) for command, match in found if match]
+def _examples() -> list[str]:
+    lines = [line for leaf in LEAVES.values() for line in (leaf.epilog or "").splitlines()]
+    found = [re.fullmatch(r"  (?:torchrun .* -m )?dualmoco (.*?)(?: [<>] .*)?", line) for line in lines]
+    return list(dict.fromkeys(match[1] for match in found if match))
 
 
-@pytest.mark.parametrize(("command", "example"), _examples())
-def test_examples_of_the_help_are_understood(command: str, example: str) -> None:
-    """Each example is parsed, and files of the repository that it names exist."""
+@pytest.mark.parametrize("example", _examples())
+def test_examples_of_the_help_are_understood(example: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each example is parsed without a hint, and files of the repository that it names exist."""
     words = shlex.split(example)
-    parsed = build_parser().parse_args(words)
-    assert parsed.command == words[0]
+    assert build_parser().parse_args(words).command == words[0]
+    assert capsys.readouterr().err == ""
     for word in words:
         name = word.rpartition("=")[2]
         assert not name.startswith(("examples/", "recipes/", "src/")) or (ROOT / name).is_file(), name
+
+
+SLOW_EXAMPLES = {"ablate", "combine", "data get", "demo", "plan", "train"}
+"""Commands whose examples train a model or download; their own tests run them."""
+
+
+@pytest.mark.parametrize("command", sorted(LEAVES.keys() - SLOW_EXAMPLES))
+def test_examples_of_the_help_run(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lines below `examples:` run as pasted in a fresh clone."""
+    for name in ("examples", "recipes", "src"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DUALMOCO_DATA", raising=False)
+    examples = (LEAVES[command].epilog or "").partition("examples:\n")[2].partition("\n\n")[0].splitlines()
+    assert any(line.startswith(f"  dualmoco {command}") for line in examples)
+    for line in examples:
+        program, *words = shlex.split(line.partition(" < ")[0])
+        if program != "dualmoco":
+            subprocess.run([program, *words], check=True)
+        elif " < " not in line:
+            assert main([*words, "--quiet"]) == 0, capsys.readouterr().err
+            assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(

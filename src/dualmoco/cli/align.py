@@ -34,6 +34,7 @@ def add(commands: Any) -> None:
         "translations of each other, 1 that some of several documents failed.\n\n"
         "examples:\n"
         "  dualmoco align examples/story.en.txt examples/story.zh.txt --out story.tsv --html\n"
+        "\nwith your own files:\n"
         "  dualmoco align book.epub book-zh.docx --out book.tmx --min-confidence 0.5\n"
         "  dualmoco align en/ zh/ --out aligned/ --to tmx\n"
         "  dualmoco align en/ zh/ --match --out aligned/ --engine ray\n"

@@ -16,9 +16,9 @@ def add(commands: Any) -> None:
         "calibrate",
         "choose and store a model's default threshold",
         "mine and score use that threshold unless --threshold is given.\n\n"
-        "example:\n"
-        "  dualmoco train recipes/tiny.yaml\n"
-        "  dualmoco calibrate runs/tiny --pairs src/dualmoco/data/demo/sentences.tsv",
+        "examples:\n"
+        "  cp -r src/dualmoco/embedded/en-zh-static my-model\n"
+        "  dualmoco calibrate my-model --pairs src/dualmoco/data/demo/sentences.tsv",
     )
     calibrate.add_argument("model", metavar="MODEL", help="run or model folder, which the threshold is written to")
     given = calibrate.add_argument_group("input")

@@ -20,7 +20,7 @@ def add(commands: Any) -> None:
         "compare",
         "compare two evaluations, with p-values",
         "Differences are B minus A; p comes from a two-sided paired bootstrap over the test items.\n\n"
-        "example:\n"
+        "examples:\n"
         "  dualmoco evaluate en-zh --tasks tatoeba --data examples --out a.json\n"
         "  dualmoco evaluate en-zh-static --tasks tatoeba --data examples --out b.json\n"
         "  dualmoco compare a.json b.json",

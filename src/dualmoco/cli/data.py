@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
     summary = "list and download the corpora and test sets of the paper"
     data = commands.add_parser("data", help=summary, description=summary)
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get")
-    listing = add_command(actions, "list", "list what there is", "example:\n  dualmoco data list")
+    listing = add_command(actions, "list", "list what there is", "examples:\n  dualmoco data list")
     add_json(listing.add_argument_group("output"), "catalogue")
     listing.set_defaults(run=run_list)
     getting = add_command(
@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
         "download, or copy from a mirror; resumes an interrupted download",
         "examples:\n"
         "  dualmoco data get tatoeba-test --data data\n"
+        "\nwith your own mirror:\n"
         "  dualmoco data get sts sick --data ~/data --from /mnt/mirror",
     )
     getting.add_argument("names", nargs="+", metavar="NAME", help="name from the catalogue")

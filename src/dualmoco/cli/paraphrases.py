@@ -23,7 +23,7 @@ def add(commands: Any) -> None:
         "paraphrases",
         "find the sentences of one file that mean the same",
         "The same command resumes an interrupted job.\n\n"
-        "example:\n"
+        "examples:\n"
         "  dualmoco paraphrases examples/en.txt --lang en --out same.tsv",
     )
     paraphrases.add_argument("file", metavar="FILE", help="text, one sentence per line, plain or compressed")

@@ -35,6 +35,7 @@ def add(commands: Any) -> None:
         "The same command resumes an interrupted job. key=value overrides a setting; docs/corpora.md has the keys.\n\n"
         "examples:\n"
         "  dualmoco prepare examples/pairs.tsv --src en --tgt zh --out prepared heldout=10\n"
+        "\nwith your own files:\n"
         "  dualmoco prepare recipes/prepare-en-zh.yaml --data ~/data\n"
         "  dualmoco prepare corpus.tmx more.tsv.gz --src en --tgt zh --out prepared --exclude 'tests/*.txt'\n"
         "  dualmoco prepare news.en news.zh --format aligned --src en --tgt zh --out prepared clean.max_ratio=3",

@@ -28,6 +28,7 @@ def add(commands: Any) -> None:
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
         "  dualmoco score examples/pairs.tsv --out scored.tsv\n"
+        "\nwith your own files:\n"
         "  dualmoco score news.en news.zh --threshold 0.05 --out clean.parquet",
     )
     given = add_bitext(score)

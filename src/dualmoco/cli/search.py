@@ -35,7 +35,7 @@ def _add_build(actions: Any) -> None:
         actions,
         "build",
         "build an index; resumes an interrupted build",
-        "example:\n  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt --precision fp16",
+        "examples:\n  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt --precision fp16",
     )
     build.add_argument("folder", metavar="INDEX", help="folder to write")
     build.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
@@ -55,7 +55,7 @@ def _add_add(actions: Any) -> None:
         actions,
         "add",
         "add files to an index",
-        "example:\n"
+        "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt\n"
         "  dualmoco search add my.index zh=examples/zh.txt",
     )

@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
         "The same command resumes an interrupted run. docs/training.md has the keys of a recipe.\n\n"
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"
+        "\nwith your own files:\n"
         "  dualmoco train recipes/static-cpu.yaml --data ~/data out=runs/first optimizer.lr=1e-3\n"
         "  torchrun --nproc-per-node 4 -m dualmoco train recipes/paper.yaml --data ~/data",
     )

@@ -25,6 +25,7 @@ def add(commands: Any) -> None:
         "draw how close sentences are to their translations",
         "examples:\n"
         "  dualmoco visualize examples/pairs.tsv --out parallel.png\n"
+        "\nwith your own files:\n"
         "  dualmoco visualize dev.en dev.zh --model runs/mine --count 25 --out parallel.html",
     )
     given = add_bitext(visualize)
