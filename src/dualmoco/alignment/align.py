@@ -138,12 +138,10 @@ def find_path(src: Side, tgt: Side, anchors: Anchors, longest: int = DEFAULT_LON
 
 
 def document_stats(anchors: Anchors, lengths: tuple[Floats, Floats]) -> DocumentStats:
-    """Estimates the similarity of translations and the ratio of lengths (N,) and (M,).
-
-    Only the text between close anchors is measured, because something was deleted between distant ones.
-    """
+    """Estimates the similarity of translations and the ratio of lengths (N,) and (M,)."""
     if not len(anchors.src):
         return DocumentStats(1.0, float(lengths[0].sum() / lengths[1].sum()))
+    # only the text between close anchors is measured, because something was deleted between distant ones
     is_close = np.append((np.diff(anchors.src) <= CLOSE_ANCHORS) & (np.diff(anchors.tgt) <= CLOSE_ANCHORS), False)
     sums = np.add.reduceat(lengths[0], anchors.src), np.add.reduceat(lengths[1], anchors.tgt)  # up to the next anchor
     src, tgt = (float(side[is_close].sum() if is_close.any() else side.sum()) for side in sums)

@@ -261,16 +261,13 @@ def _best_deletion(
 
 @njit(cache=True)
 def _backward_pass(problem: PathProblem, totals: Floats) -> tuple[Floats, Floats, Floats]:
-    """Losses of the best path through each link, (b,), and with each sentence deleted, (N,) and (M,).
-
-    Visits the cells from last to first, so the best total from each cell to the end is known when it is visited.
-    """
+    """Losses of the best path through each link, (b,), and with each sentence deleted, (N,) and (M,)."""
     low, high, starts, offsets, types, gains, longest, priors, deletion = problem
     after, best = np.full(len(totals), UNREACHABLE), totals[-1]
     losses = np.full(len(gains), np.inf)
     src_losses, tgt_losses = np.full(len(low) - 1, np.inf), np.full(high[-1], np.inf)
     after[-1], origins = 0.0, np.empty((3, len(priors)), np.int64)
-    for row in range(len(low) - 1, -1, -1):
+    for row in range(len(low) - 1, -1, -1):  # from last to first: the best total from a cell to the end is then known
         _find_origins(low, high, starts, row, longest, origins)
         for column in range(high[row], low[row] - 1, -1):
             cell = starts[row] + column - low[row]

@@ -107,10 +107,7 @@ def count_links(pairs: Sequence[AlignedPair]) -> LinkCounts:
 
 
 def write_aligned(path: Path, aligned: Aligned) -> None:
-    """Writes the links, and `PATH.json` with their origin and counts.
-
-    XML files only refer to sentences; the documents are written next to them, as `STEM.src.xml` and `STEM.tgt.xml`.
-    """
+    """Writes the links and `PATH.json` with their origin and counts; for XML also `STEM.src.xml` and `STEM.tgt.xml`."""
     pairs = aligned_pairs(aligned)
     if path.suffix == ".xml":
         _write_xml(path, aligned)
@@ -242,6 +239,7 @@ def alignment_page(aligned: Aligned) -> str:
     links, pairs = aligned.links, aligned_pairs(aligned)
     lows: list[int] = (np.flatnonzero(links.confidence < LOW_CONFIDENCE) + 1).tolist()  # numbers from 1
     rows = _page_rows(aligned, pairs, lows)
+    sizes = [spans[:, 1] - spans[:, 0] for spans in (links.src, links.tgt)]
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("dualmoco.alignment", "."),
         autoescape=True,
@@ -258,7 +256,7 @@ def alignment_page(aligned: Aligned) -> str:
         low=LOW_CONFIDENCE,
         chunks=[rows[start : start + PAGE_CHUNK] for start in range(0, len(rows), PAGE_CHUNK)],
         lows=lows,
-        linked=[_linked_share(spans, links.is_linked) for spans in (links.src, links.tgt)],
+        linked=[float(side[links.is_linked].sum() / max(side.sum(), 1)) for side in sizes],  # shares of the sentences
         columns=_overview_columns(links),
         place_width=max((len(place) for place in (*aligned.src.places, *aligned.tgt.places)), default=0),
     )
@@ -293,12 +291,6 @@ def _page_sentences(document: Document) -> list[tuple[str, str]]:
     """Places and texts of the sentences, without characters that are invalid in a page."""
     texts = (NOT_XML.sub("", one_line(text)) for text in document.sentences)
     return list(zip(document.places, texts, strict=True))
-
-
-def _linked_share(spans: Ids, is_linked: np.ndarray) -> float:
-    """Share of a side's sentences that are linked to some of the other side."""
-    sizes = spans[:, 1] - spans[:, 0]
-    return float(sizes[is_linked].sum() / max(sizes.sum(), 1))
 
 
 def _overview_columns(links: Links) -> list[dict[str, float]]:

@@ -139,10 +139,7 @@ def pairs_by_content(
     out: Path,
     ending: str,
 ) -> list[DocumentPair]:
-    """Pairs the documents of two folders that are translations of each other; see `match_documents`.
-
-    A language that is None is guessed from the first document of that side.
-    """
+    """Pairs documents that are translations of each other; a language that is None is guessed from the first one."""
     texts = _readable_texts(src), _readable_texts(tgt)
     files = [list(side) for side in texts]
     found = resolve_languages((texts[0][files[0][0]], texts[1][files[1][0]]), langs, model, force=settings.force)

@@ -31,10 +31,7 @@ class BandCosines:
 
 
 def band_cosines(src: Vectors, tgt: Vectors, band: Band, known: BandCosines | None = None) -> BandCosines:
-    """Cosines of unit vectors (N, D) and (M, D) in a band, the same for any number of threads.
-
-    Cosines that are known from another band are copied instead of computed.
-    """
+    """Cosines of unit vectors (N, D) and (M, D) in a band; those that are known from another band are copied."""
     known = known or BandCosines(Band(band.high + 1, band.high), np.empty(0, dtype=np.float32))  # has no cells
     cosines = np.zeros(band.cells, dtype=np.float32)
     _fill_cosines(src, tgt, band.arrays, known.band.arrays, known.values, cosines)
@@ -64,12 +61,9 @@ def _fill_cosines(
 
 @njit(cache=True, fastmath=True)
 def dots(own: np.ndarray, vectors: np.ndarray, which: np.ndarray, products: np.ndarray) -> None:
-    """Writes the dot products of a vector (D,) with the vectors (u, D) that are numbered in `which` (n,).
-
-    Four at a time, which is as fast as a matrix product when the band is narrow.
-    """
+    """Writes the dot products of a vector (D,) with the vectors (u, D) that are numbered in `which` (n,)."""
     end = len(which) - 1
-    for first in range(0, end + 1, 4):
+    for first in range(0, end + 1, 4):  # four at a time: as fast as a matrix product when the band is narrow
         a, b = vectors[which[first]], vectors[which[min(first + 1, end)]]
         c, d = vectors[which[min(first + 2, end)]], vectors[which[min(first + 3, end)]]
         one, two, three, four = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
@@ -107,10 +101,7 @@ def _dot(first: np.ndarray, second: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class AlignmentCosts:
-    """Weights of the terms of a gain, in units of a typical translation's similarity.
-
-    They were tuned on generated documents; docs/align.md explains how, and how much each matters.
-    """
+    """Weights of the terms of a gain, in units of a typical translation's similarity; docs/align.md explains them."""
 
     beside: float = 0.6  # share of the similarity to the neighbors of the other side that is subtracted
     length: float = 1.0  # cost of the squared log of how much longer one side is than expected
@@ -133,15 +124,12 @@ class DocumentStats:
 
 
 class LinkScorer:
-    """Computes the gains of links between two texts, from the mean vectors of their spans.
-
-    Takes unit vectors (N, D) and (M, D) of the sentences, and their lengths (N,) and (M,) in characters.
-    """
+    """Computes the gains of links from the unit vectors and the lengths in characters of both texts' sentences."""
 
     def __init__(
         self,
-        vectors: tuple[Vectors, Vectors],
-        lengths: tuple[Floats, Floats],
+        vectors: tuple[Vectors, Vectors],  # (N, D), (M, D)
+        lengths: tuple[Floats, Floats],  # (N,), (M,)
         stats: DocumentStats,
         costs: AlignmentCosts,
         longest: int,

@@ -214,12 +214,8 @@ class RunWork:
 def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
     """Runs a worker process and returns the status of its run; KeyboardInterrupt if it was interrupted.
 
-    A worker that ends without a result is recorded as failed, with the last line of its log.
-
-    Args:
-        task_file: What the worker has to do.
-        gpu: Number of the only GPU that it sees; None for all GPUs.
-        workers: Registry of running processes.
+    A worker that ends without a result is recorded as failed, with the last line of its log. It sees only the GPU with
+    the number `gpu`, or all GPUs if that is None.
     """
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
     log = Path(task["log"])

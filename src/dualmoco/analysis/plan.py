@@ -25,7 +25,7 @@ from torch.nn.functional import normalize
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.progress import counting, showing
-from dualmoco.data.pairs import Split, load_pairs
+from dualmoco.data.pairs import load_pairs
 from dualmoco.evaluation.report import Table
 from dualmoco.models.build import Shape, read_shape, shape_of
 from dualmoco.models.config import EncoderKind
@@ -145,13 +145,7 @@ class DryRunResult:
 
 
 def dry_run(config: TrainConfig, seconds: float) -> DryRunResult:
-    """Measures the start, an evaluation, a checkpoint and, for about `seconds`, steps of every stage.
-
-    Raises:
-        DataError: Files that cannot be read.
-        ModelError: A model that cannot be loaded safely.
-        RunError: The loss is not finite, or the run does not fit into the memory of this machine.
-    """
+    """Measures the start, an evaluation, a checkpoint and, for about `seconds`, steps of every stage."""
     clock, before = Clock(), peak_here()
     split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
     order, used, reading = order_of(config, split), used_here(), clock.lap()
@@ -160,7 +154,8 @@ def dry_run(config: TrainConfig, seconds: float) -> DryRunResult:
         size = max(size, TOKENIZER_SAMPLE)
     with tempfile.TemporaryDirectory(prefix="dualmoco-plan-") as folder:
         config = replace(config, out=folder)
-        sample = _sample(split, min(size, len(split.train)), config.seed)
+        rows = np.sort(np.random.default_rng([config.seed, 5]).permutation(len(split.train))[:size])
+        sample = replace(split, train=split.train.take(rows))
         clock.lap()
         trainer = build_trainer(config, sample, start_accelerator(config))
         built = clock.lap()
@@ -210,11 +205,6 @@ class Clock:
         """Seconds since the previous lap."""
         before, self.last = self.last, time.monotonic()
         return self.last - before
-
-
-def _sample(split: Split, count: int, seed: int) -> Split:
-    rows = np.sort(np.random.default_rng([seed, 5]).permutation(len(split.train))[:count])
-    return replace(split, train=split.train.take(rows))
 
 
 def _trains_tokenizers(config: TrainConfig) -> bool:

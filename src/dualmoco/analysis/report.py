@@ -82,12 +82,9 @@ class StudyResult:
             cells = [_cell(row.metrics.get(name)) for name in names]
             minutes = f"{np.mean(row.seconds) / 60:.1f}" if row.seconds else ""
             rows.append([row.name, *cells, minutes, f"{len(row.troubles)} of {seeds}" if row.troubles else ""])
-        note = f"{seeds} seed{'s' if seeds > 1 else ''}; mean ± standard deviation"
-        note += (
-            "; p against the first row, Welch's t-test over seeds"
-            if seeds > 1
-            else "; single seed: no variance estimate"
-        )
+        note = "1 seed; mean ± standard deviation; single seed: no variance estimate"
+        if seeds > 1:
+            note = f"{seeds} seeds; mean ± standard deviation; p against the first row, Welch's t-test over seeds"
         return Table(self.study.config.title, ["", *names, "minutes", "failed"], rows, note=note)
 
     def __str__(self) -> str:

@@ -92,13 +92,7 @@ class Study:
 def read_study(path: str | Path, overrides: list[str] | None = None, data: str | None = None) -> Study:
     """Reads a study and checks the settings of every run.
 
-    Args:
-        path: A YAML file.
-        overrides: Keys of the study that replace those of the file, such as `seeds=[0]`.
-        data: Folder that data files of the recipe are relative to.
-
-    Raises:
-        ConfigError: An unreadable file, or an unknown key or invalid value of the study or of the recipe.
+    Overrides such as `seeds=[0]` replace keys of the file. Data files of the recipe are relative to the folder `data`.
     """
     if not Path(path).is_file():
         raise ConfigError(f"{path}: no such study; expected a YAML file such as studies/temperature.yaml")
@@ -122,7 +116,6 @@ def read_study(path: str | Path, overrides: list[str] | None = None, data: str |
             raise ConfigError(
                 f"{path}: axis is {config.axis.value} but {row.name} is not a number; expected axis: names"
             )
-
     runs = [_run(config, row, seed, data) for row in rows for seed in config.seeds]
     twice = [name for name in {run.name for run in runs} if sum(run.name == name for run in runs) > 1]
     if twice:
@@ -147,10 +140,7 @@ def _named_rows(config: StudyConfig) -> Iterator[StudyRow]:
 
 
 def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run:
-    """A run with all its settings, which are checked here.
-
-    The tasks use the languages of the recipe, with English last as in the names of Tatoeba and BUCC files.
-    """
+    """A run with all its settings, which are checked here."""
     name = f"{re.sub(r'[^A-Za-z0-9.]+', '-', row.name).strip('-')}-seed{seed}"
     root = [f"data.root={Path(data).absolute()}"] if data else []  # a worker may have a different working directory
     out = (Path(config.out) / RUNS_FOLDER / name).absolute()
@@ -159,19 +149,15 @@ def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run
         training = load_config(config.recipe, settings)
     except ConfigError as error:
         raise ConfigError(f"row {row.name}: {error}") from None
+    # English is last, as in the names of Tatoeba and BUCC files
     pairs = "-".join(sorted((training.src.lang, training.tgt.lang), key=lambda lang: lang == "en"))
     return Run(row, seed, name, settings, training.fingerprint(), pairs)
 
 
 def train_and_record(task_file: str) -> int:
-    """Trains and evaluates one run.
+    """Trains and evaluates one run, given the JSON file that `ablate.py` wrote.
 
-    Args:
-        task_file: JSON with `recipe`, `settings`, `tasks`, `pairs`, `data`, the folder of the `run`, and the `result`
-            file to write.
-
-    Returns:
-        The exit code: 0 if the result was written, even if the run failed; 130 after an interruption.
+    The exit code is 0 if the result was written, even if the run failed, and INTERRUPTED after an interruption.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))

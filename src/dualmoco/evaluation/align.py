@@ -26,8 +26,7 @@ from dualmoco.text.files import read_lines
 from dualmoco.text.languages import base_language
 
 GOLD = ".gold"
-Link = tuple[tuple[int, ...], tuple[int, ...]]
-"""Numbers of source and target sentences, from 0."""
+Link = tuple[tuple[int, ...], tuple[int, ...]]  # numbers of source and target sentences, from 0
 
 
 @dataclass(frozen=True)
@@ -88,16 +87,7 @@ class Align:
 
 
 def agreement(golds: Sequence[Sequence[Link]], made: Sequence[Sequence[Link]], *, lax: bool) -> Extraction:
-    """Compares the links of documents with gold.
-
-    Args:
-        golds: Gold links of each document.
-        made: Predicted links, in the same order.
-        lax: Whether a shared sentence on both sides is enough.
-
-    Returns:
-        Counts per first sentence of a link.
-    """
+    """Compares the links of each document with gold; counts are per first sentence of a link."""
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0, 0])  # extracted, correct, gold, found
     for number, (gold, links) in enumerate(zip(golds, made, strict=True)):
         both = [link for link in gold if all(link)], [link for link in links if all(link)]
@@ -125,11 +115,7 @@ def as_sets(links: Links) -> list[Link]:
 
 
 def read_gold_document(path: Path, pair: str) -> GoldDocument:
-    """Reads a gold file and its two texts, whose extensions are the languages of `pair`, gold's left side first.
-
-    Raises:
-        DataError: A text is missing, a line is not a link, or a link is beyond the end of a text.
-    """
+    """Reads a gold file and its two texts, whose extensions are the languages of `pair`, gold's left side first."""
     sides = [path.with_suffix(f".{code}") for code in pair.split("-")]
     for side in sides:
         if not side.is_file():

@@ -41,17 +41,7 @@ class BuccSplit(NamedTuple):
 
 
 class Bucc:
-    """Files `zh-en.SPLIT.zh` and `zh-en.SPLIT.en` (`id<TAB>sentence`) and `zh-en.SPLIT.gold` (`zh-id<TAB>en-id`).
-
-    Args:
-        folder: Where the files are.
-        pair: Language pair such as zh-en.
-        margin: How candidates are scored.
-        k: Number of neighbors.
-
-    Raises:
-        DataError: No development split, or damaged files.
-    """
+    """Files `zh-en.SPLIT.zh` and `zh-en.SPLIT.en` (`id<TAB>sentence`) and `zh-en.SPLIT.gold` (`zh-id<TAB>en-id`)."""
 
     def __init__(self, folder: Path, pair: str, margin: Margin = Margin.distance, k: int = 3) -> None:
         self.pair, self.margin, self.k = pair, margin, k

@@ -22,7 +22,6 @@ from dualmoco.evaluation.task import (
     EvaluationResult,
     Sentences,
     Task,
-    TextsByLanguage,
     distinct_sentences,
     encode_distinct,
     read_sentences,
@@ -134,11 +133,9 @@ def evaluate(
 def _evaluate(
     model: Model, tasks: Sequence[Task], postprocessing: Postprocessing | None, fitting: TextFile | None, about: str
 ) -> Evaluation:
-    fitted: list[TextsByLanguage] = []
-    if postprocessing and fitting:
-        fitted = [{fitting.lang: read_sentences(fitting.path)}]
+    fitted = {fitting.lang: read_sentences(fitting.path)} if postprocessing and fitting else {}
     wanted = distinct_sentences(task.texts() for task in tasks)
-    rows = distinct_sentences([wanted, *fitted])
+    rows = distinct_sentences([wanted, fitted])
     arrays = encode_distinct(model, rows)
     identity = model.identity
     if postprocessing:
@@ -162,7 +159,7 @@ def _fit_postprocessing(
     postprocessing: Postprocessing,
     arrays: dict[str, Vectors],
     fitting: TextFile | None,
-    fitted: Sequence[TextsByLanguage],
+    fitted: dict[str, list[str]],
     rows: dict[str, dict[str, int]],
 ) -> str:
     """Fits the post-processing; returns its name and the data it was fitted to, for signatures."""
@@ -172,5 +169,5 @@ def _fit_postprocessing(
         postprocessing.fit(np.concatenate(list(arrays.values())))
         return f"{postprocessing.name} fitted to test sentences"
     known = rows[fitting.lang]
-    postprocessing.fit(arrays[fitting.lang][[known[text] for text in dict.fromkeys(fitted[0][fitting.lang])]])
+    postprocessing.fit(arrays[fitting.lang][[known[text] for text in dict.fromkeys(fitted[fitting.lang])]])
     return f"{postprocessing.name} fitted to {file_sha256(fitting.path)[:12]}"

@@ -49,8 +49,7 @@ class Example:
 
     query: str
     neighbors: Sequence[tuple[float, str]]
-    corpus: int
-    """Number of sentences searched."""
+    corpus: int  # number of sentences searched
 
 
 def evaluation_page(evaluation: EvaluationResult) -> str:

@@ -10,7 +10,6 @@ import logging
 import math
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -51,13 +50,8 @@ class Postprocessing(Protocol):
 class Whitening:
     """BERT-whitening of Su et al. (2021): the fitted vectors get zero mean and the identity as covariance.
 
-    Components whose variance is only rounding noise of single precision become zero; they are never scaled up.
-
-    Args:
-        dimension: Number of components to keep, those of largest variance; all of them if None.
-
-    Raises:
-        ConfigError: A dimension below one.
+    Components whose variance is only rounding noise of single precision become zero; they are never scaled up. The
+    `dimension` components of largest variance are kept, or all of them if it is None.
     """
 
     def __init__(self, dimension: int | None = None) -> None:
@@ -74,22 +68,22 @@ class Whitening:
 
     def fit(self, vectors: Vectors) -> None:
         """Fits mean and principal components to vectors (n, D); n should be much larger than D."""
-        found = _principal_components(vectors, self.name)
-        dimension = self.dimension or len(found.mean)
-        if dimension > len(found.mean):
+        mean, variances, directions, rank = _principal_components(vectors, self.name)
+        dimension = self.dimension or len(mean)
+        if dimension > len(mean):
             raise DataError(
-                f"{self.name}: vectors of dimension {len(found.mean)}; expected at least {dimension}, or keep fewer"
+                f"{self.name}: vectors of dimension {len(mean)}; expected at least {dimension}, or keep fewer"
             )
-        if min(dimension, found.rank) >= len(vectors) - 1:
+        if min(dimension, rank) >= len(vectors) - 1:
             logger.warning(
                 "%s: fitted to %d vectors of dimension %d, so all their distances are equal; give more, or keep fewer",
                 self.name,
                 len(vectors),
-                len(found.mean),
+                len(mean),
             )
-        scales = np.zeros(len(found.mean))  # (D,)
-        scales[: found.rank] = found.variances[: found.rank] ** -0.5
-        self.mean, self.kernel = found.mean, (found.directions * scales)[:, :dimension]
+        scales = np.zeros(len(mean))  # (D,)
+        scales[:rank] = variances[:rank] ** -0.5
+        self.mean, self.kernel = mean, (directions * scales)[:, :dimension]
 
     def apply(self, vectors: Vectors) -> Vectors:
         """Whitens vectors (n, D) to shape (n, D) or (n, dimension); DataError if they cannot be transformed."""
@@ -100,14 +94,7 @@ class Whitening:
 
 
 class AllButTheTop:
-    """All-but-the-top of Mu and Viswanath (2018): removes the mean and the strongest principal components.
-
-    Args:
-        components: Number of components to remove; D // 100, but at least one, if None.
-
-    Raises:
-        ConfigError: A number below one.
-    """
+    """All-but-the-top of Mu and Viswanath (2018): removes the mean and the strongest principal components."""
 
     def __init__(self, components: int | None = None) -> None:
         if components is not None and components < 1:
@@ -123,11 +110,11 @@ class AllButTheTop:
 
     def fit(self, vectors: Vectors) -> None:
         """Fits mean and principal components to vectors (n, D)."""
-        found = _principal_components(vectors, self.name)
-        components = self.components or max(1, len(found.mean) // 100)
-        if components >= len(found.mean):
-            raise DataError(f"{self.name}: vectors of dimension {len(found.mean)}; expected more than {components}")
-        self.mean, self.removed = found.mean, found.directions[:, : min(components, found.rank)]
+        mean, _, directions, rank = _principal_components(vectors, self.name)
+        components = self.components or max(1, len(mean) // 100)
+        if components >= len(mean):
+            raise DataError(f"{self.name}: vectors of dimension {len(mean)}; expected more than {components}")
+        self.mean, self.removed = mean, directions[:, : min(components, rank)]
 
     def apply(self, vectors: Vectors) -> Vectors:
         """Removes the components from vectors (n, D); DataError if they cannot be transformed."""
@@ -138,17 +125,8 @@ class AllButTheTop:
         return rest
 
 
-@dataclass(frozen=True)
-class _PrincipalComponents:
-    """Directions by descending variance; from `rank` on, the variance is only rounding noise."""
-
-    mean: Floats  # (D,)
-    variances: Floats  # (D,)
-    directions: Floats  # (D, D), one per column
-    rank: int
-
-
-def _principal_components(vectors: Vectors, name: str) -> _PrincipalComponents:
+def _principal_components(vectors: Vectors, name: str) -> tuple[Floats, Floats, Floats, int]:
+    """Mean (D,), descending variances (D,), directions (D, D) in columns, and the rank: more is only rounding noise."""
     checked = check_vectors(vectors, len(vectors), name).astype(np.float64)  # (n, D)
     count, dimension = checked.shape
     if count < 2:
@@ -158,7 +136,7 @@ def _principal_components(vectors: Vectors, name: str) -> _PrincipalComponents:
     variances, directions = np.linalg.eigh(centred.T @ centred / (count - 1))  # ascending
     rounding = np.finfo(np.float32).eps ** 2 * np.square(checked).sum(axis=1).mean()
     rank = int((variances > dimension * rounding).sum())
-    return _PrincipalComponents(mean, variances[::-1], directions[:, ::-1], rank)
+    return mean, variances[::-1], directions[:, ::-1], rank
 
 
 def _centred(vectors: Vectors, mean: Floats, name: str) -> Floats:
@@ -172,16 +150,8 @@ class Flow:
     Gaussian. Unlike theirs, it rotates vectors instead of permuting numbers, and its couplings also scale. The only
     maintained library, zuko, has no data-dependent initialization and takes no random generator, and the code would
     hardly be shorter with it. Training is deterministic by seed and does not touch the global random state. Many
-    passes over few sentences overfit; `log_likelihood` of held-out sentences shows when to stop.
-
-    Args:
-        steps: Number of batches of 256 to train on.
-        blocks: Number of invertible layers, each a scaling, a rotation and a coupling.
-        hidden: Hidden units of the coupling networks.
-        seed: Random seed.
-
-    Raises:
-        ConfigError: A number below one.
+    passes over few sentences overfit; `log_likelihood` of held-out sentences shows when to stop. A step is one batch
+    of FLOW_BATCH vectors, and `hidden` is the number of hidden units of the coupling networks.
     """
 
     def __init__(self, steps: int = FLOW_STEPS, *, blocks: int = 4, hidden: int = 128, seed: int = 0) -> None:

@@ -25,12 +25,8 @@ NLI used labelled NLI data. `sts pairs` has the sizes of the STS sets.
 """
 BUCC_SAMPLE_SIZE = "8624x13589"
 BUCC_MIN_SENTENCES = 50_000  # per side; the official training and test sets have about 90,000
+PAPER_TATOEBA = ("cmn-eng", 1000)  # the language pair and the number of pairs of table 1
 MISSING_VALUE = "–"
-
-
-def is_paper_tatoeba(score: Score) -> bool:
-    """Whether a score of the task `tatoeba` is over the 1,000 Chinese-English pairs of table 1."""
-    return (score.subset, score.n) == ("cmn-eng", 1000)
 
 
 def is_bucc_part(score: Score) -> bool:
@@ -52,8 +48,7 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    paper_rows: int = 0
-    """Number of rows at the top that are the paper's; the others were measured now."""
+    paper_rows: int = 0  # number of rows at the top that are the paper's; the others were measured now
     note: str = ""
 
     def is_highlighted(self, number: int) -> bool:
@@ -109,7 +104,7 @@ def markdown_report(evaluation: EvaluationResult) -> str:
 def _tatoeba_tables(evaluation: EvaluationResult) -> list[Table]:
     """The paper's language pair next to the paper's rows; other pairs and other data in a separate table."""
     found = [score for score in evaluation.scores if score.task == "tatoeba"]
-    shared = {score.subset for score in found if is_paper_tatoeba(score) and not evaluation.about}
+    shared = {score.subset for score in found if (score.subset, score.n) == PAPER_TATOEBA and not evaluation.about}
     tables = []
     for paper in (True, False):
         scores = [score for score in found if (score.subset in shared) == paper]

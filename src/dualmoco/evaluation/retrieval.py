@@ -149,12 +149,7 @@ def nearest_by_csls(queries: Vectors, words: Vectors, word_means: Floats, k: int
 
     r is the mean cosine with the nearest vectors of the other side; subtracting it ranks hubs lower. r(x) is the same
     for all words of a query, so cos(x, y) - r(y) / 2 gives the same order: one more dimension of a dot product.
-
-    Args:
-        queries: Unit vectors (n, D).
-        words: Unit vectors (m, D).
-        word_means: r of the words, shape (m,).
-        k: Number of words.
+    Unit vectors are (n, D) and (m, D); `word_means` (m,) is r of the words.
     """
     halves = np.full((len(queries), 1), -0.5, dtype=np.float32)
     means = word_means.astype(np.float32)[:, None]

@@ -89,10 +89,8 @@ class Correlation:
     predicted: Floats  # (n,)
     gold: Floats  # (n,)
     groups: Sequence[int]  # sizes
-    weighted: bool = True
-    """Whether groups are weighted by their size."""
-    ranks: bool = True
-    """Whether ranks are correlated (Spearman) or values (Pearson)."""
+    weighted: bool = True  # whether groups are weighted by their size
+    ranks: bool = True  # whether ranks are correlated (Spearman) or values (Pearson)
 
     @property
     def strata(self) -> Sequence[int]:
@@ -257,18 +255,14 @@ class Score:
 
     task: str
     subset: str
-    protocol: str
-    """How the task was scored, or in which direction."""
+    protocol: str  # how the task was scored, or in which direction
     metric: str
     value: float
-    n: int
-    """Number of test items."""
+    n: int  # number of test items
     signature: str
-    low: float | None = None
-    """Lower end of the 95 % interval."""
+    low: float | None = None  # lower end of the 95 % interval
     high: float | None = None
-    sample: Sample | None = None
-    """What the value was computed from, for paired comparisons."""
+    sample: Sample | None = None  # what the value was computed from, for paired comparisons
 
     @property
     def key(self) -> tuple[str, str, str, str]:
@@ -311,20 +305,10 @@ class Signer:
         /,
         **settings: object,
     ) -> Score:
-        """A signed score.
+        """A score with a signature such as `task:bucc|protocol:...|data:...|model:...|pooling:mean|version:0.1.0`.
 
-        Args:
-            subset: Part of the task's data.
-            protocol: How the task was scored, or in which direction.
-            metric: Name of the metric.
-            value: The value in percent, or the sample it is computed from.
-            n: Number of test items.
-            ends: 95 % interval.
-            settings: Everything else that changes the number, for the signature.
-
-        Returns:
-            The score, with a signature such as
-            `task:bucc|protocol:...|data:...|model:...|pooling:mean|postprocessing:none|version:0.1.0`.
+        `value` is in percent, or the sample that it is computed from; `ends` are those of the 95 % interval, and
+        `settings` is everything else that changes the number.
         """
         parts = {
             "task": self.task,
@@ -362,8 +346,7 @@ class Difference:
     value: float
     low: float
     high: float
-    p: float
-    """Two-sided share of resamples in which the difference does not have the observed sign."""
+    p: float  # two-sided share of resamples in which the difference does not have the observed sign
 
 
 @dataclass(frozen=True)
@@ -372,8 +355,7 @@ class Compared:
 
     a: Score
     b: Score
-    difference: Difference | None
-    """None if the metric cannot be resampled."""
+    difference: Difference | None  # None if the metric cannot be resampled
 
 
 def compare_samples(a: Sample, b: Sample, resamples: int = BOOTSTRAP_RESAMPLES, seed: int = 0) -> Difference:
@@ -400,20 +382,7 @@ def read_scores(path: Path) -> list[Score]:
 def compare_scores(
     a: Sequence[Score], b: Sequence[Score], resamples: int = BOOTSTRAP_RESAMPLES, seed: int = 0
 ) -> list[Compared]:
-    """Compares the metrics that two evaluations share, by paired bootstrap.
-
-    Args:
-        a: Scores of one model.
-        b: Scores of another.
-        resamples: Number of resamples of the test items.
-        seed: Random seed.
-
-    Returns:
-        The metrics of `a` that `b` has too, in the order of `a`.
-
-    Raises:
-        DataError: No metric in common, or different test data under the same name.
-    """
+    """Compares the metrics of `a` that `b` has too, by paired bootstrap; DataError if none, or if test data differ."""
     others = {score.key: score for score in b}
     shared = [(score, others[score.key]) for score in a if score.key in others]
     if not shared:

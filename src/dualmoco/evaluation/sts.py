@@ -32,8 +32,7 @@ STS_YEARS: dict[str, tuple[str, ...]] = {
     "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
 }
 SICK_FILES = ("SICK_train.txt", "SICK_trial.txt", "SICK_test_annotated.txt")
-STS_SETS = (*STS_YEARS, "STS-B", "SICK-R")
-"""The sets of the paper's tables."""
+STS_SETS = (*STS_YEARS, "STS-B", "SICK-R")  # the sets of the paper's tables
 STS_AVERAGE = "average of 7"
 STS_PROTOCOLS = ("all", "wmean", "mean")
 XSTS_FILE = re.compile(r"STS\.input\.(.*?)([a-z]{2,3})-([a-z]{2,3})\.txt")
@@ -136,14 +135,9 @@ def correlation_interval(sample: Correlation) -> tuple[float, float]:
 
 
 def read_scored_pairs(texts: Path, gold: Path) -> JudgedPairs:
-    """Reads a SemEval file of pairs and its file of gold scores; a pair with an empty score line is left out.
+    """Reads a SemEval file of pairs, one per line, and its file of gold scores from 0 to 5.
 
-    Args:
-        texts: `sentence<TAB>sentence` per line; further columns are ignored.
-        gold: A score from 0 to 5, or nothing, per line.
-
-    Raises:
-        DataError: A missing file, different numbers of lines, a score out of range, or fewer than two scores.
+    Columns after the two sentences are ignored, and a pair with an empty score line is left out.
     """
     for path in (texts, gold):
         require_path(path, "an STS file in SentEval's layout")

@@ -61,8 +61,7 @@ class JudgedMining:
 class ParallelText:
     """Sentences and their translations, for figures and examples."""
 
-    name: str
-    """Name of the test set."""
+    name: str  # name of the test set
     src_lang: str
     tgt_lang: str
     src: Sequence[str]
@@ -97,8 +96,7 @@ class EvaluationResult:
     sentences: Sentences
     mined: Sequence[JudgedMining] = field(default_factory=list)
     parallel: Sequence[ParallelText] = field(default_factory=list)
-    about: str = ""
-    """Description of the test sentences if they are not those of the published test sets."""
+    about: str = ""  # description of the test sentences if they are not those of the published test sets
 
 
 def distinct_sentences(wanted: Iterable[TextsByLanguage]) -> dict[str, dict[str, int]]:
@@ -113,19 +111,7 @@ def distinct_sentences(wanted: Iterable[TextsByLanguage]) -> dict[str, dict[str,
 
 
 def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
-    """Encodes each distinct sentence once.
-
-    Args:
-        model: Any model.
-        rows: Sentences of each language with their row numbers.
-
-    Returns:
-        Vectors (n, D) of each language, not normalized.
-
-    Raises:
-        ModelError: The model lacks a language.
-        DataError: Vectors with NaN, or of different dimensions.
-    """
+    """Encodes the sentences of each language, given with their row numbers; vectors (n, D) are not normalized."""
     dimensions = [model.backend(lang).dimension for lang in rows]  # raises for a missing language before any work
     arrays: dict[str, Vectors] = {}
     for lang, known in rows.items():

@@ -27,14 +27,11 @@ DATA_VARIABLE = "DUALMOCO_DATA"
 class TaskSettings:
     """Settings that the tasks of one evaluation share."""
 
-    data: Path
-    """Folder that holds eval/, or eval/ itself."""
-    pairs: tuple[str, ...] = ("zh-en",)
-    """Language pairs of the cross-lingual tasks; `all` for every pair of Tatoeba."""
+    data: Path  # folder that holds eval/, or eval/ itself
+    pairs: tuple[str, ...] = ("zh-en",)  # language pairs of the cross-lingual tasks; `all` for every pair of Tatoeba
     margin: Margin = Margin.distance
     k: int = 3
-    model: Path | None = None
-    """Folder of the model, which may hold an NLI head."""
+    model: Path | None = None  # folder of the model, which may hold an NLI head
 
     @property
     def folder(self) -> Path:
@@ -77,7 +74,10 @@ def _inference(settings: TaskSettings) -> list[Task]:
         raise DataError("nli: the model has no folder with a trained head; expected a model trained with nli.train")
     from dualmoco.evaluation.inference import Inference
 
-    return [Inference(path, settings.model) for path in _test_files(root / "nli")]
+    found = sorted(path for pattern in ("*test*.tsv", "*test*.jsonl") for path in (root / "nli").glob(pattern))
+    if not found:
+        raise DataError(f"{root / 'nli'}: no test file of NLI; expected a *test*.tsv or *test*.jsonl")
+    return [Inference(path, settings.model) for path in found]
 
 
 def _clustering(settings: TaskSettings) -> list[Task]:
@@ -134,22 +134,10 @@ def read_tasks(
     k: int = 3,
     model: Path | None = None,
 ) -> list[Task]:
-    """Reads the test data of some tasks.
+    """Reads the test data of some tasks, which are then ready to score.
 
-    Args:
-        names: Task names, separated by commas or in a list; `paper` stands for the tasks of the paper.
-        data: Folder that holds eval/, or eval/ itself; DUALMOCO_DATA if None.
-        pairs: Language pairs of the cross-lingual tasks, separated by commas; `all` for every available pair.
-        margin: Margin for mining: distance, ratio or absolute.
-        k: Number of neighbors for mining.
-        model: Folder of the model, which may hold an NLI head.
-
-    Returns:
-        The tasks, ready to score.
-
-    Raises:
-        ConfigError: An unknown task or margin, less than one neighbor, or no folder of data.
-        DataError: Missing or damaged data.
+    `names`, `data` and `pairs` are those of `evaluate`; `margin` (distance, ratio or absolute) and `k` (neighbors) are
+    for mining, and the folder `model` may hold an NLI head.
     """
     folder = find_data(data)
     if margin not in [known.value for known in Margin]:
@@ -188,10 +176,3 @@ def _gold_pairs(folder: Path, settings: TaskSettings) -> list[str]:
 
 def _both_orders(pairs: Sequence[str]) -> list[str]:
     return [pair for name in pairs for pair in (name, "-".join(reversed(name.split("-"))))]
-
-
-def _test_files(folder: Path) -> list[Path]:
-    found = sorted(path for pattern in ("*test*.tsv", "*test*.jsonl") for path in folder.glob(pattern))
-    if not found:
-        raise DataError(f"{folder}: no test file of NLI; expected a *test*.tsv or *test*.jsonl")
-    return found

@@ -99,11 +99,7 @@ def visualize(
 
 
 def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> list[SentencePair]:
-    """Chooses pairs with text on both sides, in the order of the file; the first ones if `seed` is None.
-
-    Raises:
-        DataError: The bitext cannot be read, or has fewer than two pairs.
-    """
+    """Chooses pairs with text on both sides, in the order of the file; the first ones if `seed` is None."""
     problems: list[tuple[int, str]] = []
     rows = read_pairs(source, form, report=lambda line, what: problems.append((line, what)))
     filled = ((row.src, row.tgt) for row in rows if row.src.strip() and row.tgt.strip())
