@@ -136,12 +136,9 @@ def _align_pairs(
         raise ConfigError(f"{out}: a file; expected a folder for several documents")
     check_outputs(out / f"name{ending}", None)
     own = cast(AlignOptions, {name: value for name, value in options.items() if name in AlignOptions.__annotations__})
-    batch = BatchSettings(
-        (options.get("src_lang"), options.get("tgt_lang")),
-        align_settings(own),
-        options.get("min_confidence", 0.0),
-        options.get("pages", False),
-    )
+    langs = options.get("src_lang"), options.get("tgt_lang")
+    settings = align_settings(own)
+    batch = BatchSettings(langs, settings, options.get("min_confidence", 0.0), options.get("pages", False))
     given = options.get("model", DEFAULT_MODEL)
     model = given if isinstance(given, Model) else open_model(given, options.get("backend", AUTO))
     engine = open_engine(options.get("engine", "local"), options.get("address"))

@@ -102,20 +102,16 @@ def _same_names(src: Path, tgt: Path, langs: tuple[str, str]) -> list[tuple[Path
 
 def _by_name(folder: Path, lang: str, other: str) -> dict[str, Path]:
     """Documents by name without language and extension, except those in the other language."""
+    ending = re.compile(rf"(.*?)[._-]({re.escape(lang)}|{re.escape(other)})(\.[^./]*)*", re.IGNORECASE)
     found = dict[str, Path]()
     for path in documents_of(folder):
-        name, marked = _bare_name(path.relative_to(folder), (lang, other))
-        if marked != other:
-            found.setdefault(name, path)
+        name = path.relative_to(folder).as_posix()
+        if match := ending.fullmatch(name):
+            if match[2].lower() != other:
+                found.setdefault(match[1], path)
+        else:
+            found.setdefault(name.removesuffix("".join(path.suffixes)), path)
     return found
-
-
-def _bare_name(path: Path, langs: Sequence[str]) -> tuple[str, str]:
-    """A name without extension and language code, and that code, if any."""
-    codes = "|".join(map(re.escape, langs))
-    name = path.as_posix()
-    match = re.fullmatch(rf"(.*?)[._-]({codes})(\.[^./]*)*", name, re.IGNORECASE)
-    return (match[1], match[2].lower()) if match else (name.removesuffix("".join(path.suffixes)), "")
 
 
 def documents_of(folder: Path) -> list[Path]:

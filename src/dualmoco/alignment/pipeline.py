@@ -234,16 +234,8 @@ def align_texts(
     is_encoded = _encodes_spans(settings.runs, documents, model)
     sentences = documents[0].sentences, documents[1].sentences
     words = split_words(sentences, (src_lang, tgt_lang)) if settings.lexicon else (None, None)
-    src_side, tgt_side = (
-        Side.from_sentences(
-            document.sentences,
-            document.lang,
-            own_vectors,
-            partial(model.encode, lang=document.lang) if is_encoded else None,
-            own_words,
-        )
-        for document, own_vectors, own_words in zip(documents, vectors, words, strict=True)
-    )
+    encoders = [partial(model.encode, lang=lang) if is_encoded else None for lang in (src_lang, tgt_lang)]
+    src_side, tgt_side = map(Side.from_sentences, sentences, (src_lang, tgt_lang), vectors, encoders, words)
     links = align_sides(src_side, tgt_side, anchors, longest=settings.longest)
     return Aligned(*documents, links, _origin(*documents, model, settings, is_encoded, len(anchors.src)))
 

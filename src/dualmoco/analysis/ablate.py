@@ -158,7 +158,9 @@ def _work(
     if engine != "local":
         yield from open_engine(engine, address).run(work, enumerate(map(str, tasks)), progress)
         return
-    gpus = itertools.cycle(_gpus())
+    import torch
+
+    gpus = itertools.cycle([*map(str, range(torch.cuda.device_count()))] or [None])  # runs take them in turn
     with _stopping(), ThreadPoolExecutor(parallel) as pool:
         begun = {pool.submit(run_task, str(task), next(gpus), work.workers): place for place, task in enumerate(tasks)}
         try:
@@ -237,13 +239,6 @@ def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         write_json(result, {"status": FAILED, "reason": f"the process ended with code {code}: {last}"})
     return str(json.loads(result.read_text(encoding="utf-8"))["status"])
-
-
-def _gpus() -> list[str | None]:
-    """Numbers of the GPUs, which runs take in turn; [None] without GPUs."""
-    import torch
-
-    return [str(number) for number in range(torch.cuda.device_count())] or [None]
 
 
 @contextmanager

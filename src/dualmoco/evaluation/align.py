@@ -124,9 +124,7 @@ def read_gold_document(path: Path, pair: str) -> GoldDocument:
     gold = []
     for number, line in enumerate(read_lines(path), start=1):
         link = parse_link(line)
-        if link is None or any(
-            max(numbers, default=0) >= len(side) for numbers, side in zip(link, (src, tgt), strict=True)
-        ):
+        if link is None or max(link[0], default=0) >= len(src) or max(link[1], default=0) >= len(tgt):
             raise DataError(
                 f"{path}:{number}: {line!r:.60}; expected lines of {sides[0].name} ({len(src):,}), a colon, lines of "
                 f"{sides[1].name} ({len(tgt):,}): 1,2:1"

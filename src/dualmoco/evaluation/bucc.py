@@ -89,16 +89,10 @@ class Bucc:
         names = [(src_ids.get(src[i]), tgt_ids.get(tgt[j])) for i, j in zip(pairs.src, pairs.tgt, strict=True)]
         kept = np.array([place for place, (a, b) in enumerate(names) if a and b], dtype=np.int64)
         gold = set(split.gold)
-        correct = np.array([names[place] in gold for place in kept], dtype=bool)
-        best = best_threshold(pairs.scores[kept], correct, len(gold))
-        return JudgedMining(
-            pairs.scores[kept],
-            correct,
-            [names[place][0] or "" for place in kept],
-            [names[place][1] or "" for place in kept],
-            split.gold,
-            best.value,
-        )
+        found = [(a, b) for a, b in names if a and b]
+        scores, correct = pairs.scores[kept], np.array([pair in gold for pair in found], dtype=bool)
+        best = best_threshold(scores, correct, len(gold))
+        return JudgedMining(scores, correct, [a for a, _ in found], [b for _, b in found], split.gold, best.value)
 
 
 def cross_fitted(pairs: JudgedMining) -> np.ndarray:

@@ -126,14 +126,8 @@ class Correlation:
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
-        return {
-            "kind": "correlation",
-            "predicted": _rounded(self.predicted),
-            "gold": _rounded(self.gold),
-            "groups": list(self.groups),
-            "weighted": self.weighted,
-            "ranks": self.ranks,
-        }
+        numbers = {"predicted": _rounded(self.predicted), "gold": _rounded(self.gold), "groups": list(self.groups)}
+        return {"kind": "correlation", **numbers, "weighted": self.weighted, "ranks": self.ranks}
 
 
 def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
