@@ -88,23 +88,7 @@ def encode_file(
     engine: Engine | None = None,
     done: Callable[[int], object] | None = None,
 ) -> Store:
-    """Encodes the distinct sentences of a file; resumes an interrupted run.
-
-    Args:
-        text: Text with one sentence per line, plain or compressed.
-        folder: Folder of the store.
-        model: Model that encodes the text.
-        form: Precision and shard size of the store.
-        engine: Engine that runs the work; this process if None.
-        done: Callback: number of a shard that was written.
-
-    Returns:
-        The complete store.
-
-    Raises:
-        DataError: The text has no sentences or invalid UTF-8, or the folder holds a store of something else.
-        ModelError: The model lacks the language.
-    """
+    """Encodes the distinct sentences of a file; resumes an interrupted run. `done` gets the number of a written shard."""
     form, backend = form or StoreForm(), model.backend(text.lang)
     lines = find_unique_lines(text.path)
     key = StoreKey(
@@ -187,13 +171,7 @@ def _open_encoding(
 
 
 def model_opener(model: Model) -> Callable[[], Model]:
-    """A function that opens a model by name in a worker of a cluster, on one thread.
-
-    The function raises ModelError if the worker's node does not have the model or has a different one.
-
-    Raises:
-        ConfigError: The model was not opened by name.
-    """
+    """A function that opens the same model by name in a worker of a cluster, on one thread."""
     if model.reopen is None:
         raise ConfigError(f"{model.identity.name}: not opened by name; expected a model of dualmoco.load")
     return partial(_open_on_node, model.reopen, model.identity.sha256)

@@ -32,15 +32,9 @@ class Engine(Protocol):
     """A place where work is done."""
 
     def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
-        """Processes pieces.
+        """Yields the number and the result of each numbered piece, in the order of completion.
 
-        Args:
-            work: What to do with each piece.
-            pieces: Numbered pieces; the engine takes them only as fast as it processes them.
-            progress: Callback: number of newly completed units.
-
-        Yields:
-            The number and the result of each piece, in the order of completion.
+        The engine takes pieces only as fast as it processes them, and reports the number of newly completed units.
         """
 
 

@@ -61,8 +61,7 @@ class Piece:
     """One numbered piece of work."""
 
     number: int
-    content: Any
-    """Ray's reference to the content."""
+    content: Any  # Ray's reference to the content
     failures: int = 0
 
 
@@ -86,18 +85,9 @@ class Pool:
         self.failed_starts = self.idle_polls = 0
 
     def run(self, pieces: Iterable[tuple[int, Any]], actors: Sequence[Any] = ()) -> Iterator[tuple[int, Any]]:
-        """Processes pieces; takes them only as fast as they are processed.
+        """Yields the number and the result of each piece as it completes; takes pieces only as fast as they are processed.
 
-        Args:
-            pieces: Numbered pieces.
-            actors: Workers that exist already.
-
-        Yields:
-            The number and the result of each piece, in the order of completion.
-
-        Raises:
-            DualmocoError: A worker raised it.
-            RunError: A piece failed too often, or no worker could be started.
+        RunError if a piece failed too often or no worker could be started; a worker's DualmocoError is raised here.
         """
         left = iter(pieces)
         try:
@@ -208,12 +198,7 @@ class RayEngine:
     def __init__(self, address: str | None = None) -> None:
         """Joins or starts a cluster; a process that is already in a cluster stays in it.
 
-        Args:
-            address: `HOST:PORT` of the head node, `auto` for the cluster of this machine, None for a new cluster on
-                this machine that ends with the process.
-
-        Raises:
-            ConfigError: Ray is not installed, or no cluster answers.
+        `address` is `HOST:PORT` of the head node, `auto` for the cluster of this machine, or None for a new one.
         """
         self.ray = _join(address)
         self.spare: list[Any] = []  # workers of earlier work, which have all libraries loaded
@@ -248,15 +233,7 @@ class RayEngine:
 
 
 def open_engine(engine: str | Engine, address: str | None = None) -> Engine:
-    """Opens the engine with the given name.
-
-    Args:
-        engine: `local`, `ray`, or an engine that is already open.
-        address: Address of a running Ray cluster; None starts a local one.
-
-    Raises:
-        ConfigError: The engine is unknown, is not installed, or does not answer.
-    """
+    """Opens the engine `local` or `ray`, or returns one that is already open; `address` None starts a local cluster."""
     if not isinstance(engine, str):
         return engine
     if engine not in ("local", "ray"):

@@ -52,13 +52,7 @@ def unpack(stored: np.ndarray) -> Vectors:
 
 
 class ShardedVectors:
-    """Concatenated vectors of several memory-mapped `.npy` files.
-
-    Args:
-        paths: The files.
-        dimension: D.
-        checksums: SHA-256 of each file; computed when needed if not given.
-    """
+    """Concatenated vectors of several memory-mapped `.npy` files; checksums are computed when needed if not given."""
 
     def __init__(self, paths: Sequence[Path], dimension: int, checksums: Sequence[str] = ()) -> None:
         self.paths, self.checksums = list(paths), list(checksums)
@@ -153,8 +147,7 @@ class StoreKey:
     text_sha256: str
     precision: str
     shard_rows: int = SHARD_ROWS
-    pooling: str = "own"
-    """Pooling and prompt, if they are not the model's own."""
+    pooling: str = "own"  # pooling and prompt, if they are not the model's own
 
 
 @dataclass(frozen=True)
@@ -213,11 +206,7 @@ class Store:
 
 
 def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: UniqueLines) -> Store:
-    """Opens a store to resume it, without its damaged shards, or creates one.
-
-    Raises:
-        DataError: The folder holds vectors with another key, or other files.
-    """
+    """Opens a store to resume it, without its damaged shards, or creates one; DataError if it has another key."""
     if not (folder / STORE_MANIFEST).exists():
         if folder.exists() and any(path.name not in KILLED_EARLY for path in folder.iterdir()):
             raise DataError(f"{folder}: holds other files; expected a new folder or a folder of dualmoco encode")
@@ -249,13 +238,7 @@ def open_store(folder: Path) -> Store:
 
 
 def pending(store: Store, path: Path, first: Ids) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the sentences of each missing shard.
-
-    Args:
-        store: The store.
-        path: Its text file.
-        first: First line of each distinct sentence.
-    """
+    """Yields the number and the sentences of each missing shard; `first` is the first line of each sentence."""
     size, missing = store.key.shard_rows, store.missing()
     wanted = [first[number * size : (number + 1) * size] for number in missing]
     texts = lines_at(path, np.concatenate([np.empty(0, dtype=np.int64), *wanted]).tolist())

@@ -23,8 +23,7 @@ class TextFile:
 
     path: Path
     lang: str
-    is_known: bool = False
-    """Whether its language was checked before."""
+    is_known: bool = False  # whether its language was checked before
 
 
 @dataclass(frozen=True)
@@ -33,18 +32,11 @@ class UniqueLines:
 
     rows: Ids  # (lines,) EMPTY for a line without text
     first: Ids  # (n,) first line, from 0, of each distinct sentence
-    sha256: str
-    """Checksum of the file's unpacked bytes."""
+    sha256: str  # checksum of the file's unpacked bytes
 
 
 def find_unique_lines(path: Path) -> UniqueLines:
-    """Finds the distinct sentences of a text file (UTF-8, plain or compressed); spaces at line ends do not count.
-
-    Sentences are told apart by hashes of 64 bits.
-
-    Raises:
-        DataError: The file does not exist, has invalid UTF-8, or has no sentence.
-    """
+    """Finds the distinct sentences of a text file by 64-bit hashes; spaces at line ends do not count."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected text, one sentence per line")
     keys = np.fromiter((_key(line) for line in read_lines(path)), dtype=np.uint64)  # (lines,) 0 for an empty one

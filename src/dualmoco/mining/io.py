@@ -61,19 +61,7 @@ def read_bitext(
     problems: Problems,
     columns: tuple[str, str] | None = None,
 ) -> Iterator[Row]:
-    """Yields the pairs of a bitext with their line numbers.
-
-    Args:
-        pairs: The bitext.
-        langs: Languages of both sides.
-        tgt_file: File of the translations, if `pairs` is a file of source lines only.
-        form: Format of the file, or `auto`.
-        problems: Receives the lines that cannot be read.
-        columns: Source and target column, by name or by number from 0, if the file has columns.
-
-    Raises:
-        DataError: The file cannot be read, or one of its lines if problems are errors.
-    """
+    """Yields the pairs of a bitext with their line numbers; columns are named, or numbered from 0."""
     if not isinstance(pairs, str | Path):
         yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(pairs, start=1))
         return
@@ -150,18 +138,7 @@ def check_pairs_path(path: Path, endings: Sequence[str] = PAIRS_ENDINGS) -> None
 def write_pairs(
     path: Path, table: PairTable, sides: Sequence[Sequence[str]], langs: tuple[str, str], origin: Mapping[str, object]
 ) -> None:
-    """Writes pairs to a .tsv, .parquet or .tmx file, and their origin to `PATH.json`.
-
-    Args:
-        path: The file.
-        table: The pairs, in the order to write.
-        sides: The p source sentences and the p target sentences.
-        langs: Languages of both sides.
-        origin: Checksums of model and texts, and all settings.
-
-    Raises:
-        RunError: The disk is full or not writable; an older file is unchanged.
-    """
+    """Writes pairs, in the order of the table, to a .tsv, .parquet or .tmx file, and their origin to `PATH.json`."""
     notes = {name: str(value) for name, value in origin.items()}
     if path.suffix == ".parquet":
         content = _as_parquet(table, sides, notes)
@@ -228,10 +205,8 @@ class TranslationUnit:
 
     src: str
     tgt: str
-    props: Mapping[str, object]
-    """Further properties."""
-    segtype: str | None = None
-    """Segment type, sentence or block; None if the header's applies."""
+    props: Mapping[str, object]  # further properties
+    segtype: str | None = None  # segment type, sentence or block; None if the header's applies
 
 
 def _translation_unit(pair: MinedPair) -> TranslationUnit:

@@ -95,16 +95,7 @@ def find_neighbors(
 def scan_stores(
     src: ShardedVectors, tgt: ShardedVectors, k: int, folder: Path, engine: Engine, *, memory: int = DEFAULT_MEMORY
 ) -> tuple[Neighbors, Neighbors]:
-    """Exact neighbours of every source and every target, the same for any memory and engine.
-
-    Args:
-        src: Unit vectors (n, D).
-        tgt: Unit vectors (m, D).
-        k: Number of neighbours.
-        folder: Folder for the candidates of finished blocks, of this scan and of others.
-        engine: Engine that scans blocks.
-        memory: Bytes for candidates.
-    """
+    """Exact neighbours of every source (n, D) and every target (m, D), the same for any memory (bytes) and engine."""
     plan = make_plan(src.shape, tgt.shape, k, memory)
     src_files, tgt_files = scan_blocks(Scanning(src, tgt, k), plan, folder, engine)
     src_near = [
@@ -126,22 +117,10 @@ def probe_stores(
     *,
     memory: int = DEFAULT_MEMORY,
 ) -> tuple[Neighbors, Neighbors]:
-    """Approximate neighbours of every source and every target, by inverted lists.
+    """Approximate neighbours of every source and every target, by inverted lists, `probes` per row on average.
 
     Sources probe the lists of the targets, and targets those of the sources. Retrieval is symmetrized, so a translation
-    is missed only if neither side finds it. See `scan_stores` for the other arguments.
-
-    Args:
-        src: Unit vectors (n, D).
-        tgt: Unit vectors (m, D).
-        k: Number of neighbours.
-        probes: Lists that a row probes on average.
-        folder: Folder for lists and for the candidates of finished blocks.
-        engine: Engine that scans blocks.
-        memory: Bytes for candidates.
-
-    Raises:
-        ConfigError: FAISS is not installed.
+    is missed only if neither side finds it.
     """
     count = default_lists(max(len(src), len(tgt)), PROBED_LISTS_PER_ROOT)
     compared = min(1.0, probes / count + count / max(len(src), len(tgt)))
@@ -236,15 +215,7 @@ class Plan:
 
 
 def make_plan(src: tuple[int, int], tgt: tuple[int, int], k: int, memory: int, compared: float = 1.0) -> Plan:
-    """Cuts the rectangle into nearly square blocks that fit into memory and take about ten minutes each.
-
-    Args:
-        src: Shape of the sources, n and D.
-        tgt: Shape of the targets, m and D.
-        k: Number of neighbours.
-        memory: Bytes for candidates.
-        compared: Share of all pairs that is compared.
-    """
+    """Cuts the rectangle into nearly square blocks that fit into memory and take about ten minutes each."""
     most = max(LEAST_ROWS, memory // (CANDIDATE_COPIES * (k + SPARE) * CANDIDATE_BYTES))
     pairs = BLOCK_FLOPS / (2 * src[1] * compared)
     rows = _run_length(src[0], most, pairs**0.5)
@@ -343,11 +314,7 @@ class RunFile:
 def scan_blocks(
     work: Scanning, plan: Plan, folder: Path, engine: Engine
 ) -> tuple[Sequence[RunFile], Sequence[RunFile]]:
-    """Scans the blocks that are not finished yet; RunError if the disk is full, finished blocks are kept.
-
-    Returns:
-        One file of candidates per run of sources, and one per run of targets, which is empty if lists are probed.
-    """
+    """Scans the unfinished blocks; returns a file per run of sources, and of targets (empty if lists are probed)."""
     place = folder / _digest(
         sides=[(side.sha256, side.shape) for side in (work.src, work.tgt)],
         kept=work.k + SPARE,

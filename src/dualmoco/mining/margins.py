@@ -18,25 +18,18 @@ from dualmoco.search.exact import COSINE_PLACES, Neighbors
 class Margin(StrEnum):
     """How the cosine a of a pair is compared with the mean cosine b of its neighbours."""
 
-    distance = "distance"
-    """a - b, as in the paper."""
-    ratio = "ratio"
-    """a / b, as in LASER."""
-    absolute = "absolute"
-    """a alone."""
+    distance = "distance"  # a - b, as in the paper
+    ratio = "ratio"  # a / b, as in LASER
+    absolute = "absolute"  # a alone
 
 
 class Retrieval(StrEnum):
     """Which candidates become pairs."""
 
-    forward = "forward"
-    """The best target of each source."""
-    backward = "backward"
-    """The best source of each target."""
-    intersection = "intersection"
-    """Pairs that are each other's best."""
-    max = "max"
-    """Both directions, one to one, higher scores first."""
+    forward = "forward"  # the best target of each source
+    backward = "backward"  # the best source of each target
+    intersection = "intersection"  # pairs that are each other's best
+    max = "max"  # both directions, one to one, higher scores first
 
 
 @dataclass(frozen=True)
@@ -66,14 +59,7 @@ class ScoredPairs:
 
 
 def margin_scores(cosines: Floats, src_means: Floats, tgt_means: Floats, margin: Margin) -> Floats:
-    """Rounded margins of pairs; a ratio to a mean that is not positive is minus infinity.
-
-    Args:
-        cosines: Cosines of pairs, of any shape.
-        src_means: Mean cosine of each source with its neighbours; broadcast to the shape of `cosines`.
-        tgt_means: Mean cosine of each target with its neighbours.
-        margin: Kind of margin.
-    """
+    """Rounded margins of pairs; means are broadcast. A ratio to a mean that is not positive is minus infinity."""
     means = np.broadcast_to((src_means + tgt_means) / 2, cosines.shape)
     if margin == Margin.absolute:
         scores = cosines
@@ -86,13 +72,7 @@ def margin_scores(cosines: Floats, src_means: Floats, tgt_means: Floats, margin:
 
 
 def best_candidates(near: Neighbors, means: Floats, margin: Margin) -> tuple[Ids, Floats]:
-    """The neighbour of each row with the highest margin: its row and its score, shapes (n,); ties go to the lower row.
-
-    Args:
-        near: Neighbours of n rows.
-        means: Mean cosines of the m rows of the other side with their neighbours.
-        margin: Kind of margin.
-    """
+    """The neighbour of each row with the highest margin: its row and its score, both (n,); ties go to the lower row."""
     scores = margin_scores(near.scores, near.mean[:, None], means[near.ids], margin)  # (n, k)
     best = np.lexsort((near.ids, -scores), axis=1)[:, :1]  # (n, 1)
     return np.take_along_axis(near.ids, best, axis=1)[:, 0], np.take_along_axis(scores, best, axis=1)[:, 0]

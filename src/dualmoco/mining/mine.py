@@ -301,8 +301,7 @@ class MiningJob:
 
     model: Model
     engine: Engine
-    file: Path
-    """File of pairs, in a temporary folder if `is_temporary`."""
+    file: Path  # file of pairs, in a temporary folder if `is_temporary`
     work: Path
     is_temporary: bool
 

@@ -41,17 +41,7 @@ class Prefilter:
         return {"model": self.model.identity.name, "model_sha256": self.model.identity.sha256, "floor": self.floor}
 
     def apply(self, texts: Sequence[TextFile], settings: MiningSettings, work: Path, engine: Engine) -> list[TextFile]:
-        """Copies both texts and empties the lines of sentences without a plausible partner.
-
-        Args:
-            texts: The source text and the target text.
-            settings: Settings of the search for partners.
-            work: Folder for the copies, and for vectors and neighbours of the fast model.
-            engine: Engine that runs the work.
-
-        Raises:
-            DataError: No sentence is left on a side.
-        """
+        """Copies both texts into `work` and empties the lines of sentences without a plausible partner."""
         stores = encode_sides(texts, self.model, settings, work, engine)
         if not settings.approximate and min(store.count for store in stores) >= APPROXIMATE_FROM:
             settings = replace(settings, approximate=find_spec("faiss") is not None)

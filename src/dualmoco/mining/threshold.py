@@ -63,13 +63,7 @@ class Calibration:
 
 
 def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
-    """The threshold of highest F1, halfway between two scores; infinity, with F1 0, if no pair is correct.
-
-    Args:
-        scores: Scores of the pairs, descending, shape (p,).
-        correct: Whether each pair is a gold pair, shape (p,).
-        gold: Number of gold pairs, found or not.
-    """
+    """The F1-best threshold, halfway between two descending scores (p,); infinity, with F1 0, if no pair is correct."""
     hits = np.cumsum(correct)  # (p,)
     last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # equal scores are accepted together
     f1 = np.where(last, 2 * hits / (np.arange(1, len(hits) + 1) + gold), 0.0)
@@ -82,18 +76,10 @@ def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
 
 
 def calibrate(pairs: ScoredPairs, known: dict[int, int], left_out: int = 0, seed: int = 0) -> Calibration:
-    """Chooses the threshold of highest F1 on known pairs.
+    """Chooses the threshold of highest F1 on known pairs, the target row of each source row.
 
-    A mined pair is judged if one of its sentences belongs to a known pair.
-
-    Args:
-        pairs: Mined pairs by descending score.
-        known: Target row of each source row whose translation is known.
-        left_out: Number of known pairs that could not be mined because a prefilter left a sentence out.
-        seed: Random seed of the bootstrap.
-
-    Raises:
-        DataError: No known pair was mined at any score.
+    A mined pair is judged if one of its sentences belongs to a known pair. `left_out` known pairs were not mined
+    because a prefilter left a sentence out.
     """
     targets = {target: source for source, target in known.items()}
     src, tgt = pairs.src.tolist(), pairs.tgt.tolist()
@@ -132,14 +118,10 @@ class ModelCalibration:
     precision: float
     recall: float
     f1: float
-    pairs: int
-    """Number of held-out pairs."""
-    unrelated: int
-    """Number of sentences per side without a translation."""
-    floor: float
-    """Score that 98 % of the held-out pairs found by the model exceed."""
-    passing: float
-    """Share of unrelated sentences whose best score is above the floor."""
+    pairs: int  # number of held-out pairs
+    unrelated: int  # number of sentences per side without a translation
+    floor: float  # score that 98 % of the held-out pairs found by the model exceed
+    passing: float  # share of unrelated sentences whose best score is above the floor
 
     def describe(self) -> str:
         """The threshold and its quality, in words."""

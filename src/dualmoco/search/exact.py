@@ -54,17 +54,9 @@ class Neighbors:
 def nearest_both_ways(
     src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
 ) -> tuple[Neighbors, Neighbors]:
-    """Neighbours of every source among the targets and of every target among the sources.
+    """Neighbours (n, k) of the sources among the targets, and (m, k) of the targets among the sources.
 
-    Args:
-        src: Unit vectors (n, D), in memory or on disk.
-        tgt: Unit vectors (m, D).
-        k: Number of neighbours; at most the number of rows of the other side.
-        tile: Rows and columns scored at once; changes the speed, never the result.
-        progress: Callback: number of newly completed sources.
-
-    Returns:
-        Neighbours of the sources, (n, k), and of the targets, (m, k).
+    Vectors may be on disk. `tile` (rows and columns scored at once) changes the speed, never the result.
     """
     src_found, tgt_found = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, progress=progress)
     return rerank(src_found, src, tgt, k), rerank(tgt_found, tgt, src, k)
@@ -91,17 +83,7 @@ def scan(
     tile: tuple[int, int] = TILE,
     progress: Progress | None = None,
 ) -> tuple[Candidates, Candidates]:
-    """Candidates of a block of sources and of a block of targets; blocks can be scanned anywhere and then merged.
-
-    Args:
-        src: Unit vectors (n, D).
-        tgt: Unit vectors (m, D).
-        rows: Sources of the block.
-        columns: Targets of the block.
-        k: Number of neighbours wanted in the end.
-        tile: Rows and columns scored at once.
-        progress: Callback: number of newly completed sources.
-    """
+    """Candidates of a block of sources and of a block of targets; blocks can be scanned anywhere and then merged."""
     src_found = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
     tgt_found = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
     for above, across, scores in _tiles(src, tgt, rows, columns, tile, progress):
@@ -113,12 +95,7 @@ def scan(
 def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int, *, exact: bool = True) -> Neighbors:
     """The k nearest keys of every query: scores its candidates in double precision, orders them by score and number.
 
-    Args:
-        candidates: Candidates of every query among all keys.
-        queries: Unit vectors (n, D).
-        keys: Unit vectors (m, D).
-        k: Number of neighbours.
-        exact: Whether to search again if the last candidate is so close that a dropped one may belong to the k nearest.
+    `exact` searches again if the last candidate is so close that a dropped one may belong to the k nearest.
     """
     k = min(k, len(keys))
     ids, rough = candidates.ids.numpy(), candidates.scores.numpy()
@@ -215,14 +192,7 @@ class Candidates:
         return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
 
     def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
-        """Adds a tile of similarities; only rows that find something better in it are sorted.
-
-        Args:
-            rows: Rows of the tile, shape (r,).
-            scores: The tile, (r, o) or (o, r).
-            ids: Row numbers of the other side, shape (o,).
-            axis: Axis of the rows in the tile.
-        """
+        """Adds a tile of similarities, its rows along `axis`; only rows that find something better are sorted."""
         across = 1 - axis
         improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
         if len(improved):

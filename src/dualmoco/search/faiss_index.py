@@ -52,15 +52,7 @@ class InvertedLists:
 
     @classmethod
     def train(cls, vectors: ShardedVectors, kind: IndexKind) -> InvertedLists:
-        """Trains lists on a sample, and adds all vectors.
-
-        Args:
-            vectors: Unit vectors (n, D).
-            kind: ivf or ivfpq.
-
-        Raises:
-            ConfigError: FAISS is not installed, or there are too few vectors for product codes.
-        """
+        """Trains lists (ivf or ivfpq) on a sample, and adds all vectors (n, D)."""
         faiss = require_faiss()
         count, dimension = vectors.shape
         if kind == IndexKind.ivfpq and count < PRODUCT_CODES:
@@ -83,17 +75,7 @@ class InvertedLists:
 
     @classmethod
     def load(cls, path: Path, vectors: ShardedVectors, *, writable: bool = False) -> InvertedLists:
-        """Opens lists.
-
-        Args:
-            path: File of the lists.
-            vectors: Vectors of the index.
-            writable: Whether vectors will be added; if not, the file is mapped instead of read.
-
-        Raises:
-            ConfigError: FAISS is not installed.
-            DataError: The file is not of FAISS, or belongs to other vectors.
-        """
+        """Opens lists, mapped unless vectors will be added; DataError if the file is damaged or of other vectors."""
         faiss = require_faiss()
         try:
             index = faiss.read_index(str(path), 0 if writable else faiss.IO_FLAG_MMAP)
@@ -140,14 +122,7 @@ class InvertedLists:
         return recall(_others(self.search(queries, RECALL_DEPTH + 1, probes), rows), truth)
 
     def search(self, queries: Vectors, k: int, probes: int, allowed: Allowed | None = None) -> Neighbors:
-        """Neighbours of each query, reranked by the stored vectors.
-
-        Args:
-            queries: Unit vectors (q, D).
-            k: Number of neighbours.
-            probes: Lists to probe; a query that finds fewer than k rows probes all lists.
-            allowed: Mask of the rows that may be found, shape (n,); all if None.
-        """
+        """Neighbours of each query, reranked by the stored vectors; queries that find fewer than k probe all lists."""
         possible = len(self.vectors) if allowed is None else int(allowed.sum())
         k = min(k, possible)
         kept = min(max(RERANKED * k, LEAST_RERANKED), possible)

@@ -41,14 +41,11 @@ EXPECTED_EQUALS = 5  # sentences equal to the query that are allowed for at firs
 class Hit:
     """A sentence found by a query."""
 
-    score: float
-    """Cosine with the query."""
+    score: float  # cosine with the query
     text: str
     lang: str
-    part: str
-    """Name of the text file."""
-    line: int
-    """First line of the sentence in the file, from 1."""
+    part: str  # name of the text file
+    line: int  # first line of the sentence in the file, from 1
 
 
 class Index:

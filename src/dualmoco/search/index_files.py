@@ -32,26 +32,20 @@ TEXTS, OFFSETS, LINES, VECTORS, PART_RECORD = "texts.txt", "offsets.npy", "lines
 class IndexKind(StrEnum):
     """How an index is searched."""
 
-    exact = "exact"
-    """Every vector is compared."""
-    ivf = "ivf"
-    """FAISS inverted lists of int8 vectors."""
-    ivfpq = "ivfpq"
-    """FAISS inverted lists of product codes, the smallest."""
+    exact = "exact"  # every vector is compared
+    ivf = "ivf"  # FAISS inverted lists of int8 vectors
+    ivfpq = "ivfpq"  # FAISS inverted lists of product codes, the smallest
 
 
 @dataclass(frozen=True)
 class PartRecord:
     """One text file of an index."""
 
-    name: str
-    """Name of the file when it was added."""
+    name: str  # name of the file when it was added
     lang: str
-    text_sha256: str
-    """Checksum of the file's unpacked bytes."""
+    text_sha256: str  # checksum of the file's unpacked bytes
     rows: int
-    files: dict[str, str]
-    """Checksum of each file of the part, except those of vectors, which their store has."""
+    files: dict[str, str]  # checksum of each file of the part, except those of vectors, which their store has
 
 
 @dataclass(frozen=True)
@@ -62,8 +56,7 @@ class ListsRecord:
     sha256: str
     lists: int
     probes: int
-    recall: float
-    """Share of the true ten nearest that are found for held-out vectors of the index."""
+    recall: float  # share of the true ten nearest that are found for held-out vectors of the index
 
 
 @dataclass(frozen=True)
@@ -77,8 +70,7 @@ class IndexManifest:
     kind: IndexKind
     parts: tuple[PartRecord, ...]
     lists: ListsRecord | None = None
-    pooling: str = "own"
-    """Pooling and prompt, if they are not the model's own."""
+    pooling: str = "own"  # pooling and prompt, if they are not the model's own
 
     @property
     def rows(self) -> int:
@@ -190,14 +182,7 @@ def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
 def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> PartRecord:
     """Starts a part: copies the distinct sentences of a text file.
 
-    Args:
-        file: The text file.
-        folder: Folder of the part; an interrupted part of the same file and settings is resumed, any other is removed.
-        made_with: Everything that determines the vectors: model, back-end, precision.
-
-    Raises:
-        DataError: The text has no sentences or invalid UTF-8.
-        RunError: The disk is full or not writable.
+    An interrupted part of the same file and `made_with` (model, back-end, precision) is resumed, any other is removed.
     """
     lines = find_unique_lines(file.path)
     made_of = {"text": lines.sha256, "lang": file.lang, **made_with}

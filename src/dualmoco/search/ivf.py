@@ -49,12 +49,7 @@ def require_faiss() -> Any:
 
 
 def default_lists(rows: int, per_root: int) -> int:
-    """Number of inverted lists for a number of rows: a power of two, or fewer if the rows are too few to train on.
-
-    Args:
-        rows: Number of vectors.
-        per_root: Lists per square root of the rows; more lists are shorter, and choosing among them takes longer.
-    """
+    """Number of inverted lists: a power of two near `per_root` * sqrt(rows), or fewer if rows are too few to train."""
     wanted = 1 << round(float(np.log2(max(1.0, per_root * rows**0.5))))
     return int(max(1, min(wanted, rows // TRAINED_PER_LIST)))
 
@@ -74,12 +69,7 @@ def sampled_recall(found: Neighbors, queries: VectorRows, keys: VectorRows) -> f
 
 
 def recall(found: Floats, truth: Floats) -> float:
-    """Share of the true neighbours that were found; equally near ones count as found.
-
-    Args:
-        found: Cosines of the found neighbours, shape (q, k).
-        truth: Cosines of the true neighbours, descending, shape (q, k).
-    """
+    """Share of the true neighbours found, from descending cosines (q, k); equally near ones count as found."""
     return float((found >= truth[:, -1:]).mean()) if truth.size else 1.0
 
 
@@ -89,24 +79,12 @@ class ProbedLists:
 
     centroids: Vectors  # (L, D)
     members: Ids  # (m,) list of each target
-    most: int
-    """Largest number of lists that a source probes."""
-    reach: float
-    """A list is probed if its closeness (see `search`) is at least this."""
+    most: int  # largest number of lists that a source probes
+    reach: float  # a list is probed if its closeness (see `search`) is at least this
 
     @classmethod
     def train(cls, src: VectorRows, tgt: VectorRows, probes: int, progress: Progress) -> ProbedLists:
-        """Trains centroids by k-means on a sample, assigns the targets to lists, and chooses the reach.
-
-        Args:
-            src: Unit vectors (n, D).
-            tgt: Unit vectors (m, D).
-            probes: Lists that a source probes on average; more find more and take longer.
-            progress: Callback: number of newly assigned targets.
-
-        Raises:
-            ConfigError: FAISS is not installed.
-        """
+        """Trains centroids on a sample, assigns the targets to lists, and sets the reach for `probes` on average."""
         faiss = require_faiss()
         count = default_lists(len(tgt), PROBED_LISTS_PER_ROOT)
         means = faiss.Kmeans(
@@ -170,17 +148,7 @@ def scan_lists(
     *,
     progress: Progress | None = None,
 ) -> Candidates:
-    """Candidates of a block of sources among a block of targets, from the lists that each source probes.
-
-    Args:
-        src: Unit vectors (n, D).
-        tgt: Unit vectors (m, D).
-        rows: Sources of the block.
-        columns: Targets of the block.
-        k: Number of neighbours wanted in the end.
-        lists: Lists of the targets.
-        progress: Callback: number of newly completed sources.
-    """
+    """Candidates of a block of sources among a block of targets, from the lists that each source probes."""
     found = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
     members = _by_list(lists.members[columns], len(lists.centroids))
     size = max(1, SOURCE_BYTES // (4 * src.shape[1]))
