@@ -88,7 +88,7 @@ def encode_file(
     engine: Engine | None = None,
     done: Callable[[int], object] | None = None,
 ) -> Store:
-    """Encodes the distinct sentences of a file; resumes an interrupted run. `done` gets the number of a written shard."""
+    """Encodes the distinct sentences of a file, or resumes; `done` gets the number of each shard that was written."""
     form, backend = form or StoreForm(), model.backend(text.lang)
     lines = find_unique_lines(text.path)
     key = StoreKey(

@@ -85,7 +85,7 @@ class Pool:
         self.failed_starts = self.idle_polls = 0
 
     def run(self, pieces: Iterable[tuple[int, Any]], actors: Sequence[Any] = ()) -> Iterator[tuple[int, Any]]:
-        """Yields the number and the result of each piece as it completes; takes pieces only as fast as they are processed.
+        """Yields the number and the result of each piece as it completes, and takes pieces only as fast.
 
         RunError if a piece failed too often or no worker could be started; a worker's DualmocoError is raised here.
         """

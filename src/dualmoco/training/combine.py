@@ -14,7 +14,6 @@ from pathlib import Path
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.storage import new_folder
-from dualmoco.core.vectors import Vectors
 from dualmoco.mining.io import Bitext, Problems, read_bitext
 from dualmoco.models.backends.onnx_runtime import is_onnx_folder
 from dualmoco.models.folder import check_place, copy_model
@@ -125,7 +124,8 @@ def try_weights(
     trials = []
     with counting("trying weights", len(alone) + len(grid), " weights") as advance:
         for weights in [*alone, *grid]:
-            trials.append(_try(src, tgt, weights))
+            near = nearest_both_ways(join_vectors(src, weights), join_vectors(tgt, weights), 1)
+            trials.append(WeightTrial(weights, *(float(side.found_translations.mean()) for side in near)))
             advance(1)
     return trials
 
@@ -136,11 +136,6 @@ def best_weights(trials: Sequence[WeightTrial]) -> tuple[float, ...]:
     return max(
         allowed, key=lambda trial: (trial.score, -sum(abs(math.log(weight)) for weight in trial.weights))
     ).weights
-
-
-def _try(src: Sequence[Vectors], tgt: Sequence[Vectors], weights: tuple[float, ...]) -> WeightTrial:
-    near = nearest_both_ways(join_vectors(src, weights), join_vectors(tgt, weights), 1)
-    return WeightTrial(weights, *(float(side.found_translations.mean()) for side in near))
 
 
 def _part_folder(name: str) -> Path:

@@ -171,6 +171,7 @@ class TrainConfig:
         """What must be true of these settings, of those of each topic, and of several topics together."""
         src, tgt, hard = self.src, self.tgt, self.contrast.hard_negatives
         shared = tgt.kind == EncoderKind.shared
+        hard_fits = hard == 0 or (hard > 0 and bool(self.frozen))
         both_ridge = src.projection_init == tgt.projection_init == ProjectionInit.ridge
         rules: list[Rule] = [
             ("out", self.out, bool(self.out), "a folder for the run"),
@@ -179,24 +180,14 @@ class TrainConfig:
             ("seed", self.seed, self.seed >= 0, "at least 0"),
             ("tgt.frozen", True, not (src.frozen and tgt.frozen), "false when src.frozen is true: one side must learn"),
             ("tgt.projection_init", "ridge", not both_ridge, "random when src.projection_init is ridge"),
-            (
-                "contrast.hard_negatives",
-                hard,
-                hard == 0 or (hard > 0 and bool(self.frozen)),
-                "0, or more if src.frozen or tgt.frozen is true",
-            ),
+            ("contrast.hard_negatives", hard, hard_fits, "0, or more if src.frozen or tgt.frozen is true"),
         ]
         for topic in (self.contrast, self.optimizer, self.schedule, self.data, self.nli):
             rules += topic.rules()
         for name, side in (("src", src), ("tgt", tgt)):
-            ridge = side.projection_init == ProjectionInit.ridge
+            ridge, learns = side.projection_init == ProjectionInit.ridge, not (side.frozen and shared)
             rules += [
-                (
-                    f"{name}.frozen",
-                    True,
-                    not (side.frozen and shared),
-                    "false when tgt.kind is shared: it is one encoder",
-                ),
+                (f"{name}.frozen", True, learns, "false when tgt.kind is shared: it is one encoder"),
                 (f"{name}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
                 *side.rules(name),
             ]

@@ -261,13 +261,8 @@ class MultiTask(Nli):
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:
         """The rules of the other objective, and an encoder to train."""
-        frozen = (
-            "src.frozen",
-            True,
-            not config.src.frozen,
-            "false when nli.train names files: NLI trains this encoder",
-        )
-        return [*cls.base_class.rules(config), frozen]
+        expected = "false when nli.train names files: NLI trains this encoder"
+        return [*cls.base_class.rules(config), ("src.frozen", True, not config.src.frozen, expected)]
 
     @classmethod
     def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:

@@ -25,20 +25,7 @@ def check_config(config: TrainConfig) -> None:
     unknown = sorted(config.options.keys() - objective.options.keys())
     freezes = [name for name, known in OBJECTIVES.items() if known.frozen_variant]
     can_freeze = not config.frozen or config.objective in freezes
-    check_rules(
-        [
-            (
-                f"{config.frozen}.frozen",
-                True,
-                can_freeze,
-                f"false when objective is {config.objective}, which trains both encoders; use {' or '.join(freezes)}",
-            ),
-            (
-                "options",
-                unknown,
-                not unknown,
-                f"options of {config.objective}: {', '.join(objective.options) or 'none'}",
-            ),
-            *objective.rules(config),
-        ]
-    )
+    learns = f"false when objective is {config.objective}, which trains both encoders; use {' or '.join(freezes)}"
+    known_options = f"options of {config.objective}: {', '.join(objective.options) or 'none'}"
+    frozen_rule = (f"{config.frozen}.frozen", True, can_freeze, learns)
+    check_rules([frozen_rule, ("options", unknown, not unknown, known_options), *objective.rules(config)])
