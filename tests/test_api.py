@@ -167,6 +167,27 @@ def test_scoring_keeps_the_lines_of_the_file(
     assert [pair.tgt_line for pair in read_mined(tmp_path / "scored.tsv")] == [1, 2, 4, 5, 6]
 
 
+def test_score_takes_any_columns_and_two_files(tiny_model: Path, tmp_path: Path) -> None:
+    """Columns by number, or a file per side, give the scores of a plain bitext."""
+    bitexts: dict[str, list[Path | str]] = {
+        "plain": [write_lines(tmp_path / "plain.tsv", [f"{src}\t{tgt}" for src, tgt in PAIRS[:6]])],
+        "wide": [
+            write_lines(tmp_path / "wide.tsv", [f"{tgt}\tx\t{src}" for src, tgt in PAIRS[:6]]),
+            "--columns=2,0",
+        ],
+        "two": [
+            write_lines(tmp_path / "two.en", [src for src, _ in PAIRS[:6]]),
+            "--neighbors=3",
+            write_lines(tmp_path / "two.zh", [tgt for _, tgt in PAIRS[:6]]),
+        ],
+    }
+    for name, words in bitexts.items():
+        out = ["--model", str(tiny_model), "--out", str(tmp_path / f"{name}.out.tsv"), "--quiet"]
+        assert main(["score", *map(str, words), *out]) == 0
+    written = {(tmp_path / f"{name}.out.tsv").read_bytes() for name in bitexts}
+    assert len(written) == 1
+
+
 def test_one_pair_is_a_pair_and_no_memory_is_refused(
     tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

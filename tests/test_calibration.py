@@ -144,7 +144,7 @@ def test_the_commands(
     pairs.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS[:900]), encoding="utf-8")
     assert main(["calibrate", str(model), "--pairs", str(pairs), "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
-    assert main(["calibrate", str(model), "--pairs", str(pairs), "--quiet"]) == 0
+    assert main(["calibrate", str(model), "--pairs", str(pairs), "--backend", "torch", "--quiet"]) == 0
     assert "as a prefilter it passes" in capsys.readouterr().out
     words = [*map(str, texts), "--model", str(model), "--prefilter", str(model), "--out", str(tmp_path / "pairs.tsv")]
     assert main(["mine", *words, "--quiet"]) == 0

@@ -187,7 +187,7 @@ def test_other_data_cannot_be_compared(data: Path, tmp_path: Path, capsys: pytes
 
 def test_standard_output_is_json_alone(run: Path, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`--json` prints nothing else."""
-    assert main(["evaluate", str(run), "--data", str(data), "--tasks", "tatoeba", "--json"]) == 0
+    assert main(["evaluate", str(run), "--data", str(data), "--tasks", "tatoeba", "--backend=torch", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == 4
 
 

@@ -105,6 +105,17 @@ def test_all_against_all(
     np.testing.assert_allclose([row["scores"] for row in rows_again], expected, atol=2e-6)
 
 
+def test_extension_of_the_output_chooses_its_format(
+    tiny_model: Path, files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A .jsonl file gets JSON lines; `--json` describes what was written."""
+    out = tmp_path / "scores.jsonl"
+    assert main(["similarity", *files, "--model", str(tiny_model), "--out", str(out), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"out": str(out), "lines": len(PAIRS)}
+    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
+    assert [(row["src"], row["tgt"]) for row in rows] == PAIRS
+
+
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.html", b"<!DOCTYPE")])
 def test_heat_map(tiny_model: Path, tmp_path: Path, name: str, start: bytes) -> None:
     """The heat map is written in the format that its name asks for."""

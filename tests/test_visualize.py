@@ -57,7 +57,11 @@ def test_two_lines_for_people(model: Path, corpus: Path, tmp_path: Path, capsys:
     """Without --json the mean cosine and the file are told; the default is 15 pairs."""
     out = tmp_path / "parallel.png"
     assert main(["visualize", str(corpus), "--model", str(model), "--out", str(out)]) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    captured = capsys.readouterr()
+    assert main(["visualize", str(model), str(corpus), "--out", str(out)]) == 0  # the order of version 0.1
+    hinted = capsys.readouterr()
+    assert hinted.out == captured.out and hinted.err.splitlines()[0].endswith("is now --model MODEL")
+    first, second = captured.out.splitlines()
     assert first.startswith("15 pairs, mean cosine ") and -1 <= float(first.split()[-1]) <= 1
     assert second == f"figure in {out}"
     assert out.read_bytes().startswith(b"\x89PNG")

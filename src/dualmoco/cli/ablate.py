@@ -23,6 +23,7 @@ def add(commands: Any) -> None:
     ablate = add_command(
         commands,
         "ablate",
+        run,
         "train and score a recipe under several settings and seeds",
         "The same command resumes an interrupted study. Exit status 1 means that some runs failed.\n\n"
         "examples:\n"
@@ -38,7 +39,6 @@ def add(commands: Any) -> None:
     running.add_argument("--parallel", type=int, default=1, metavar="N", help="runs at a time, each with its own GPU")
     running.add_argument("--retry", action="store_true", help="repeat runs that failed or diverged")
     add_engine(ablate)
-    ablate.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

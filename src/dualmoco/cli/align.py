@@ -29,6 +29,7 @@ def add(commands: Any) -> None:
     align = add_command(
         commands,
         "align",
+        run,
         "align the sentences of a document and its translation",
         "A document is plain text, Markdown, HTML, DOCX or EPUB. Exit status 3 means that the texts are not\n"
         "translations of each other, 1 that some of several documents failed.\n\n"
@@ -79,7 +80,6 @@ def add(commands: Any) -> None:
     alignment.add_argument("--no-lexicon", action="store_true", help="use vectors only, not words learned on the way")
     alignment.add_argument("--force", action="store_true", help="align texts that do not look like translations")
     add_engine(align)
-    align.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

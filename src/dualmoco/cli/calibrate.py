@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from dualmoco.cli.options import add_backend, add_command, add_json, add_languages, print_json
+from dualmoco.cli.options import add_backend, add_command, add_json, add_languages, print_result
 
 
 def add(commands: Any) -> None:
@@ -14,6 +13,7 @@ def add(commands: Any) -> None:
     calibrate = add_command(
         commands,
         "calibrate",
+        run,
         "choose and store a model's default threshold",
         "mine and score use that threshold unless --threshold is given.\n\n"
         "examples:\n"
@@ -26,7 +26,6 @@ def add(commands: Any) -> None:
     add_languages(given)
     add_backend(calibrate.add_argument_group("model"))
     add_json(calibrate.add_argument_group("output"))
-    calibrate.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -38,10 +37,8 @@ def run(parsed: argparse.Namespace) -> int:
     found = calibrate_model(
         parsed.model, parsed.pairs, src_lang=parsed.src, tgt_lang=parsed.tgt, backend=parsed.backend
     )
-    if parsed.json:
-        print_json(asdict(found))
-    else:
-        sys.stdout.write(
-            f"{found.describe()}\nas a prefilter it passes {100 * found.passing:.1f} % of unrelated sentences\n"
-        )
-    return 0
+    return print_result(
+        parsed,
+        asdict(found),
+        f"{found.describe()}\nas a prefilter it passes {100 * found.passing:.1f} % of unrelated sentences\n",
+    )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_command, add_json, add_languages, add_overwrite, counted, print_json
+from dualmoco.cli.options import add_command, add_json, add_languages, add_overwrite, counted, print_result
 
 if TYPE_CHECKING:
     from dualmoco.training.combine import Combined
@@ -17,6 +16,7 @@ def add(commands: Any) -> None:
     combine = add_command(
         commands,
         "combine",
+        run,
         "join several models into one",
         "Every command takes the result as its model; docs/hybrid.md has more.\n\n"
         "examples:\n"
@@ -35,7 +35,6 @@ def add(commands: Any) -> None:
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the model to FOLDER; replaces a hybrid")
     add_overwrite(output, "replace FOLDER even if it is not a hybrid")
     add_json(output)
-    combine.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -53,11 +52,7 @@ def run(parsed: argparse.Namespace) -> int:
         tgt_lang=parsed.tgt,
         overwrite=parsed.overwrite,
     )
-    if parsed.json:
-        print_json(asdict(done))
-    else:
-        sys.stdout.write(describe(done, parsed.src, parsed.tgt))
-    return 0
+    return print_result(parsed, asdict(done), describe(done, parsed.src, parsed.tgt))
 
 
 def parse_weights(given: str | None) -> list[float] | None:

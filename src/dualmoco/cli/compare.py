@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_command, add_json, print_json
+from dualmoco.cli.options import add_command, add_json, print_result
 
 if TYPE_CHECKING:
     from dualmoco.evaluation.report import Table
@@ -18,6 +17,7 @@ def add(commands: Any) -> None:
     compare = add_command(
         commands,
         "compare",
+        run,
         "compare two evaluations, with p-values",
         "Differences are B minus A; p comes from a two-sided paired bootstrap over the test items.\n\n"
         "examples:\n"
@@ -32,7 +32,6 @@ def add(commands: Any) -> None:
     output = compare.add_argument_group("output")
     output.add_argument("--subsets", action="store_true", help="show STS subsets and Pearson too")
     add_json(output)
-    compare.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -43,24 +42,22 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.evaluation.score import compare
 
     compared = compare(parsed.a, parsed.b, resamples=parsed.resamples, seed=parsed.seed, subsets=parsed.subsets)
-    if parsed.json:
-        print_json(
-            [
-                {
-                    "task": row.a.task,
-                    "subset": row.a.subset,
-                    "protocol": row.a.protocol,
-                    "metric": row.a.metric,
-                    "a": row.a.value,
-                    "b": row.b.value,
-                    **(asdict(row.difference) if row.difference else {}),
-                }
-                for row in compared
-            ]
-        )
-    else:
-        sys.stdout.write(comparison_table(compared, Path(parsed.a).stem, Path(parsed.b).stem).as_text())
-    return 0
+    return print_result(
+        parsed,
+        [
+            {
+                "task": row.a.task,
+                "subset": row.a.subset,
+                "protocol": row.a.protocol,
+                "metric": row.a.metric,
+                "a": row.a.value,
+                "b": row.b.value,
+                **(asdict(row.difference) if row.difference else {}),
+            }
+            for row in compared
+        ],
+        comparison_table(compared, Path(parsed.a).stem, Path(parsed.b).stem).as_text(),
+    )
 
 
 def comparison_table(compared: list[Compared], a: str, b: str) -> Table:

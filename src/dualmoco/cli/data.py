@@ -15,12 +15,12 @@ def add(commands: Any) -> None:
     summary = "list and download the corpora and test sets of the paper"
     data = commands.add_parser("data", help=summary, description=summary)
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get")
-    listing = add_command(actions, "list", "list what there is", "examples:\n  dualmoco data list")
+    listing = add_command(actions, "list", run_list, "list what there is", "examples:\n  dualmoco data list")
     add_json(listing.add_argument_group("output"), "catalogue")
-    listing.set_defaults(run=run_list)
     getting = add_command(
         actions,
         "get",
+        run_get,
         "download, or copy from a mirror; resumes an interrupted download",
         "examples:\n"
         "  dualmoco data get tatoeba-test --data data\n"
@@ -30,7 +30,6 @@ def add(commands: Any) -> None:
     getting.add_argument("names", nargs="+", metavar="NAME", help="name from the catalogue")
     add_data(getting, "folder to download to", "$DUALMOCO_DATA, or data")
     getting.add_argument("--from", dest="mirror", metavar="DIR", help="data folder to copy from, instead of a download")
-    getting.set_defaults(run=run_get)
 
 
 def run_list(parsed: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""English-Chinese sentences written for the demo, on everyday topics: real language, though no test set."""
+"""`dualmoco demo`: shows what the embedded model can do on English-Chinese sentences written for it, and trains."""
 
 from __future__ import annotations
 
@@ -18,7 +18,30 @@ if TYPE_CHECKING:
     from dualmoco.training.config import TrainConfig
 
 
-LANGS = ("en", "zh")
+DEMO_LANGS = ("en", "zh")
+DEMO_RECIPE, DEMO_FOLDER = "tiny", "runs/demo"
+DEMO_FILE = "demo.json"
+"""The results of the demo; a folder without this file is never replaced."""
+DEMO_COMPARISONS = (
+    ("The ferry was cancelled because of the fog.", "因为有雾，渡轮停航了。"),
+    ("The ferry was cancelled because of the fog.", "因為有霧，渡輪停航了。"),
+    ("The ferry was cancelled because of the fog.", "渡轮今天准时出发。"),
+    ("The ferry was cancelled because of the fog.", "请把汤再热一下。"),
+)
+"""A translation in both scripts, a sentence on the same topic, and an unrelated one."""
+DEMO_QUERIES = (
+    ("en", "When does the train leave for Milan?"),
+    ("zh", "孩子晚上咳嗽怎么办？"),
+    ("en", "a broken window"),
+)
+SHOWN_HITS, HIDDEN_PAIRS, SHOWN_PAIRS = 3, 100, 5
+DEMO_ABOUT = "sentences written for the demo"
+NEXT_STEPS = """
+Try it on your own files, one sentence per line:
+   dualmoco mine english.txt chinese.txt --out pairs.tsv
+   dualmoco search build my.index en=english.txt zh=chinese.txt && dualmoco search query my.index "..." --lang en
+   dualmoco score bitext.tsv --out clean.tsv
+"""
 
 
 class DemoPair(NamedTuple):
@@ -30,32 +53,11 @@ class DemoPair(NamedTuple):
 
 
 def read_demo_pairs() -> list[DemoPair]:
-    """All sentences of the demo, by topic, English first; Chinese in simplified characters."""
+    """Reads all sentences of the demo, by topic; Chinese is in simplified characters."""
     with files("dualmoco.data").joinpath("demo/sentences.tsv").open(encoding="utf-8") as stream:
         rows = csv.reader(stream, delimiter="\t", quoting=csv.QUOTE_NONE)
         next(rows)
         return [DemoPair(*row) for row in rows]
-
-
-RECIPE, OUT = "tiny", "runs/demo"
-RECORD = "demo.json"
-"""What the demo found, for machines; a folder without it is never replaced."""
-COMPARED = (
-    ("The ferry was cancelled because of the fog.", "因为有雾，渡轮停航了。"),
-    ("The ferry was cancelled because of the fog.", "因為有霧，渡輪停航了。"),
-    ("The ferry was cancelled because of the fog.", "渡轮今天准时出发。"),
-    ("The ferry was cancelled because of the fog.", "请把汤再热一下。"),
-)
-"""A translation in both scripts, a sentence about the same thing, one about another."""
-QUERIES = (("en", "When does the train leave for Milan?"), ("zh", "孩子晚上咳嗽怎么办？"), ("en", "a broken window"))
-NEIGHBORS, HIDDEN, SHOWN_PAIRS = 3, 100, 5
-ABOUT = "sentences written for the demo"
-NEXT = """
-Try it on your own files, one sentence a line:
-   dualmoco mine english.txt chinese.txt --out pairs.tsv
-   dualmoco search build my.index en=english.txt zh=chinese.txt && dualmoco search query my.index "..." --lang en
-   dualmoco score bitext.tsv --out clean.tsv
-"""
 
 
 def add(commands: Any) -> None:
@@ -63,17 +65,19 @@ def add(commands: Any) -> None:
     demo = add_command(
         commands,
         "demo",
+        run,
         "try the embedded model, and train a tiny one",
         "examples:\n  dualmoco demo --out runs/demo",
     )
     add_overrides(demo)
-    demo.add_argument("--recipe", default=RECIPE, metavar="RECIPE", help="recipe of the tiny model, a file or a name")
-    demo.add_argument("--out", default=OUT, metavar="FOLDER", help="write to FOLDER; replaces an earlier demo")
-    demo.set_defaults(run=run)
+    demo.add_argument(
+        "--recipe", default=DEMO_RECIPE, metavar="RECIPE", help="recipe of the tiny model, a file or a name"
+    )
+    demo.add_argument("--out", default=DEMO_FOLDER, metavar="FOLDER", help="write to FOLDER; replaces an earlier demo")
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Compares, searches, mines, reports and trains, telling each step on standard output."""
+    """Compares, searches, mines, reports and trains, and describes each step on standard output."""
     from pathlib import Path
 
     from dualmoco.core.storage import write_json, write_text
@@ -82,13 +86,13 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.training.recipe import load_config
 
     out = Path(parsed.out)
-    config = load_config(parsed.recipe, [*parsed.overrides, f"out={out / RECIPE}"])
+    config = load_config(parsed.recipe, [*parsed.overrides, f"out={out / DEMO_RECIPE}"])
     require_page_packages()
     model = open_model()
     _clear(out)
-    write_json(out / RECORD, {"model": model.identity.name, "sha256": model.identity.sha256})
+    write_json(out / DEMO_FILE, {"model": model.identity.name, "sha256": model.identity.sha256})
     pairs = read_demo_pairs()
-    for side, lang in enumerate(LANGS, start=1):
+    for side, lang in enumerate(DEMO_LANGS, start=1):
         write_text(out / f"{lang}.txt", "".join(f"{pair[side]}\n" for pair in pairs))
     _compare(model)
     _search(model, out)
@@ -98,22 +102,23 @@ def run(parsed: argparse.Namespace) -> int:
     if trained is None:
         return EXIT_PARTIAL
     write_json(
-        out / RECORD, {"model": model.identity.name, "sha256": model.identity.sha256, "mined": mined, "tiny": trained}
+        out / DEMO_FILE,
+        {"model": model.identity.name, "sha256": model.identity.sha256, "mined": mined, "tiny": trained},
     )
-    _say(NEXT.rstrip())
+    _say(NEXT_STEPS.rstrip())
     return 0
 
 
 def _compare(model: Model) -> None:
-    """Shows cosines across languages."""
+    """Prints cosines across languages."""
     _say(f"1. Similarity: the model {model.identity.name}, which comes with dualmoco, compares across languages\n")
-    for src, tgt in COMPARED:
+    for src, tgt in DEMO_COMPARISONS:
         cosine = float(model.similarity(model.encode([src], lang="en"), model.encode([tgt], lang="zh"))[0, 0])
         _say(f"   {cosine:6.3f}  {src}  {tgt}")
 
 
 def _search(model: Model, out: Path) -> None:
-    """Builds an index of both languages and shows the nearest sentences of some queries."""
+    """Builds an index of both languages and prints the sentences nearest to some queries."""
     from dualmoco.search.build import build_index
     from dualmoco.search.index import open_index
 
@@ -121,14 +126,14 @@ def _search(model: Model, out: Path) -> None:
     build_index(folder, {lang: out / f"{lang}.txt" for lang in ("en", "zh")}, model)
     index = open_index(folder, model)
     _say(f"\n2. Search: {len(index):,} English and Chinese sentences in {folder}, queried in either language")
-    for lang, query in QUERIES:
+    for lang, query in DEMO_QUERIES:
         _say(f"\n   {query}")
-        for hit in index.search(query, lang=lang, k=NEIGHBORS)[0]:
+        for hit in index.search(query, lang=lang, k=SHOWN_HITS)[0]:
             _say(f"   {hit.score:6.3f}  {hit.text}")
 
 
 def _mine(model: Model, out: Path, pairs: Sequence[DemoPair]) -> dict[str, float]:
-    """Hides pairs among sentences without translation, mines them back and tells how well."""
+    """Hides pairs among unrelated sentences, mines them, and prints precision and recall."""
     from itertools import islice
 
     from dualmoco.core.storage import write_text
@@ -138,14 +143,14 @@ def _mine(model: Model, out: Path, pairs: Sequence[DemoPair]) -> dict[str, float
     files = [out / "mining" / f"{lang}.txt" for lang in ("en", "zh")]
     for file, texts in zip(files, sides, strict=True):
         write_text(file, "".join(f"{text}\n" for text in texts))
-    _say(f"\n3. Mining: {HIDDEN} pairs hidden in {files[0]} and {files[1]}, {len(sides[0])} lines each")
+    _say(f"\n3. Mining: {HIDDEN_PAIRS} pairs hidden in {files[0]} and {files[1]}, {len(sides[0])} lines each")
     found = mine(*files, model=model, out=out / "pairs.tsv")
     right = len({(pair.src_line, pair.tgt_line) for pair in found} & set(gold))
     precision, recall = right / max(1, len(found)), right / len(gold)
     if found.model_calibration:
         _say(f"   {found.model_calibration.describe()}")
     _say(
-        f"   {counted(len(found), 'pair')} in {found.out}: {right} of the {HIDDEN} hidden ones, precision "
+        f"   {counted(len(found), 'pair')} in {found.out}: {right} of the {HIDDEN_PAIRS} hidden ones, precision "
         f"{100 * precision:.1f} %, recall {100 * recall:.1f} %; the best:"
     )
     for pair in islice(found, SHOWN_PAIRS):
@@ -154,26 +159,29 @@ def _mine(model: Model, out: Path, pairs: Sequence[DemoPair]) -> dict[str, float
 
 
 def hide_pairs(pairs: Sequence[DemoPair]) -> tuple[tuple[list[str], list[str]], list[tuple[int, int]]]:
-    """Two texts that share some pairs; all other sentences are without their translation.
+    """Makes two texts that share some pairs; no other sentence has its translation in the other text.
 
     Args:
-        pairs: Of the demo.
+        pairs: Sentences of the demo.
 
     Returns:
-        The lines of both texts, in no order, and the line numbers, from 1, of the pairs that are in both.
+        The shuffled lines of both texts, and the line numbers, from 1, of the pairs that both contain.
     """
     import numpy as np
 
     order = np.random.default_rng(0).permutation(len(pairs))
-    half = (len(pairs) - HIDDEN) // 2
-    taken = [np.concatenate([order[:HIDDEN], order[HIDDEN + at * half : HIDDEN + (at + 1) * half]]) for at in (0, 1)]
+    half = (len(pairs) - HIDDEN_PAIRS) // 2
+    taken = [
+        np.concatenate([order[:HIDDEN_PAIRS], order[HIDDEN_PAIRS + at * half : HIDDEN_PAIRS + (at + 1) * half]])
+        for at in (0, 1)
+    ]
     mixed = [np.random.default_rng(seed).permutation(rows).tolist() for seed, rows in zip((1, 2), taken, strict=True)]
     texts = [pairs[row].src for row in mixed[0]], [pairs[row].tgt for row in mixed[1]]
-    return texts, [(mixed[0].index(row) + 1, mixed[1].index(row) + 1) for row in order[:HIDDEN].tolist()]
+    return texts, [(mixed[0].index(row) + 1, mixed[1].index(row) + 1) for row in order[:HIDDEN_PAIRS].tolist()]
 
 
 def _report(model: Model, out: Path, pairs: Sequence[DemoPair]) -> None:
-    """Evaluates on the same sentences in the layouts of test sets, and writes the page."""
+    """Evaluates on the same sentences, in the layout of test sets, and writes a page."""
     from dualmoco.core.storage import write_text
     from dualmoco.evaluation.evaluate import evaluate
 
@@ -185,12 +193,12 @@ def _report(model: Model, out: Path, pairs: Sequence[DemoPair]) -> None:
         lines = [f"{lang}-{number}\t{text}\n" for number, text in enumerate(texts, start=1)]
         write_text(folder / "bucc2018" / f"zh-en.dev.{lang}", "".join(lines))
     write_text(folder / "bucc2018" / "zh-en.dev.gold", "".join(f"zh-{tgt}\ten-{src}\n" for src, tgt in gold))
-    evaluate(model, "tatoeba,bucc", data=folder, about=ABOUT).to_html(out / "report.html")
-    _say(f"\n4. A report with plots, on {len(pairs)} {ABOUT}: {out}/report.html")
+    evaluate(model, "tatoeba,bucc", data=folder, about=DEMO_ABOUT).to_html(out / "report.html")
+    _say(f"\n4. A report with plots, on {len(pairs)} {DEMO_ABOUT}: {out}/report.html")
 
 
 def _train(config: TrainConfig) -> dict[str, float] | None:
-    """Trains a tiny pair of encoders on generated text; None if that was interrupted."""
+    """Trains a tiny pair of encoders on generated text; None if training was interrupted."""
     from dualmoco.training.run import train
 
     _say(
@@ -217,8 +225,8 @@ def _clear(out: Path) -> None:
     from dualmoco.core.errors import RunError
 
     if out.exists():
-        if not (out / RECORD).is_file():
-            raise RunError(f"{out}: holds no demo; only an older demo is replaced: choose another folder with --out")
+        if not (out / DEMO_FILE).is_file():
+            raise RunError(f"{out}: not a demo; expected a new folder or an earlier demo: choose another with --out")
         shutil.rmtree(out)
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from dualmoco.cli.options import add_command, add_encoding, add_json, counted, print_json
+from dualmoco.cli.options import add_command, add_encoding, add_json, counted, print_result
 
 
 def add(commands: Any) -> None:
@@ -14,6 +13,7 @@ def add(commands: Any) -> None:
     encode = add_command(
         commands,
         "encode",
+        run,
         "encode a text file of any size into shards of vectors",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
@@ -25,7 +25,6 @@ def add(commands: Any) -> None:
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the vectors to FOLDER")
     add_json(output)
     add_encoding(encode)
-    encode.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -43,21 +42,17 @@ def run(parsed: argparse.Namespace) -> int:
         address=parsed.address,
         backend=parsed.backend,
     )
-    if parsed.json:
-        print_json(
-            {
-                "out": parsed.out,
-                "lines": len(store.lines),
-                "sentences": store.count,
-                "width": store.dimension,
-                "precision": store.key.precision,
-                "shards": len(store.shards),
-                "backend": store.key.backend,
-            }
-        )
-    else:
-        sys.stdout.write(
-            f"{counted(store.count, 'distinct sentence')} of {counted(len(store.lines), 'line')}, dimension "
-            f"{store.dimension}, {store.key.precision}, in {counted(len(store.shards), 'shard')}: {parsed.out}\n"
-        )
-    return 0
+    return print_result(
+        parsed,
+        {
+            "out": parsed.out,
+            "lines": len(store.lines),
+            "sentences": store.count,
+            "width": store.dimension,
+            "precision": store.key.precision,
+            "shards": len(store.shards),
+            "backend": store.key.backend,
+        },
+        f"{counted(store.count, 'distinct sentence')} of {counted(len(store.lines), 'line')}, dimension "
+        f"{store.dimension}, {store.key.precision}, in {counted(len(store.shards), 'shard')}: {parsed.out}\n",
+    )

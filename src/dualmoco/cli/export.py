@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from dualmoco.cli.options import add_command, add_json, add_overwrite, print_json
+from dualmoco.cli.options import add_command, add_json, add_overwrite, print_result
 
 
 def add(commands: Any) -> None:
@@ -14,6 +13,7 @@ def add(commands: Any) -> None:
     export = add_command(
         commands,
         "export",
+        run,
         "write one language of a model as a sentence-transformers or ONNX folder",
         "The folder opens without dualmoco; docs/export.md shows how.\n\n"
         "examples:\n"
@@ -30,7 +30,6 @@ def add(commands: Any) -> None:
     output.add_argument("--out", required=True, metavar="FOLDER", help="write to FOLDER; replaces an earlier export")
     add_overwrite(output, "replace FOLDER even if it is not an export")
     add_json(output)
-    export.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -41,11 +40,9 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.models.export import export_model
 
     done = export_model(parsed.model, parsed.lang, parsed.to, Path(parsed.out), overwrite=parsed.overwrite)
-    if parsed.json:
-        print_json(asdict(done))
-    else:
-        sys.stdout.write(
-            f"{done.out}: {done.lang} of {done.model} as {done.to}, {done.bytes / 1e6:,.1f} MB; lowest cosine with the "
-            f"model {done.lowest_cosine:.4f}\n"
-        )
-    return 0
+    return print_result(
+        parsed,
+        asdict(done),
+        f"{done.out}: {done.lang} of {done.model} as {done.to}, {done.bytes / 1e6:,.1f} MB; lowest cosine with the "
+        f"model {done.lowest_cosine:.4f}\n",
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from dualmoco.cli.options import (
     add_languages,
     make_source,
     pair_files,
-    print_json,
+    print_result,
 )
 
 if TYPE_CHECKING:
@@ -30,6 +29,7 @@ def add(commands: Any) -> None:
     inspect = add_command(
         commands,
         "inspect",
+        run,
         "report lengths, duplicates, languages and examples of a bitext",
         "examples:\n"
         "  dualmoco inspect examples/pairs.tsv\n"
@@ -42,7 +42,6 @@ def add(commands: Any) -> None:
     add_format(given)
     inspect.add_argument("--seed", type=int, default=0, help="random seed of the examples")
     add_json(inspect.add_argument_group("output"))
-    inspect.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -55,11 +54,7 @@ def run(parsed: argparse.Namespace) -> int:
     paths = find_files(parsed.files, ".", folders=True)
     sources = [make_source(parsed, src, tgt) for src, tgt in pair_files(paths, parsed.format)]
     result = inspect_sources(sources, parsed.format, seed=parsed.seed)
-    if parsed.json:
-        print_json(asdict(result))
-    else:
-        sys.stdout.write(show_inspection(result))
-    return 0
+    return print_result(parsed, asdict(result), show_inspection(result))
 
 
 def show_inspection(result: Inspection) -> str:

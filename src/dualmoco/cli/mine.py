@@ -25,6 +25,7 @@ def add(commands: Any) -> None:
     mine = add_command(
         commands,
         "mine",
+        run,
         "find the parallel sentences of two text files",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
@@ -54,7 +55,6 @@ def add(commands: Any) -> None:
         metavar="MODEL",
         help="fast, calibrated model that drops sentences unlikely to have a translation",
     )
-    mine.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

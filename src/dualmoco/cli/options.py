@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
@@ -44,12 +44,15 @@ MODEL_HELP = (
 )
 
 
-def add_command(commands: Any, name: str, summary: str, details: str) -> argparse.ArgumentParser:
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, details: str
+) -> argparse.ArgumentParser:
     """Adds a command.
 
     Args:
         commands: The commands there are.
         name: What the user types.
+        run: Runs the command and gives the exit status.
         summary: What it does, in a few words.
         details: Shown after the options: notes and examples.
 
@@ -57,12 +60,22 @@ def add_command(commands: Any, name: str, summary: str, details: str) -> argpars
         Its parser.
     """
     parser = commands.add_parser(name, help=summary, description=summary, epilog=details, add_help=False)
+    parser.set_defaults(run=run)
     return cast(argparse.ArgumentParser, parser)
 
 
 def print_json(content: Any) -> None:
     """Writes a result for machines to standard output."""
     sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
+
+
+def print_result(parsed: argparse.Namespace, content: Any, text: str) -> int:
+    """Prints a result as JSON or as text; gives the exit status of success."""
+    if parsed.json:
+        print_json(content)
+    else:
+        sys.stdout.write(text)
+    return 0
 
 
 def counted(number: int, noun: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from dualmoco.cli.options import (
@@ -12,7 +11,7 @@ from dualmoco.cli.options import (
     add_pairs_output,
     counted,
     mining_options,
-    print_json,
+    print_result,
 )
 
 
@@ -21,6 +20,7 @@ def add(commands: Any) -> None:
     paraphrases = add_command(
         commands,
         "paraphrases",
+        run,
         "find the sentences of one file that mean the same",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
@@ -30,7 +30,6 @@ def add(commands: Any) -> None:
     paraphrases.add_argument("--lang", required=True, metavar="LANG", help="language of FILE")
     add_pairs_output(paraphrases)
     add_mining(paraphrases)
-    paraphrases.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -38,8 +37,6 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.mining.mine import paraphrases
 
     found = paraphrases(parsed.file, model=parsed.model, lang=parsed.lang, out=parsed.out, **mining_options(parsed))
-    if parsed.json:
-        print_json({"out": parsed.out, "pairs": len(found)})
-    else:
-        sys.stdout.write(f"{counted(len(found), 'pair')}: {parsed.out}\n")
-    return 0
+    return print_result(
+        parsed, {"out": parsed.out, "pairs": len(found)}, f"{counted(len(found), 'pair')}: {parsed.out}\n"
+    )

@@ -14,6 +14,7 @@ def add(commands: Any) -> None:
     plan = add_command(
         commands,
         "plan",
+        run,
         "estimate the operations, memory and hours of a training run",
         "Steps are timed on this machine; other GPUs are estimated. Exit status 1 means that the run does not fit.\n\n"
         "examples:\n"
@@ -33,7 +34,6 @@ def add(commands: Any) -> None:
     )
     devices.add_argument("--seconds", type=float, default=20.0, help="time to spend on steps on this machine")
     add_json(plan.add_argument_group("output"), "plan")
-    plan.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualmoco.cli.options import (
     BITEXT_FILES,
@@ -16,14 +16,9 @@ from dualmoco.cli.options import (
     add_overrides,
     pair_files,
     parse_columns,
-    print_json,
+    print_result,
 )
 from dualmoco.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    pass
-
-RECIPES = (".yaml", ".yml")
 
 
 def add(commands: Any) -> None:
@@ -31,6 +26,7 @@ def add(commands: Any) -> None:
     prepare = add_command(
         commands,
         "prepare",
+        run,
         "turn raw bitext into clean, distinct pairs that no test set contains",
         "The same command resumes an interrupted job. key=value overrides a setting; docs/corpora.md has the keys.\n\n"
         "examples:\n"
@@ -52,7 +48,6 @@ def add(commands: Any) -> None:
     output = prepare.add_argument_group("output")
     output.add_argument("--out", metavar="FOLDER", help="write pairs to FOLDER, same as out=FOLDER")
     add_json(output, "manifest")
-    prepare.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -78,10 +73,7 @@ def run(parsed: argparse.Namespace) -> int:
         exclude=parsed.exclude,
         on_error=parsed.on_error,
     )
-    if parsed.json:
-        print_json(manifest.to_dict())
-    else:
-        sys.stdout.write(manifest.to_markdown())
+    if not parsed.json:
         for problem in manifest.problems[:10]:
             sys.stderr.write(f"skipped {problem}\n")
-    return 0
+    return print_result(parsed, manifest.to_dict(), manifest.to_markdown())

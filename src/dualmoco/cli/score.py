@@ -24,6 +24,7 @@ def add(commands: Any) -> None:
     score = add_command(
         commands,
         "score",
+        run,
         "score the pairs of a bitext by margin, to filter it",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
@@ -35,7 +36,6 @@ def add(commands: Any) -> None:
     add_on_error(given)
     add_pairs_output(score)
     add_mining(score)
-    score.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

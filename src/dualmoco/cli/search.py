@@ -34,6 +34,7 @@ def _add_build(actions: Any) -> None:
     build = add_command(
         actions,
         "build",
+        run_build,
         "build an index; resumes an interrupted build",
         "examples:\n  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt --precision fp16",
     )
@@ -47,13 +48,13 @@ def _add_build(actions: Any) -> None:
         help="index type; ivf and ivfpq are inverted lists, which need faiss",
     )
     add_json(build.add_argument_group("output"))
-    build.set_defaults(run=run_build)
 
 
 def _add_add(actions: Any) -> None:
     more = add_command(
         actions,
         "add",
+        run_add,
         "add files to an index",
         "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt\n"
@@ -63,13 +64,13 @@ def _add_add(actions: Any) -> None:
     more.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
     _add_moved_model(more)
     add_json(more.add_argument_group("output"))
-    more.set_defaults(run=run_add)
 
 
 def _add_query(actions: Any) -> None:
     query = add_command(
         actions,
         "query",
+        run_query,
         "find the nearest sentences",
         "Without TEXT, queries are read from standard input, one per line, and answered as they arrive.\n\n"
         "examples:\n"
@@ -94,7 +95,6 @@ def _add_query(actions: Any) -> None:
     search.add_argument("--no-check", action="store_true", help="open the index at once, without comparing checksums")
     _add_moved_model(query)
     query.add_argument_group("output").add_argument("--json", action="store_true", help="print one JSON line per query")
-    query.set_defaults(run=run_query)
 
 
 def _add_moved_model(parser: argparse.ArgumentParser) -> None:

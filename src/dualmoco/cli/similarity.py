@@ -32,6 +32,7 @@ def add(commands: Any) -> None:
     similarity = add_command(
         commands,
         "similarity",
+        run,
         "compute cosine similarities of sentences or files, within a language or across",
         "Two sentences give one score. Two files are compared line by line, or with --all each line with all lines.\n\n"
         "examples:\n"
@@ -51,7 +52,6 @@ def add(commands: Any) -> None:
     output.add_argument("--heatmap", metavar="FILE", help="draw all similarities to FILE: .png, .svg or .html")
     output.add_argument("--json", action="store_true", help="print one JSON line per result, not a table")
     add_model(similarity)
-    similarity.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

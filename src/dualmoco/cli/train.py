@@ -20,6 +20,7 @@ def add(commands: Any) -> None:
     train = add_command(
         commands,
         "train",
+        run,
         "train two encoders into one space",
         "The same command resumes an interrupted run. docs/training.md has the keys of a recipe.\n\n"
         "examples:\n"
@@ -31,7 +32,6 @@ def add(commands: Any) -> None:
     add_recipe(train)
     add_data(train.add_argument_group("input"), "folder that data files are relative to", "data.root of the recipe")
     add_json(train.add_argument_group("output"))
-    train.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:

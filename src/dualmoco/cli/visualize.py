@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dualmoco.cli.options import add_bitext, add_command, add_json, add_model, add_pooling, parse_columns, print_json
 from dualmoco.cli.parser import hint
-
-if TYPE_CHECKING:
-    pass
-
-SHOWN_PROBLEMS = 10
-logger = logging.getLogger(__name__)
 
 
 def add(commands: Any) -> None:
@@ -22,6 +15,7 @@ def add(commands: Any) -> None:
     visualize = add_command(
         commands,
         "visualize",
+        run,
         "draw how close sentences are to their translations",
         "examples:\n"
         "  dualmoco visualize examples/pairs.tsv --out parallel.png\n"
@@ -38,7 +32,6 @@ def add(commands: Any) -> None:
     output.add_argument("--out", default="parallel.png", metavar="FILE", help="draw to FILE: .png, .svg or .html")
     add_json(output, "pairs and their cosines")
     add_pooling(add_model(visualize))
-    visualize.set_defaults(run=run)
 
 
 def run(parsed: argparse.Namespace) -> int:
