@@ -30,7 +30,7 @@ import torch
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from benchmarks.peers import cached_loss, peer_step, ranking_loss, routed
-from dualmoco.analysis.report import MARKERS
+from dualmoco.analysis.study_report import MARKERS
 from dualmoco.core.storage import write_json
 from dualmoco.data.pairs import load_pairs
 from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure

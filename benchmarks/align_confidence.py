@@ -19,7 +19,7 @@ from sklearn.linear_model import LogisticRegression
 from benchmarks.align_documents import Suite, generated_suites, mac_dev
 from benchmarks.align_systems import Encoder, Given, encode_document, our_sides
 from benchmarks.measure import print_machine, print_table
-from dualmoco.alignment.align import DELETION_WEIGHTS, LINKED_WEIGHTS, confidence, find_path
+from dualmoco.alignment.aligner import DELETION_WEIGHTS, LINKED_WEIGHTS, confidence, find_path
 from dualmoco.alignment.anchors import anchor_share, find_anchors
 from dualmoco.core.vectors import Floats
 from dualmoco.evaluation.align import GoldDocument

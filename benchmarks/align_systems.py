@@ -14,7 +14,7 @@ import numpy as np
 
 from benchmarks.align_baselines import Lengths, bertalign, vecalign
 from benchmarks.align_documents import LONGEST, Suite
-from dualmoco.alignment.align import Links, Side, align_sides, join_sentences
+from dualmoco.alignment.aligner import Links, Side, align_sides, join_sentences
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.lexical import Words, split_words
 from dualmoco.core.vectors import Floats, Ids, Vectors

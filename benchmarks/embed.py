@@ -23,14 +23,7 @@ from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.mining.threshold import calibrate_model
 from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME
-from dualmoco.models.folder import (
-    MODEL_CARD,
-    MODEL_RECORD,
-    TEXT_KEY,
-    folder_sha256,
-    model_folder,
-    read_conversion,
-)
+from dualmoco.models.folder import MODEL_CARD, MODEL_RECORD, TEXT_KEY, folder_sha256, model_folder, read_conversion
 from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model

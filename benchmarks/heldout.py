@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from sklearn.metrics import roc_auc_score
 
 from dualmoco.core.progress import peak_memory
-from dualmoco.data.nli import LABELS, NliExample, load_nli
+from dualmoco.data.nli_examples import LABELS, NliExample, load_nli
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.search.exact import nearest

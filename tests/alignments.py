@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from dualmoco.alignment.align import Links, Side, align_sides
+from dualmoco.alignment.aligner import Links, Side, align_sides
 from dualmoco.alignment.anchors import Anchors, find_anchors
 from dualmoco.core.vectors import Ids, Vectors, unit_vectors
 

@@ -16,8 +16,8 @@ from scipy.stats import ttest_ind
 
 from commands import Moment, run_command
 from dualmoco.analysis.ablate import Workers, ablate, run_task
-from dualmoco.analysis.report import StudyResult, draw_rows, gather
 from dualmoco.analysis.study import Study, read_study
+from dualmoco.analysis.study_report import StudyResult, draw_rows, gather
 from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.core.storage import locked
 from dualmoco.data.grammar import generate_pairs

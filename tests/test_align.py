@@ -11,7 +11,7 @@ import pytest
 
 import dualmoco
 from aligned_files import DEMO, EN, FRENCH, ZH, merged, pair_of, rows_of, texts_of, write
-from dualmoco.alignment.align import DEFAULT_LONGEST
+from dualmoco.alignment.aligner import DEFAULT_LONGEST
 from dualmoco.alignment.documents import Text
 from dualmoco.alignment.output import ALIGNMENT_ENDINGS, count_links
 from dualmoco.alignment.pipeline import (

@@ -13,8 +13,7 @@ import pytest
 
 from aligned_files import EN, FRENCH, ZH, rows_of, run, write
 from commands import Moment, run_command
-from dualmoco.alignment.batch import SUMMARY
-from dualmoco.alignment.pairing import documents_of, match_documents, pairs_by_name, pairs_of_list
+from dualmoco.alignment.batch import SUMMARY, documents_of, match_documents, pairs_by_name, pairs_of_list
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import locked
 from dualmoco.core.vectors import unit_vectors
@@ -126,7 +125,7 @@ def test_documents_that_do_not_match(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No pair at all is an error."""
-    monkeypatch.setattr("dualmoco.alignment.pairing.MIN_VOTE_SHARE", 0.99)
+    monkeypatch.setattr("dualmoco.alignment.batch.MIN_VOTE_SHARE", 0.99)
     en, zh = write(tmp_path / "en" / "a.txt", EN[:150]).parent, write(tmp_path / "zh" / "b.txt", ZH[170:]).parent
     assert run(en, zh, "--match", "--out", tmp_path / "out") == 2
     said = capsys.readouterr().err.splitlines()[-1]

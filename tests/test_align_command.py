@@ -13,7 +13,7 @@ import pytest
 
 import dualmoco
 from aligned_files import EN, ZH, merged, pair_of, rows_of, run, write
-from dualmoco.alignment.align import DEFAULT_LONGEST
+from dualmoco.alignment.aligner import DEFAULT_LONGEST
 from dualmoco.cli.main import build_parser, main
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 from dualmoco.models.model import Model

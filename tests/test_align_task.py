@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dualmoco
-from dualmoco.alignment.align import Links
+from dualmoco.alignment.aligner import Links
 from dualmoco.core.errors import DataError
 from dualmoco.evaluation.align import (
     Align,
@@ -22,7 +22,7 @@ from dualmoco.evaluation.align import (
     read_gold_document,
 )
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.score import Extraction, Score, interval, sample_from_json, value_of
+from dualmoco.evaluation.metrics import Extraction, Score, interval, sample_from_json, value_of
 from dualmoco.evaluation.tasks import read_tasks
 from dualmoco.models.embedded import FAST_MODEL
 from testsets import TrigramEncoder, mirrored, sentences, write_lines

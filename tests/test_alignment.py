@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from alignments import Synthetic, check_whole, random_types, types_of
-from dualmoco.alignment import align as aligner
+from dualmoco.alignment import aligner as aligner
 from dualmoco.alignment import anchors
-from dualmoco.alignment.align import USUAL_DELETION_SHARE, Links, confidence, document_stats, step_priors
+from dualmoco.alignment.aligner import USUAL_DELETION_SHARE, Links, confidence, document_stats, step_priors
 from dualmoco.alignment.anchors import Anchors
 from dualmoco.alignment.scoring import AlignmentCosts, DocumentStats
 

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from dualmoco.alignment.align import Links
+from dualmoco.alignment.aligner import Links
 from dualmoco.alignment.documents import Document
 from dualmoco.alignment.output import (
     ALIGNMENT_ENDINGS,

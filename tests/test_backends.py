@@ -16,13 +16,7 @@ from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends import pytorch, static, tokens
-from dualmoco.models.backends.pytorch import (
-    CHECK_SENTENCES,
-    LOWEST_COSINE,
-    TorchBackend,
-    check_agreement,
-    token_source,
-)
+from dualmoco.models.backends.pytorch import CHECK_SENTENCES, LOWEST_COSINE, TorchBackend, check_agreement, token_source
 from dualmoco.models.backends.static import StaticBackend
 from dualmoco.models.backends.tokens import TOKEN_IDS, TOKEN_MASK, TokenSource, batch_by_length
 from dualmoco.models.build import build_encoders

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.nli import NliExample
+from dualmoco.data.nli_examples import NliExample
 from dualmoco.data.pairs import Pairs
 from dualmoco.data.text_column import sentence_ids
 from dualmoco.models.network import Features

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from dualmoco.cli.main import main
-from dualmoco.data.nli import LABELS
+from dualmoco.data.nli_examples import LABELS
 from dualmoco.evaluation.evaluate import evaluate
 from dualmoco.evaluation.sts import Sts
 from dualmoco.models.load import open_model

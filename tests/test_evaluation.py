@@ -15,10 +15,10 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.evaluation.bucc import Bucc, read_bucc
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.paraphrase import Paraphrases, closure
+from dualmoco.evaluation.metrics import Score
+from dualmoco.evaluation.monolingual import Paraphrases, closure
 from dualmoco.evaluation.postprocessing import Whitening
 from dualmoco.evaluation.retrieval import BitextRetrieval, Lexicon, Tatoeba, nearest_by_csls
-from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import STS_SETS, Sts
 from dualmoco.evaluation.task import Task
 from dualmoco.evaluation.tasks import TASK_FACTORIES, read_tasks

@@ -36,7 +36,8 @@ def own_imports(source: str) -> set[str]:
         assert parts[0], f"{name}: expected absolute imports"
         if parts[0] == "dualmoco":
             starts = (".".join(parts[1:end]) for end in range(len(parts), 1, -1))
-            found.add(next((start for start in starts if start in FILES), "__init__"))
+            files = (file for start in starts for file in (start, f"{start}.__init__") if file in FILES)
+            found.add(next(files, "__init__"))
     return found
 
 
@@ -110,12 +111,25 @@ def test_files_never_print() -> None:
     assert not [name for name, source in FILES.items() if "print" in calls(source)]
 
 
+def public_names(source: str) -> Iterator[str]:
+    """Yields the public classes, functions and constants of a file."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names = [node.name]
+        else:
+            targets = node.targets if isinstance(node, ast.Assign) else []
+            targets = [node.target] if isinstance(node, ast.AnnAssign) else targets
+            names = [part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)]
+        yield from (name for name in names if not name.startswith("_"))
+
+
 def test_one_name_means_one_thing() -> None:
-    """No two public classes or functions of the package share a name, but for what every verb has."""
+    """No two modules share a name, nor a class, function or constant, except for what every command or folder has."""
     homes: dict[str, list[str]] = {}
     for file, source in FILES.items():
-        for node in ast.parse(source).body:
-            if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(file)
-    twice = {name: files for name, files in homes.items() if len(files) > 1 and name not in ("add", "run")}
-    assert not twice
+        for name in public_names(source):
+            homes.setdefault(name, []).append(file)
+    shared = {name: files for name, files in homes.items() if len(files) > 1}
+    assert not {name: files for name, files in shared.items() if name not in ("add", "run", "logger")}
+    modules = [name.rpartition(".")[2] for name in FILES if not name.startswith("cli.")]
+    assert not {name for name in modules if modules.count(name) > 1} - {"__init__", "config"}

@@ -11,7 +11,7 @@ import pytest
 
 from alignments import Step, random_units
 from dualmoco.alignment import lexical as lexicon
-from dualmoco.alignment.align import Side, align_sides
+from dualmoco.alignment.aligner import Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.lexical import (
     COUNT_DISCOUNT,

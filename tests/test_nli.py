@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dualmoco.core.errors import DataError
-from dualmoco.data.nli import LABELS, NliExample, load_nli, read_nli
+from dualmoco.data.nli_examples import LABELS, NliExample, load_nli, read_nli
 from dualmoco.training.config import NliConfig
 
 EXAMPLES = [

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.data.nli import NliExample
+from dualmoco.data.nli_examples import NliExample
 from dualmoco.data.text_column import sentence_ids
 from dualmoco.models.build import build_encoder
 from dualmoco.models.config import EncoderConfig, EncoderKind

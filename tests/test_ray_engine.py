@@ -24,8 +24,17 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.progress import Progress
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import Encoding, StoreForm, encode_file
-from dualmoco.embeddings.engine import Engine, LocalEngine, Work
-from dualmoco.embeddings.ray_engine import FAIL_FAST, MAX_FAILURES, PIECES_PER_WORKER, Pool, RayEngine, Worker
+from dualmoco.embeddings.engine import (
+    FAIL_FAST,
+    MAX_FAILURES,
+    PIECES_PER_WORKER,
+    Engine,
+    LocalEngine,
+    Pool,
+    RayEngine,
+    Work,
+    Worker,
+)
 from dualmoco.embeddings.store import ShardedVectors, Store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.mining.knn import Block, Scanning

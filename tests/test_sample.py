@@ -14,7 +14,7 @@ from sklearn.metrics import average_precision_score
 from dualmoco.core import stats
 from dualmoco.core.errors import DataError
 from dualmoco.core.stats import draw_counts
-from dualmoco.evaluation.score import (
+from dualmoco.evaluation.metrics import (
     Correlation,
     Extraction,
     MeanSample,

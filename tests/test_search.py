@@ -22,9 +22,8 @@ from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.search import build
-from dualmoco.search.build import add_to_index, build_index
-from dualmoco.search.index import Hit, open_index
+from dualmoco.search import index as build
+from dualmoco.search.index import Hit, add_to_index, build_index, open_index
 from dualmoco.search.index_files import IndexKind, read_index_manifest
 
 PAIRS = list(generate_pairs(300, seed=5))

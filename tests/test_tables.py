@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dualmoco.evaluation.evaluate import evaluate
+from dualmoco.evaluation.metrics import Score
 from dualmoco.evaluation.report import PAPER, Table, evaluation_tables, markdown_report
-from dualmoco.evaluation.score import Score
 from dualmoco.evaluation.sts import STS_SETS
 from dualmoco.evaluation.task import EvaluationResult, Sentences
 from dualmoco.models.model import Identity

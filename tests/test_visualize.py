@@ -15,7 +15,7 @@ from dualmoco.cli.main import main
 from dualmoco.data.config import CorpusConfig, PrepareConfig
 from dualmoco.data.prepare import prepare
 from dualmoco.data.readers.base import Source
-from dualmoco.evaluation.visualize import choose_pairs
+from dualmoco.evaluation.figures import choose_pairs
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import save_encoders

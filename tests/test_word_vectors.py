@@ -14,9 +14,8 @@ import pytest
 
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import file_sha256
-from dualmoco.models import word_vectors
-from dualmoco.models.external import open_package
-from dualmoco.models.word_vectors import WordAverager, WordTable, open_words, read_word_table
+from dualmoco.models import external as word_vectors
+from dualmoco.models.external import WordAverager, WordTable, open_package, open_words, read_word_table
 
 LINES = ["the 1 0 -1", "cat 0.5 2 0", "Cat 9 9 9", ". . . 3 3 3.25", "sat 1e-1 0 7"]
 EXPECTED = {"the": [1, 0, -1], "cat": [0.5, 2, 0], "Cat": [9, 9, 9], ". . .": [3, 3, 3.25], "sat": [0.1, 0, 7]}

@@ -11,8 +11,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from dualmoco.core import VERSION as __version__
 from dualmoco.core.errors import missing_package
-from dualmoco.core.version import VERSION as __version__
 
 if TYPE_CHECKING:
     from dualmoco.alignment.batch import align_folders, align_list
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from dualmoco.data.prepare import prepare
     from dualmoco.embeddings.encode import encode
     from dualmoco.evaluation.evaluate import Evaluation, evaluate
-    from dualmoco.evaluation.score import compare
-    from dualmoco.evaluation.visualize import visualize
+    from dualmoco.evaluation.figures import visualize
+    from dualmoco.evaluation.metrics import compare
     from dualmoco.mining.mine import MiningResult, mine, paraphrases
     from dualmoco.mining.score import score
     from dualmoco.mining.threshold import calibrate_model as calibrate
@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from dualmoco.models.load import open_model as load
     from dualmoco.models.load import similarity
     from dualmoco.models.model import Model
-    from dualmoco.search.build import add_to_index, build_index
-    from dualmoco.search.index import Index, open_index
+    from dualmoco.search.index import Index, add_to_index, build_index, open_index
     from dualmoco.training.combine import combine
     from dualmoco.training.run import train
     from dualmoco.training.trainer import TrainResult
@@ -83,14 +82,14 @@ __all__ = [
 
 LAZY_EXPORTS = {
     "ablate": ("analysis.ablate", "ablate"),
-    "add_to_index": ("search.build", "add_to_index"),
+    "add_to_index": ("search.index", "add_to_index"),
     "align": ("alignment.pipeline", "align"),
     "align_folders": ("alignment.batch", "align_folders"),
     "align_list": ("alignment.batch", "align_list"),
-    "build_index": ("search.build", "build_index"),
+    "build_index": ("search.index", "build_index"),
     "calibrate": ("mining.threshold", "calibrate_model"),
     "combine": ("training.combine", "combine"),
-    "compare": ("evaluation.score", "compare"),
+    "compare": ("evaluation.metrics", "compare"),
     "corpora": ("data.corpora", "load_catalogue"),
     "encode": ("embeddings.encode", "encode"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
@@ -106,7 +105,7 @@ LAZY_EXPORTS = {
     "score": ("mining.score", "score"),
     "similarity": ("models.load", "similarity"),
     "train": ("training.run", "train"),
-    "visualize": ("evaluation.visualize", "visualize"),
+    "visualize": ("evaluation.figures", "visualize"),
     "Alignment": ("alignment.pipeline", "Alignment"),
     "Evaluation": ("evaluation.evaluate", "Evaluation"),
     "Index": ("search.index", "Index"),

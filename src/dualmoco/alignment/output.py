@@ -19,12 +19,12 @@ from statistics import fmean
 
 import numpy as np
 
-from dualmoco.alignment.align import Links, join_sentences
+from dualmoco.alignment.aligner import Links, join_sentences
 from dualmoco.alignment.documents import Document
+from dualmoco.core import VERSION
 from dualmoco.core.errors import require
 from dualmoco.core.storage import write_bytes, write_json
 from dualmoco.core.vectors import Ids
-from dualmoco.core.version import VERSION
 from dualmoco.mining.io import NOT_XML, TranslationUnit, as_tmx, xml_attribute, xml_content
 
 INTERTEXT_ENDING = ".intertext.xml"

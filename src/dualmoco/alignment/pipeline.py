@@ -17,7 +17,7 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
-from dualmoco.alignment.align import DEFAULT_LONGEST, Side, align_sides
+from dualmoco.alignment.aligner import DEFAULT_LONGEST, Side, align_sides
 from dualmoco.alignment.anchors import MIN_ANCHOR_SHARE, anchor_share, find_anchors
 from dualmoco.alignment.documents import Document, SplitMode, Text, read_text, split_text
 from dualmoco.alignment.lexical import split_words
@@ -32,12 +32,12 @@ from dualmoco.alignment.output import (
     write_aligned,
 )
 from dualmoco.alignment.scoring import AlignmentCosts
+from dualmoco.core import VERSION
 from dualmoco.core.config_loader import check_options, parse_choice
 from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import write_text
-from dualmoco.core.version import VERSION
 from dualmoco.mining.io import check_pairs_path
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model

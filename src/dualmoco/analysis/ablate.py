@@ -22,13 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dualmoco.analysis.report import StudyResult, gather, write_report
 from dualmoco.analysis.study import DONE, FAILED, INTERRUPTED, RUNS_FOLDER, Run, Study, read_study
+from dualmoco.analysis.study_report import StudyResult, gather, write_report
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import LOCK, locked, write_json
-from dualmoco.embeddings.engine import Engine
-from dualmoco.embeddings.ray_engine import open_engine
+from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.evaluation.tasks import read_tasks
 
 STUDY_FILE, RESULTS_FOLDER, LOGS_FOLDER, TASKS_FOLDER = "study.json", "results", "logs", "tasks"

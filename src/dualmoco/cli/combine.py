@@ -67,7 +67,7 @@ def parse_weights(given: str | None) -> list[float] | None:
 
 def describe(done: Combined, src: str, tgt: str) -> str:
     """The weights, after a table of those that were tried."""
-    from dualmoco.core.markdown import markdown_table
+    from dualmoco.core.display import markdown_table
 
     lines = []
     if done.trials:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.cli.options import add_command, add_json, print_result
 
 if TYPE_CHECKING:
+    from dualmoco.evaluation.metrics import Compared
     from dualmoco.evaluation.report import Table
-    from dualmoco.evaluation.score import Compared
 
 
 def add(commands: Any) -> None:
@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
     from pathlib import Path
 
-    from dualmoco.evaluation.score import compare
+    from dualmoco.evaluation.metrics import compare
 
     compared = compare(parsed.a, parsed.b, resamples=parsed.resamples, seed=parsed.seed, subsets=parsed.subsets)
     return print_result(

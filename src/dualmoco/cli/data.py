@@ -36,7 +36,7 @@ def run_list(parsed: argparse.Namespace) -> int:
     """Prints the catalogue."""
     from dataclasses import asdict
 
-    from dualmoco.core.markdown import markdown_table
+    from dualmoco.core.display import markdown_table
     from dualmoco.data.corpora import load_catalogue
 
     entries = list(load_catalogue().values())

@@ -39,10 +39,10 @@ from dualmoco.cli import (
 from dualmoco.cli.completion import SHELLS, PrintCompletion
 from dualmoco.cli.options import EXIT_USAGE
 from dualmoco.cli.parser import CommandParser, find_leaves
+from dualmoco.core import VERSION
 from dualmoco.core.errors import DualmocoError, missing_package
-from dualmoco.core.version import VERSION
 
-EXTRAS = {
+COMMAND_EXTRAS = {
     "data": "data",
     "prepare": "data",
     "inspect": "data",
@@ -96,9 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except DualmocoError as error:
         return report_error(error, show_traceback=parsed.verbose)
     except ModuleNotFoundError as error:
-        if parsed.command not in EXTRAS or (error.name or "").startswith("dualmoco"):
+        if parsed.command not in COMMAND_EXTRAS or (error.name or "").startswith("dualmoco"):
             raise
-        missing = missing_package(error.name, EXTRAS[parsed.command], parsed.command)
+        missing = missing_package(error.name, COMMAND_EXTRAS[parsed.command], parsed.command)
         return report_error(missing, show_traceback=parsed.verbose)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT

@@ -5,14 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.options import (
-    add_command,
-    add_mining,
-    add_pairs_output,
-    counted,
-    mining_options,
-    print_result,
-)
+from dualmoco.cli.options import add_command, add_mining, add_pairs_output, counted, mining_options, print_result
 
 
 def add(commands: Any) -> None:

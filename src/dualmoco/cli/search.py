@@ -107,7 +107,7 @@ def run_build(parsed: argparse.Namespace) -> int:
     files = parse_files(parsed.files)
 
     from dualmoco.core.config_loader import VectorPrecision, parse_choice
-    from dualmoco.search.build import build_index
+    from dualmoco.search.index import build_index
     from dualmoco.search.index_files import IndexKind
 
     kind = parse_choice(IndexKind, parsed.index, "--index")
@@ -118,7 +118,7 @@ def run_build(parsed: argparse.Namespace) -> int:
 
 def run_add(parsed: argparse.Namespace) -> int:
     """Adds, and prints what the index holds."""
-    from dualmoco.search.build import add_to_index
+    from dualmoco.search.index import add_to_index
 
     show_index(parsed, add_to_index(parsed.folder, parse_files(parsed.files), parsed.model))
     return 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Writer = Callable[[str], object]
     Encode = Callable[[list[str]], Vectors]
 
-BLOCK_LINES = 1024  # encoded at once
+LINES_PER_BATCH = 1024  # encoded at once
 HEATMAP_LINES = 1000  # at most, per file
 MATRIX_COLUMNS = 20_000  # at most, lines of the second file with --all, because their vectors stay in memory
 SCORE_DECIMALS = 6
@@ -178,7 +178,7 @@ def compare_all(files: list[Path], src: Encode, tgt: Encode, write: Writer, *, a
     right = np.concatenate([tgt(block) for block in blocks(files[1])])  # (m, D)
     if not as_json:
         write("\t".join(["", *map(_cell, columns)]) + "\n")
-    for block in blocks(files[0], max(1, BLOCK_LINES * BLOCK_LINES // len(columns))):
+    for block in blocks(files[0], max(1, LINES_PER_BATCH * LINES_PER_BATCH // len(columns))):
         for line, scores in zip(block, (src(block) @ right.T).tolist(), strict=True):
             if as_json:
                 write(_json_line({"src": line, "scores": [round(score, SCORE_DECIMALS) for score in scores]}))
@@ -221,7 +221,7 @@ def blocks(path: Path, size: int | None = None) -> Iterator[list[str]]:
     from itertools import islice
 
     lines = sentences(path)
-    while block := list(islice(lines, size or BLOCK_LINES)):
+    while block := list(islice(lines, size or LINES_PER_BATCH)):
         yield block
 
 

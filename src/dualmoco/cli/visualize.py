@@ -39,7 +39,7 @@ def run(parsed: argparse.Namespace) -> int:
     from pathlib import Path
     from statistics import fmean
 
-    from dualmoco.evaluation.visualize import visualize
+    from dualmoco.evaluation.figures import visualize
 
     if parsed.tgt_file and not Path(parsed.bitext).is_file():  # version 0.1: visualize MODEL BITEXT
         hint("MODEL before BITEXT is now --model MODEL")

@@ -10,8 +10,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from dualmoco.core.display import markdown_table
 from dualmoco.core.errors import DataError
-from dualmoco.core.markdown import markdown_table
 from dualmoco.core.storage import file_sha256
 from dualmoco.data.config import PrepareConfig
 from dualmoco.data.decontamination import TestFile

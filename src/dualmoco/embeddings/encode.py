@@ -15,8 +15,7 @@ from dualmoco.core.config_loader import VectorPrecision, parse_choice
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import locked
-from dualmoco.embeddings.engine import Engine, LocalEngine
-from dualmoco.embeddings.ray_engine import open_engine
+from dualmoco.embeddings.engine import Engine, LocalEngine, open_engine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
 from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines
 from dualmoco.models.embedded import DEFAULT_MODEL

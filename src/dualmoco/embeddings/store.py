@@ -19,11 +19,11 @@ from typing import Any
 
 import numpy as np
 
+from dualmoco.core import VERSION
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import LOCK, file_sha256, write_bytes, write_json
 from dualmoco.core.vectors import Ids, Vectors, unit_vectors
-from dualmoco.core.version import VERSION
 from dualmoco.embeddings.unique_lines import UniqueLines, lines_at
 
 LARGEST_INT8 = 127

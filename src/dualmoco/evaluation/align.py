@@ -15,11 +15,11 @@ from pathlib import Path
 
 import numpy as np
 
-from dualmoco.alignment.align import DEFAULT_LONGEST, Links, Side, align_sides, join_sentences
+from dualmoco.alignment.aligner import DEFAULT_LONGEST, Links, Side, align_sides, join_sentences
 from dualmoco.alignment.anchors import find_anchors
 from dualmoco.alignment.lexical import split_words
 from dualmoco.core.errors import DataError
-from dualmoco.evaluation.score import Extraction, Signer, value_of
+from dualmoco.evaluation.metrics import Extraction, Signer, value_of
 from dualmoco.evaluation.task import Sentences, TaskResult
 from dualmoco.models.model import Identity
 from dualmoco.text.files import read_lines

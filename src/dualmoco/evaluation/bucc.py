@@ -17,7 +17,7 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
-from dualmoco.evaluation.score import Extraction, Signer
+from dualmoco.evaluation.metrics import Extraction, Signer
 from dualmoco.evaluation.task import JudgedMining, Sentences, TaskResult
 from dualmoco.mining.margins import Margin, select_pairs
 from dualmoco.mining.threshold import best_threshold

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from dualmoco.core.version import VERSION
+from dualmoco.core import VERSION
 from dualmoco.evaluation.canvas import to_svg
 from dualmoco.evaluation.figures import (
     draw_margins,

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from dualmoco.core.markdown import markdown_table
-from dualmoco.evaluation.score import Score
+from dualmoco.core.display import markdown_table
+from dualmoco.evaluation.metrics import Score
 from dualmoco.evaluation.sts import STS_AVERAGE, STS_SETS
 from dualmoco.evaluation.task import EvaluationResult
 

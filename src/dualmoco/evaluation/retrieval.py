@@ -15,7 +15,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.score import MeanSample, Score, Signer, interval
+from dualmoco.evaluation.metrics import MeanSample, Score, Signer, interval
 from dualmoco.evaluation.task import ParallelText, Sentences, TaskResult, read_sentences, require_path
 from dualmoco.mining.margins import Margin, best_candidates
 from dualmoco.models.model import Identity

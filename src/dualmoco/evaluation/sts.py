@@ -18,7 +18,7 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats
-from dualmoco.evaluation.score import Correlation, Score, Signer, value_of
+from dualmoco.evaluation.metrics import Correlation, Score, Signer, value_of
 from dualmoco.evaluation.task import Sentences, TaskResult, require_path
 from dualmoco.models.model import Identity
 from dualmoco.text.files import read_lines, read_table

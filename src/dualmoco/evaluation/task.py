@@ -16,7 +16,7 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats, Vectors, check_vectors
-from dualmoco.evaluation.score import Score
+from dualmoco.evaluation.metrics import Score
 from dualmoco.models.model import Identity, Model
 from dualmoco.text.files import read_lines
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.paraphrase import Paraphrases
+from dualmoco.evaluation.monolingual import Paraphrases
 from dualmoco.evaluation.retrieval import MTEB_RETRIEVAL, BitextRetrieval, Lexicon, Tatoeba, tatoeba_pairs
 from dualmoco.evaluation.sts import CrossLingualSts, Sts
 from dualmoco.evaluation.task import Task
@@ -72,7 +72,7 @@ def _inference(settings: TaskSettings) -> list[Task]:
     root = settings.data.parent if settings.data.name == "eval" else settings.data
     if settings.model is None:
         raise DataError("nli: the model has no folder with a trained head; expected a model trained with nli.train")
-    from dualmoco.evaluation.inference import Inference
+    from dualmoco.evaluation.monolingual import Inference
 
     found = sorted(path for pattern in ("*test*.tsv", "*test*.jsonl") for path in (root / "nli").glob(pattern))
     if not found:
@@ -82,7 +82,7 @@ def _inference(settings: TaskSettings) -> list[Task]:
 
 def _clustering(settings: TaskSettings) -> list[Task]:
     require("sklearn", "eval", "The task clustering")
-    from dualmoco.evaluation.clustering import Clustering
+    from dualmoco.evaluation.monolingual import Clustering
 
     return [Clustering(settings.folder)]
 

@@ -22,11 +22,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
+from dualmoco.core import VERSION
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import Progress, counting
 from dualmoco.core.storage import file_sha256, write_bytes
-from dualmoco.core.version import VERSION
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.engine import Engine
 from dualmoco.embeddings.store import SHARD_ROWS, ShardedVectors, Store

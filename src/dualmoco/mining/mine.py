@@ -17,15 +17,14 @@ from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
+from dualmoco.core import VERSION
 from dualmoco.core.config_loader import VectorPrecision, check_options, parse_choice, parse_size
 from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked, write_text
-from dualmoco.core.version import VERSION
 from dualmoco.embeddings.encode import encode_file
-from dualmoco.embeddings.engine import Engine
-from dualmoco.embeddings.ray_engine import open_engine
+from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.embeddings.store import Store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.mining.io import (

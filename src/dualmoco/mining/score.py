@@ -12,10 +12,10 @@ from typing import Unpack
 
 import numpy as np
 
+from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.storage import write_text
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.core.version import VERSION
 from dualmoco.data.readers.base import Row
 from dualmoco.data.readers.formats import check_format
 from dualmoco.embeddings.store import Store

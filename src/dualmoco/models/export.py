@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import new_folder, write_json
 from dualmoco.core.vectors import Vectors
-from dualmoco.core.version import VERSION
 from dualmoco.models.backends.onnx_export import make_graph
 from dualmoco.models.backends.onnx_runtime import (
     OnnxBackend,

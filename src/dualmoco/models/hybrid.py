@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import write_json
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.core.version import VERSION
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
 from dualmoco.models.folder import HYBRID_FILE
 from dualmoco.models.model import STATIC, Identity, Model

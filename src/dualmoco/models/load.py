@@ -183,7 +183,7 @@ def _open_baseline(name: str, prefix: str, rest: str, settings: _Settings) -> Mo
     if prefix == "package":
         from dualmoco.models.external import open_package as open_it
     elif prefix == "words":
-        from dualmoco.models.word_vectors import open_words as open_it
+        from dualmoco.models.external import open_words as open_it
     else:
         from dualmoco.models.external import open_precomputed as open_it
     return _check_own_backend(open_it(rest), settings.backend)

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from dualmoco.core import VERSION
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import file_sha256, new_file, write_json
 from dualmoco.core.vectors import Ids
-from dualmoco.core.version import VERSION
 from dualmoco.embeddings.store import ShardedVectors, open_store, write_array
 from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines, lines_at
 from dualmoco.models.model import Model

@@ -22,7 +22,7 @@ from dualmoco.core.config_loader import Rule
 from dualmoco.core.errors import ModelError
 from dualmoco.core.progress import Progress
 from dualmoco.core.storage import write_json
-from dualmoco.data.nli import LABELS, NliExample, load_nli
+from dualmoco.data.nli_examples import LABELS, NliExample, load_nli
 from dualmoco.models.folder import NLI_FOLDER, WEIGHTS_FILE
 from dualmoco.models.network import Encoder, Features
 from dualmoco.training.batches import Batch, BatchOrder, Loader, ShardSpec, Tokenize, count_tokens, move_features

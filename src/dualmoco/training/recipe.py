@@ -19,7 +19,7 @@ def check_config(config: TrainConfig) -> None:
     """Checks the rules of all settings and of the objective; ConfigError names the key and what it must be."""
     check_rules(config.rules())
 
-    from dualmoco.training.objectives import OBJECTIVES, objective_class  # imports torch
+    from dualmoco.training.objectives import OBJECTIVES, objective_class
 
     objective = objective_class(config)
     unknown = sorted(config.options.keys() - objective.options.keys())

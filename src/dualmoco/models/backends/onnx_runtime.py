@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from dualmoco.core import VERSION
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.vectors import Vectors
-from dualmoco.core.version import VERSION
 from dualmoco.models.backends.tokens import Arrays, Padding, TokenSource
 from dualmoco.models.folder import TOKENIZER_FILE
 from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import counting
 from dualmoco.core.stats import draw_counts, percentile_interval
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.core.version import VERSION
 from dualmoco.models.model import Identity
 
 BOOTSTRAP_RESAMPLES = 1000

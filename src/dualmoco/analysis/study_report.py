@@ -14,8 +14,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from matplotlib.figure import Figure
 
 from dualmoco.analysis.study import DONE, RUNS_FOLDER, Axis, Study
+from dualmoco.core import VERSION
 from dualmoco.core.storage import write_json, write_text
-from dualmoco.core.version import VERSION
 from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure, to_svg
 from dualmoco.evaluation.report import Table
 from dualmoco.evaluation.sts import STS_AVERAGE
