@@ -111,7 +111,7 @@ sys.exit(main(sys.argv[2:]))
         ("accelerate", ["train", "tiny"], "train"),
         ("omegaconf", ["train", "tiny"], "train"),
         ("pyarrow", ["train", "tiny"], "train"),
-        ("matplotlib", ["visualize", "model", "pairs.tsv"], "eval"),
+        ("matplotlib", ["visualize", "pairs.tsv"], "eval"),
         ("omegaconf", ["data", "list"], "data"),
         ("matplotlib", ["demo"], "eval"),
     ],

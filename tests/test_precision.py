@@ -1,4 +1,4 @@
-"""Models stored in half precision: every verb gives what the same weights give when they are stored in fp32."""
+"""Models stored in half precision: every command gives what the same weights give when they are stored in fp32."""
 
 from __future__ import annotations
 
