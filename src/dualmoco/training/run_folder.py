@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from tqdm import tqdm
 
 from dualmoco.core.errors import ConfigError, RunError
-from dualmoco.core.progress import are_shown
+from dualmoco.core.progress import are_shown, progress_bar
 from dualmoco.core.storage import LOCK, append_line, new_folder, write_json, write_text
 from dualmoco.data.pairs import Split
 from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion, write_card
@@ -28,7 +27,7 @@ class RunLog:
         self.path, self.is_first = path, is_first
         self.board = _open_board(path.parent / "tensorboard") if tensorboard and is_first else None
         form = "{l_bar}{bar}| {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}{postfix}]"
-        self.bar = tqdm(
+        self.bar = progress_bar()(
             total=total, unit=unit, bar_format=form, disable=not (is_first and are_shown()), dynamic_ncols=True
         )
         if is_first:
