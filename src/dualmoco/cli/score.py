@@ -49,7 +49,7 @@ def run(parsed: argparse.Namespace) -> int:
         tgt_lang=parsed.tgt,
         out=parsed.out,
         tgt_file=parsed.tgt_file,
-        form=parsed.format,
+        format=parsed.format,
         columns=parse_columns(parsed.columns),
         on_error=parsed.on_error,
         **mining_options(parsed),

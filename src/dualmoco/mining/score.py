@@ -40,7 +40,7 @@ def score(
     tgt_lang: str = "zh",
     out: str | Path | None = None,
     tgt_file: str | Path | None = None,
-    form: str = "auto",
+    format: str = "auto",
     columns: tuple[str, str] | None = None,
     on_error: str = "stop",
     **options: Unpack[MiningOptions],
@@ -54,7 +54,7 @@ def score(
         tgt_lang: Language of the targets.
         out: File to write the accepted pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
         tgt_file: File of the translations, if `pairs` is a file of source lines only.
-        form: Format of the file, if its extension does not tell.
+        format: Format of the file, if its extension does not tell.
         columns: Source and target column, by name or by number from 0, if the file has columns.
         on_error: What to do with a line that cannot be read or has an empty side: stop, or skip.
         **options: See `MiningOptions`.
@@ -69,13 +69,13 @@ def score(
     """
     if on_error not in ("stop", "skip"):
         raise ConfigError(f"on_error {on_error}; expected stop or skip")
-    check_format(form)
+    check_format(format)
     settings, langs = parse_settings(options), (src_lang, tgt_lang)
     with mining_job(out, model, options) as job:
         own = model_threshold(job.model, langs, settings)
         threshold = own.threshold if own else settings.threshold
         problems = Problems(pairs, skip=on_error == "skip")
-        rows = read_bitext(pairs, langs, tgt_file, form, problems, columns)
+        rows = read_bitext(pairs, langs, tgt_file, format, problems, columns)
         texts, lines = _write_sides(rows, langs, job.work, problems)
         stores = encode_sides(texts, job.model, settings, job.work, job.engine)
         src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)

@@ -222,7 +222,7 @@ class Trainer:
     def _resume(self) -> RunProgress:
         checkpoint = last_checkpoint(self.out)
         if checkpoint is None:
-            logger.info("%s: no checkpoint yet, starting at the first step", self.out)
+            logger.debug("%s: no checkpoint yet, starting at the first step", self.out)
             return RunProgress()
         progress = load_checkpoint(
             checkpoint, self.objective, self.optimizer, self.accelerator.scaler, signature=self.signature
