@@ -62,7 +62,7 @@ def test_files_line_by_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each line is scored with its neighbour in the other file, whatever the size of the blocks."""
-    monkeypatch.setattr(similarity, "BLOCK_LINES", 7)
+    monkeypatch.setattr(similarity, "LINES_PER_BATCH", 7)
     out = tmp_path / "new" / "scores.tsv"
     assert main(["similarity", *files, "--model", str(tiny_model), "--out", str(out)]) == 0
     assert capsys.readouterr().out == ""

@@ -6,9 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
-from sklearn.cluster import KMeans
-from sklearn.metrics import v_measure_score
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
@@ -20,7 +17,6 @@ from dualmoco.models.model import Identity
 from dualmoco.search.exact import nearest
 from dualmoco.text.files import read_table
 from dualmoco.text.languages import base_language
-from dualmoco.training.nli import load_classifier
 
 NLI_ROWS = 4096  # pairs classified at once
 
@@ -29,6 +25,8 @@ class Inference:
     """A file of premises, hypotheses and labels, judged by the classifier in a model's folder."""
 
     def __init__(self, path: Path, model: Path) -> None:
+        from dualmoco.training.nli import load_classifier
+
         self.path = require_path(path, "labelled NLI pairs")
         self.classifier, self.lang = load_classifier(model)
         self.examples = list(read_nli(path))
@@ -41,6 +39,8 @@ class Inference:
 
     def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
         """Accuracy over the three labels."""
+        import torch
+
         premises = torch.from_numpy(sentences.vectors([example.premise for example in self.examples], self.lang))
         hypotheses = torch.from_numpy(sentences.vectors([example.hypothesis for example in self.examples], self.lang))
         if premises.shape[1] != self.classifier.dimension:
@@ -88,6 +88,9 @@ class Clustering:
 
     def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
         """V-measure averaged over several starts of k-means, with the interval of that mean."""
+        from sklearn.cluster import KMeans
+        from sklearn.metrics import v_measure_score
+
         scores = []
         with counting("clustering", KMEANS_STARTS * len(self.sets), " runs") as progress:
             for name, (lang, labels, texts, path) in self.sets.items():

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.evaluation.bucc import Bucc
-from dualmoco.evaluation.monolingual import Paraphrases
+from dualmoco.evaluation.monolingual import Clustering, Inference, Paraphrases
 from dualmoco.evaluation.retrieval import MTEB_RETRIEVAL, BitextRetrieval, Lexicon, Tatoeba, tatoeba_pairs
 from dualmoco.evaluation.sts import CrossLingualSts, Sts
 from dualmoco.evaluation.task import Task
@@ -72,8 +72,6 @@ def _inference(settings: TaskSettings) -> list[Task]:
     root = settings.data.parent if settings.data.name == "eval" else settings.data
     if settings.model is None:
         raise DataError("nli: the model has no folder with a trained head; expected a model trained with nli.train")
-    from dualmoco.evaluation.monolingual import Inference
-
     found = sorted(path for pattern in ("*test*.tsv", "*test*.jsonl") for path in (root / "nli").glob(pattern))
     if not found:
         raise DataError(f"{root / 'nli'}: no test file of NLI; expected a *test*.tsv or *test*.jsonl")
@@ -82,8 +80,6 @@ def _inference(settings: TaskSettings) -> list[Task]:
 
 def _clustering(settings: TaskSettings) -> list[Task]:
     require("sklearn", "eval", "The task clustering")
-    from dualmoco.evaluation.monolingual import Clustering
-
     return [Clustering(settings.folder)]
 
 
