@@ -198,7 +198,7 @@ def draw_keys(parsed: argparse.Namespace) -> None:
     random = np.random.default_rng(0)
     block = random.standard_normal((SHARD_ROWS, DIMENSION), dtype=np.float32).astype(np.float16)
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        lines = UniqueLines(np.arange(parsed.rows), np.arange(parsed.rows), "")
+        lines = UniqueLines(np.arange(parsed.rows), np.arange(parsed.rows), "", np.arange(parsed.rows, dtype=np.uint64))
         key = StoreKey("", "", "en", "", VectorPrecision.fp16.value)
         store = open_or_start(Path(folder) / "keys", key, DIMENSION, lines)
         for number in tqdm(store.missing(), desc="writing keys"):

@@ -18,7 +18,6 @@ from dualmoco.alignment.pipeline import (
     MAX_LONGEST,
     MAX_SIZE_RATIO,
     UnrelatedError,
-    guess_language,
     resolve_languages,
     sentences_sha256,
 )
@@ -197,23 +196,15 @@ BAD: dict[str, tuple[Sequence[str], Sequence[str], dict[str, Any], type[Exceptio
         DataError,
         r"^src looks like zh and tgt like en; expected en and zh.*--force",
     ),
-    "same look": (EN[:40], EN[:40], {}, ConfigError, r"^src and tgt: both look like en; expected two languages: name"),
-    "same name": (
-        EN[:40],
-        ZH[:40],
-        {"src_lang": "zh", "tgt_lang": "zh"},
-        ConfigError,
-        r"^src and tgt: both .* zh; expected two languages.*--src and --tgt$",
-    ),
     "lacking": (EN[:40], ZH[:40], {"src_lang": "fr"}, ModelError, r"has no language 'fr'; expected one of en, zh"),
     "foreign": (
         FRENCH,
         ZH[:40],
         {},
-        ConfigError,
-        r"^src: looks like language fr; .*--src or --tgt, one of en, zh$",
+        ModelError,
+        r"^src: looks like fr, and the model .* has en and zh; expected one of these languages, or a model that has fr",
     ),
-    "no letters": (EN[:40], ["1 2 3", "4"], {}, ConfigError, r"^tgt: looks like language unknown; name it with --src"),
+    "no letters": (EN[:40], ["1 2 3", "4"], {}, ConfigError, r"^tgt: no letters to recognise the language .*en, zh$"),
     "no string": (EN[:40], [*ZH[:2], 3], {}, DataError, r"^tgt: sentence 2 .*int; expected a string$"),  # type: ignore[list-item]
     "longest 0": (EN[:40], ZH[:40], {"longest": 0}, ConfigError, r"^longest 0; expected .*1 to 10"),
     "longest": (EN, ZH, {"longest": MAX_LONGEST + 1}, ConfigError, r"^longest 11; expected .*1 to 10"),
@@ -256,16 +247,19 @@ def test_another_language_is_a_warning(model: Model, caplog: pytest.LogCaptureFi
     text = Text("a.txt", FRENCH), Text("b.txt", ZH[:40])
     assert resolve_languages(text, ("en", "zh"), model, force=False) == ("en", "zh")
     (said,) = caplog.messages
-    assert said.startswith("a.txt: looks like language fr, ") and "aligned as en" in said
+    assert said.startswith("a.txt: looks like fr, ") and "encoded as en" in said
     caplog.clear()
     assert resolve_languages((Text("a", EN[:40]), text[1]), ("en", None), model, force=False) == ("en", "zh")
     assert not caplog.messages
 
 
-def test_languages_of_texts_long_and_short() -> None:
-    """By chunks of a long text, by all of a short one; unknown without letters."""
-    assert [guess_language(lines) for lines in (EN, ZH, FRENCH, EN[:2], ZH[:2])] == ["en", "zh", "fr", "en", "zh"]
-    assert guess_language(["1 2", "--"]) == guess_language([]) == ""
+def test_two_versions_in_one_language(model: Model) -> None:
+    """Two translations into one language are aligned, with languages recognised or given with a region."""
+    edited = [f"{line} Indeed." for line in EN[:40]]
+    for langs in ({}, {"src_lang": "en-US", "tgt_lang": "en-GB"}):
+        found = dualmoco.align(EN[:40], edited, model=model, split="no", progress=False, **langs)  # type: ignore[arg-type]
+        assert [pair.type for pair in found.pairs] == ["1-1"] * 40
+        assert (found.aligned.src.lang, found.aligned.tgt.lang) == tuple(langs.values() or ("en", "en"))
 
 
 def test_files_that_cannot_be_read(model: Model, tmp_path: Path) -> None:

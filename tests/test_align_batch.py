@@ -66,26 +66,95 @@ def test_names_of_all_kinds_are_paired(tmp_path: Path) -> None:
         write(en / one, ["x"])
         write(zh / two, ["x"])
     found = pairs_by_name(en, zh, [("en", "zh")], out, ".tmx")
-    assert [(pair.src, pair.tgt) for pair in found] == [(en / one, zh / two) for one, two in pairs]
-    assert [pair.out.name for pair in found] == ["a.tmx", "b.tmx", "c_EN.tmx", "d.tmx"]
-    assert found[0].page == out / "a.html"
+    assert [(pair.src, pair.tgt) for pair in found.pairs] == [(en / one, zh / two) for one, two in pairs]
+    assert [pair.out.name for pair in found.pairs] == ["a.tmx", "b.tmx", "c.tmx", "d.tmx"]
+    assert found.pairs[0].page == out / "a.html"
+    assert found.unpaired == [(en / "lone.txt", None), (None, zh / "other.txt")]
     both = tmp_path / "both"
     for name in ("1.en.txt", "1.zh.txt", "2.en.txt", "3.zh.txt"):
         write(both / name, ["x"])
-    (pair,) = pairs_by_name(both, both, [("en", "zh")], out, ".tsv")
-    assert (pair.src.name, pair.tgt.name) == ("1.en.txt", "1.zh.txt")
+    found = pairs_by_name(both, both, [("en", "zh")], out, ".tsv")
+    assert [(pair.src.name, pair.tgt.name) for pair in found.pairs] == [("1.en.txt", "1.zh.txt")]
+    assert found.unpaired == [(both / "2.en.txt", None), (both / "3.zh.txt", None)]
     assert documents_of(en) == sorted(en / name for name in ("a.txt", "b.en.txt", "c_EN.txt", "lone.txt", "sub/d.txt"))
 
 
+@pytest.mark.parametrize(
+    ("src", "tgt", "expected"),
+    [
+        ("1.1.txt", "1.2.txt", None),
+        ("1.1.txt", "1.1.txt", "1.1"),
+        ("sect.NAME.html", "sect.NAME.txt.gz", "sect.NAME"),
+        ("guide_en.txt", "guide_zh_CN.txt", "guide"),
+        ("guide-en-US.html", "guide.zh-Hans.md", "guide"),
+        ("guide.en", "guide.zh", "guide"),
+        ("guide.txt", "guide_zh.txt", "guide"),
+        ("v1.0-final.eng.txt", "v1.0-final.zho.txt", "v1.0-final"),
+        ("report.en.txt", "report.txt", "report"),
+        ("then.txt", "zh.txt", None),
+    ],
+)
+def test_whole_names_are_compared(src: str, tgt: str, expected: str | None, tmp_path: Path) -> None:
+    """Only document types, compressions and languages are left out; the output has the name that both share."""
+    en, zh = write(tmp_path / "en" / src, ["x"]).parent, write(tmp_path / "zh" / tgt, ["x"]).parent
+    if expected is None:
+        with pytest.raises(DataError, match="no two documents have the same name"):
+            pairs_by_name(en, zh, [("en", "zh"), ("zh", "en")], tmp_path, ".tsv")
+    else:
+        found = pairs_by_name(en, zh, [("en", "zh"), ("zh", "en")], tmp_path, ".tsv")
+        assert [pair.out.name for pair in found.pairs] == [f"{expected}.tsv"] and not found.unpaired
+
+
+def test_equal_names_come_before_languages(tmp_path: Path) -> None:
+    """A document is paired with that of its own name, even if others differ from it only in the language."""
+    names = ["a.txt", "a.en.txt", "a.html", "b.en.txt"]
+    for name in names:
+        write(tmp_path / "en" / name, ["x"])
+        write(tmp_path / "zh" / name, ["x"])
+    write(tmp_path / "zh" / "b.zh.txt", ["x"])
+    found = pairs_by_name(tmp_path / "en", tmp_path / "zh", [("en", "zh")], tmp_path, ".tsv")
+    assert [(pair.src.name, pair.tgt.name) for pair in found.pairs] == [(name, name) for name in sorted(names)]
+    assert found.unpaired == [(None, tmp_path / "zh" / "b.zh.txt")]
+
+
+@pytest.mark.parametrize("names", [("a.txt", "a.docx"), ("a_en.html", "a.en.txt")])
+def test_several_documents_of_one_name_are_refused(names: tuple[str, str], tmp_path: Path) -> None:
+    for name in names:
+        write(tmp_path / "en" / name, ["x"])
+    zh = write(tmp_path / "zh" / ("a.md" if "en" not in names[0] else "a.zh.md"), ["x"])
+    message = rf"en/{sorted(names)[0]}, .*en/{sorted(names)[1]} and {zh}: several documents of one name; .*--list$"
+    with pytest.raises(DataError, match=message):
+        pairs_by_name(tmp_path / "en", tmp_path / "zh", [("en", "zh"), ("zh", "en")], tmp_path, ".tsv")
+
+
+def test_documents_without_a_partner_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In a warning, in the summary, and as a count."""
+    en, zh = documents(tmp_path, 1)
+    lone, out = [str(write(en / "lone.txt", EN[:3])), str(write(zh / "1.1.txt", ZH[:3]))], tmp_path / "out"
+    assert run(en, zh, "--out", out) == 0
+    assert (
+        capsys.readouterr().out
+        == f"1 pair of documents aligned, 30 links; 2 documents without a partner: {out / SUMMARY}\n"
+    )
+    assert f"not aligned, no partner: {lone[0]}, {lone[1]}" in caplog.messages
+    rows = json.loads((out / SUMMARY).read_text(encoding="utf-8"))[1:]
+    assert [(row["src"], row["tgt"], row["error"]) for row in rows] == [
+        (lone[0], "", "no partner"),
+        ("", lone[1], "no partner"),
+    ]
+
+
 def test_a_list_names_documents(tmp_path: Path) -> None:
-    """Relative names start from its folder; outputs of one name are numbered; empty lines are nothing."""
+    """Relative names start from its folder; outputs have the shared or the whole name; empty lines are nothing."""
     en, zh = documents(tmp_path / "docs", 2)
     (tmp_path / "docs" / "0.en.txt").write_bytes((en / "1.en.txt").read_bytes())
     lines = ["en/0.en.txt\tzh/0.zh.txt", "", f" 0.en.txt \t{zh / '1.zh.txt'}"]
     names, out = write(tmp_path / "docs" / "list.tsv", lines), tmp_path / "out"
     assert run("--list", names, "--out", out) == 0
     check_document(out / "0.tsv", 0)
-    check_document(out / "0-2.tsv", 1)
+    check_document(out / "0.en.tsv", 1)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +184,8 @@ def test_documents_are_matched_by_what_they_say(tmp_path: Path, capsys: pytest.C
     out = tmp_path / "out"
     assert run(tmp_path / "en", tmp_path / "zh", "--match", "--out", out, "--json") == 0
     found = json.loads(capsys.readouterr().out)["documents"]
+    assert [(Path(row["src"]).stem, Path(row["tgt"]).stem) for row in found[4:]] == [("e2", ""), ("", "z4")]
+    found = found[:4]
     pairs = [(Path(row["src"]).stem, Path(row["tgt"]).stem) for row in found]
     assert pairs == [(f"e{at}", f"z{order.index(at)}") for at in (0, 1, 3, 4)]
     for at in (0, 1, 3, 4):
@@ -162,8 +233,8 @@ def test_finished_documents_are_not_aligned_again(tmp_path: Path) -> None:
     write(en / "2.en.txt", [*EN[60:90], "One more sentence about a blue bicycle in the garden."])
     assert changed() == {"2.tsv", "2.tsv.json"} and len(rows_of(out / "2.tsv")) == 31
     assert changed() == set()
-    (out / "1.tsv").unlink()
-    (out / "3.tsv.json").write_text("{", encoding="utf-8")
+    for name in ("1.tsv", "3.tsv", "3.tsv.json"):
+        (out / name).unlink()
     assert changed() == {"1.tsv", "1.tsv.json", "3.tsv", "3.tsv.json"}
     pages = changed("--html")
     assert {f"{number}.html" for number in range(4)} <= pages and changed("--html") == set()
@@ -196,7 +267,7 @@ def test_a_broken_document_does_not_stop_the_others(tmp_path: Path, capsys: pyte
 
 MOMENTS = [
     Moment(signal.SIGKILL, "dualmoco.alignment.batch", "write_outputs", call=2),
-    Moment(signal.SIGKILL, "dualmoco.alignment.output", "write_json", call=2, after=False),  # links without their note
+    Moment(signal.SIGKILL, "dualmoco.core.storage", "write_json", call=4, after=False),  # before the last record
 ]
 
 
@@ -213,6 +284,46 @@ def test_an_interrupted_batch_is_resumed(moment: Moment, tmp_path: Path) -> None
     done = (out / "0.tsv").stat().st_mtime_ns
     assert run(en, zh, "--out", out) == 0
     assert outputs(out) == outputs(whole) and (out / "0.tsv").stat().st_mtime_ns == done
+
+
+def test_a_record_without_its_links_is_no_result(tmp_path: Path) -> None:
+    """Killed after the new record and before the new links: the same command finishes, and nothing looks edited."""
+    en, zh = documents(tmp_path, 1)
+    out = tmp_path / "out"
+    assert run(en, zh, "--out", out) == 0
+    write(en / "0.en.txt", EN[:29])
+    words = ["align", str(en), str(zh), "--out", str(out), "--model", FAST_MODEL, "--quiet"]
+    stopped = run_command(
+        words, tmp_path / "said", moment=Moment(signal.SIGKILL, "dualmoco.core.storage", "write_json")
+    )
+    assert stopped.code == -signal.SIGKILL and rows_of(out / "0.tsv")[-1][2] == EN[29]
+    assert run(en, zh, "--out", out) == 0
+    assert rows_of(out / "0.tsv")[-1][2] != EN[29]
+
+
+def test_corrected_links_are_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A corrected file stays, also when its text changes; then it is reported. --overwrite aligns again."""
+    en, zh = documents(tmp_path, 2)
+    out = tmp_path / "out"
+    assert run(en, zh, "--out", out) == 0
+    made = (out / "0.tsv").read_bytes()
+    (out / "0.tsv").write_bytes(made + b"corrected\n")
+    assert run(en, zh, "--out", out) == 0 and (out / "0.tsv").read_bytes() == made + b"corrected\n"
+    write(en / "0.en.txt", EN[:29])
+    assert run(en, zh, "--out", out) == 1 and (out / "0.tsv").read_bytes() == made + b"corrected\n"
+    assert f"{out / '0.tsv'}: was changed after this command wrote it" in capsys.readouterr().out
+    write(en / "0.en.txt", EN[:30])
+    assert run(en, zh, "--out", out, "--overwrite") == 0 and (out / "0.tsv").read_bytes() == made
+
+
+def test_pages_never_replace_the_documents(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Sources in HTML, and pages of the same names in the same folder."""
+    document = "".join(f"<p>{line}</p>" for line in EN[:30])
+    write(tmp_path / "en" / "0.html", [document])
+    write(tmp_path / "zh" / "0.html", ["".join(f"<p>{line}</p>" for line in ZH[:30])])
+    assert run(tmp_path / "en", tmp_path / "zh", "--out", tmp_path / "en", "--html") == 2
+    assert "also an input" in capsys.readouterr().err
+    assert (tmp_path / "en" / "0.html").read_text(encoding="utf-8") == f"{document}\n"
 
 
 def test_two_at_once_in_one_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -253,7 +364,7 @@ def test_outputs_never_share_a_name(tmp_path: Path) -> None:
         for lang in ("en", "zh"):
             write(tmp_path / lang / f"{name}.{lang}.txt", ["x"])
     found = pairs_by_name(tmp_path / "en", tmp_path / "zh", [("en", "zh")], tmp_path / "out", ".tsv")
-    assert len({pair.out for pair in found}) == 3
+    assert len({pair.out for pair in found.pairs}) == 3
 
 
 @pytest.mark.parametrize("words", [[], ["--src", "zh"], ["--tgt", "en"]])

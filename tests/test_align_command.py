@@ -64,6 +64,27 @@ def test_command_and_python_write_the_same(model: Model, tmp_path: Path) -> None
     assert (tmp_path / "a.tsv.json").read_bytes() == (tmp_path / "b.tsv.json").read_bytes()
 
 
+def test_outputs_replace_neither_documents_nor_corrections(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A page over the source, a page over the links, a corrected table and a corrected page."""
+    en, zh = pair_of(tmp_path)
+    page, out = tmp_path / "book.html", tmp_path / "book.tsv"
+    page.write_text("".join(f"<p>{line}</p>" for line in EN[:40]), encoding="utf-8")
+    source = page.read_bytes()
+    assert run(page, zh, "--out", out, "--html") == 2 and page.read_bytes() == source and not out.exists()
+    assert "book.html: also an input" in capsys.readouterr().err
+    assert run(en, zh, "--out", out, "--html", out) == 2 and "two outputs" in capsys.readouterr().err
+    view = tmp_path / "view.html"
+    assert run(en, zh, "--out", out, "--html", view) == 0
+    assert run(en, zh, "--out", out, "--html", view) == 0
+    made = out.read_bytes()
+    for edited in (out, view):
+        edited.write_text("corrected", encoding="utf-8")
+        assert run(en, zh, "--out", out, "--html", view) == 2 and edited.read_text(encoding="utf-8") == "corrected"
+        assert f"{edited.name}: was changed" in capsys.readouterr().err
+        assert run(en, zh, "--out", out, "--html", view, "--overwrite") == 0
+    assert out.read_bytes() == made
+
+
 def test_unrelated_texts_are_exit_code_3(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """One line and no output, unless they are forced."""
     en, zh = write(tmp_path / "en.txt", EN[:150]), write(tmp_path / "zh.txt", ZH[170:])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +15,13 @@ import pytest
 from commands import Moment, run_command
 from dualmoco.cli.main import main
 from dualmoco.core.config_loader import VectorPrecision
-from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.errors import DataError, ModelError, RunError
+from dualmoco.core.progress import Progress
+from dualmoco.core.storage import file_sha256, write_json
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
+from dualmoco.embeddings.engine import LocalEngine, Work
 from dualmoco.embeddings.store import ShardedVectors, open_store, pack, unpack
 from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines, lines_at
 from dualmoco.models.load import open_model
@@ -143,6 +148,115 @@ def test_interrupted_encoding_is_resumed(opened: Model, text: Path, tmp_path: Pa
     np.testing.assert_array_equal(again.vectors()[:], whole.vectors()[:])
 
 
+class Changing(LocalEngine):
+    """Changes the text after its lines were counted and before they are encoded."""
+
+    def __init__(self, path: Path, content: str) -> None:
+        self.path, self.content = path, content
+
+    def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
+        """Processes pieces of the changed text."""
+        self.path.write_text(self.content, encoding="utf-8")
+        yield from super().run(work, pieces, progress)
+
+
+@pytest.mark.parametrize("change", ["cut", "shifted", "edited"])
+def test_text_that_changes_while_it_is_encoded(opened: Model, text: Path, tmp_path: Path, change: str) -> None:
+    """One line says so, nothing is poisoned, and another run gives the vectors of the text as it is then."""
+    before = text.read_text(encoding="utf-8")
+    lines = before.splitlines(keepends=True)
+    lines = {"cut": lines[:150], "shifted": lines[1:], "edited": [*lines[:100], "Edited.\n", *lines[101:]]}[change]
+    message = r"^[^\n]*text.en.txt: changed while it was read; run the command again when the file is complete$"
+    with pytest.raises(DataError, match=message):
+        encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL, Changing(text, "".join(lines)))
+    store = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
+    sentences = [line.strip() for line in lines if line.strip()]
+    assert store.count == len(store.vectors()) == len(set(sentences))
+    np.testing.assert_allclose(
+        store.vectors()[store.lines[store.lines >= 0]], opened.encode(sentences, lang="en"), atol=1e-6
+    )
+
+
+def test_vectors_of_earlier_runs_survive_a_change_of_the_text(opened: Model, text: Path, tmp_path: Path) -> None:
+    """Shards that were encoded before stay; with the old text again, the rest is added."""
+    before = text.read_text(encoding="utf-8")
+    whole = encode_file(TextFile(text, "en"), tmp_path / "whole", opened, SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL, done=_interrupt)
+    with pytest.raises(DataError, match="changed while it was read"):
+        encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL, Changing(text, before[: len(before) // 2]))
+    with pytest.raises(DataError, match="text_sha256"):
+        encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
+    text.write_text(before, encoding="utf-8")
+    written: list[int] = []
+    again = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL, done=written.append)
+    assert 0 not in written
+    np.testing.assert_array_equal(again.vectors()[:], whole.vectors()[:])
+
+
+def _interrupt(number: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_shards_with_another_number_of_rows(opened: Model, text: Path, tmp_path: Path) -> None:
+    """A short shard, as a text that shrank left it, is refused when opened and made again when encoded."""
+    store = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
+    expected, path = np.array(store.vectors()[:]), tmp_path / "v" / "00001.npy"
+    with pytest.raises(RunError, match=r"shard 1 has the shape \(10, \d+\); expected \(32, \d+\)"):
+        store.add(1, np.load(path)[:10])
+    np.save(path, np.load(path)[:10])
+    with pytest.raises(DataError, match=r"00001.npy: 10 vectors; expected 32"):
+        open_store(tmp_path / "v").vectors()
+    content = json.loads((tmp_path / "v" / "manifest.json").read_text(encoding="utf-8"))
+    content["shards"][1] |= {"rows": 10, "sha256": file_sha256(path)}
+    write_json(tmp_path / "v" / "manifest.json", content)
+    with pytest.raises(DataError, match=r"00001.npy: 10 vectors; expected 32"):
+        open_store(tmp_path / "v").vectors()
+    again = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
+    np.testing.assert_array_equal(again.vectors()[:], expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("manifest.json", b"[" * 100_000, "nested too deeply"),
+        ("manifest.json", b"{}", "not a folder of dualmoco encode"),
+        ("manifest.json", b"\xff", "not a folder of dualmoco encode"),
+        ("rows.npy", b"", "rows.npy: cannot be read"),
+        ("rows.npy", b"PK\x03\x04", "rows.npy: cannot be read"),
+        ("00001.npy", b"", "00001.npy: cannot be read"),
+        ("00001.npy", b"\x93NUMPY\x01\x00\x04\x00((((", "00001.npy: cannot be read"),
+    ],
+)
+def test_damaged_stores_are_refused(
+    opened: Model, text: Path, tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    """Whatever is in its files, the error is one line."""
+    encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
+    (tmp_path / "v" / name).write_bytes(content)
+    with pytest.raises(DataError, match=said) as caught:
+        open_store(tmp_path / "v").vectors()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["../00000.npy", "/tmp/00000.npy", "0.npy", "00000.npy.npy"])
+def test_shards_lie_in_their_store(opened: Model, text: Path, tmp_path: Path, name: str) -> None:
+    """A manifest cannot name another file, nor can a link stand for one."""
+    folder = tmp_path / "v"
+    encode_file(TextFile(text, "en"), folder, opened, SMALL)
+    content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    content["shards"][0]["file"] = name
+    write_json(folder / "manifest.json", content)
+    with pytest.raises(DataError, match=r"a shard is named|not a folder of dualmoco encode"):
+        open_store(folder)
+    content["shards"][0]["file"] = "00000.npy"
+    write_json(folder / "manifest.json", content)
+    (folder / "00000.npy").rename(tmp_path / "outside.npy")
+    (folder / "00000.npy").symlink_to(tmp_path / "outside.npy")
+    with pytest.raises(DataError, match="lies outside of"):
+        open_store(folder)
+
+
 def test_damaged_shard_is_made_again(opened: Model, text: Path, tmp_path: Path) -> None:
     """A flipped byte is found by its checksum, and only that shard is redone."""
     store = encode_file(TextFile(text, "en"), tmp_path / "v", opened, SMALL)
@@ -242,7 +356,7 @@ def test_a_text_in_another_language_is_warned_of(
     assert encode_file(TextFile(path, named), tmp_path / "store", opened).count == 3
     said = [record.message for record in caplog.records if "looks like" in record.message]
     assert len(said) == (written != named)
-    parts = str(path), f"looks like language {written}", f"encoded as {named}"
+    parts = str(path), f"looks like {written}", f"encoded as {named}"
     assert all(part in line for line in said for part in parts)
 
 

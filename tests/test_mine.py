@@ -176,6 +176,30 @@ def test_score_keeps_the_order_of_a_bitext(tiny_model: Path, tmp_path: Path) -> 
     assert len((tmp_path / "s.tsv").read_text(encoding="utf-8").splitlines()) == 1 + (scores >= np.median(scores)).sum()
 
 
+def test_score_never_replaces_its_input(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Columns and rows of the bitext stay; --overwrite does not allow it either."""
+    bitext = tmp_path / "x.tsv"
+    rows = "".join(f"{src}\t{tgt}\tid{number}\n" for number, (src, tgt) in enumerate(generate_pairs(20, seed=3)))
+    bitext.write_text(rows, encoding="utf-8")
+    for words in ([], ["--overwrite"]):
+        assert main(["score", str(bitext), "--out", str(bitext), "--model", str(tiny_model), *words]) == 2
+        assert "x.tsv: also an input" in capsys.readouterr().err
+    assert bitext.read_text(encoding="utf-8") == rows and list(tmp_path.iterdir()) == [bitext]
+
+
+def test_corrected_pairs_are_replaced_only_on_request(
+    files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The same command again replaces what it wrote, and refuses before any work what was edited since."""
+    out = mined(files, tiny_model, tmp_path / "pairs.tsv")
+    mined(files, tiny_model, out, "--retrieval", "forward")
+    out.write_text("corrected\n", encoding="utf-8")
+    words = ["mine", *map(str, files), "--model", str(tiny_model), "--out", str(out), "--quiet"]
+    assert main(words) == 2 and out.read_text(encoding="utf-8") == "corrected\n"
+    assert "--overwrite" in capsys.readouterr().err and not (tmp_path / "pairs.tsv.work").exists()
+    assert main([*words, "--overwrite"]) == 0 and out.read_text(encoding="utf-8") != "corrected\n"
+
+
 def test_paraphrases_by_a_plain_loop(tiny_model: Path, tmp_path: Path) -> None:
     """Each neighbour of each sentence once, itself excluded, scored by the margin."""
     texts = list(dict.fromkeys(src for src, _ in generate_pairs(200, seed=31)))[:50]

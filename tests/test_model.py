@@ -68,10 +68,10 @@ def test_encode_takes_no_sentence(model: Model) -> None:
     assert model.similarity(nothing, model.encode(TGT_TEXTS[:2], lang="zh")).shape == (0, 2)
 
 
-@pytest.mark.parametrize("lang", ["fr", "", "EN"])
+@pytest.mark.parametrize("lang", ["fr", "", "xx-EN"])
 def test_unknown_language_is_refused(model: Model, lang: str) -> None:
     """The error names the language that was asked for and those there are."""
-    with pytest.raises(ModelError, match=rf"^[^\n]*model: has no language '{lang}'; expected one of en, zh$"):
+    with pytest.raises(ModelError, match=rf"^[^\n]*model: has no language '{lang}'; .*one of en, zh, or .*train$"):
         model.encode("Bonjour", lang=lang)
 
 

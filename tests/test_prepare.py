@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import json
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -21,6 +23,7 @@ from dualmoco.data.config import CleanConfig, CorpusConfig, Duplicates, ExcludeC
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.prepare import prepare
+from dualmoco.data.readers import lines
 
 GOOD = generate_pairs(300, seed=5)
 Pair = tuple[str, str]
@@ -167,7 +170,7 @@ def test_bad_lines_stop_or_are_skipped(config: PrepareConfig, tmp_path: Path) ->
     assert not Path(config.out).exists()
     manifest = prepare(replace(config, on_error=OnError.skip))
     assert (manifest.total.train, manifest.total.unreadable) == (2, 2)
-    assert [problem.split(": ")[0].rpartition(":")[2] for problem in manifest.problems] == ["3", "2"]
+    assert [problem.split(": ")[0].rpartition(":")[2] for problem in manifest.problems] == ["2", "3"]
 
 
 def test_an_early_error_is_one_line(config: PrepareConfig, tmp_path: Path) -> None:
@@ -187,6 +190,83 @@ def test_a_damaged_file_among_others_is_skipped_from_its_damage_on(config: Prepa
     manifest = prepare(replace(config, on_error=OnError.skip))
     assert manifest.corpora[1].read == 300
     assert manifest.corpora[0].unreadable == 1
+
+
+def write_damaged(folder: Path) -> list[str]:
+    """Files of several formats, each of several blocks, with good pairs before and bad rows among them."""
+    pairs = [(f"{src} {number}", f"{tgt}{number}") for number, (src, tgt) in enumerate(generate_pairs(300, seed=7))]
+    units = "".join(
+        f'<tu><tuv lang="en"><seg>{src}</seg></tuv><tuv lang="zh"><seg>{tgt}</seg></tuv></tu>\n' for src, tgt in pairs
+    )
+    (folder / "b.tmx").write_text(f"<tmx><body>\n{units}", encoding="utf-8")
+    records: list[Any] = [{"en": src, "zh": tgt} for src, tgt in pairs]
+    records[150] = None
+    pq.write_table(pa.table({"translation": records}), folder / "c.parquet")
+    nested = ["[" * 100_000, "no JSON"]
+    (folder / "d.jsonl").write_text("\n".join([*map(json.dumps, records), *nested, json.dumps(records[0])]))
+    (folder / "e.csv").write_text(
+        "".join(f'"{src}",{tgt}\n' for src, tgt in pairs[:100]) + 'x\n"' + "y" * 200_000 + '",z\nlast,最后\nx\n',
+        encoding="utf-8",
+    )
+    return ["b.tmx", "c.parquet", "d.jsonl", "e.csv"]
+
+
+def test_skipped_errors_cost_no_good_pair_whatever_the_workers(config: PrepareConfig, tmp_path: Path) -> None:
+    """What a reader gave before it failed counts, a bad row costs one row, and all files are the same."""
+    names = write_damaged(tmp_path)
+    config = replace(config, corpora=[CorpusConfig(files=[name]) for name in names], on_error=OnError.skip)
+    found = []
+    for workers in (1, 2):
+        config = replace(config, out=str(tmp_path / f"out{workers}"), workers=workers, duplicates=Duplicates.keep)
+        manifest = prepare(config)
+        assert [corpus.unreadable for corpus in manifest.corpora] == [1, 1, 3, 3]
+        assert [corpus.read for corpus in manifest.corpora] == [300, 299, 300, 101]
+        assert all("\n" not in problem and len(problem) < 500 for problem in manifest.problems)
+        found.append(digests(config.out))
+    assert found[0] == found[1]
+
+
+def test_a_truncated_archive_gives_the_same_pairs_whatever_the_workers(
+    config: PrepareConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More blocks than the workers take ahead come before the damage."""
+    monkeypatch.setattr(lines, "BLOCK_BYTES", 1 << 18)
+    data = "".join(f"{src} {n}\t{tgt}{n}\n" for n in range(100) for src, tgt in GOOD).replace("\n", "\nno tab\n", 1)
+    (tmp_path / "cut.tsv.gz").write_bytes(gzip.compress(data.encode(), 1)[:-20_000])
+    config = replace(config, corpora=[CorpusConfig(files=["cut.tsv.gz"])], on_error=OnError.skip)
+    read = []
+    for workers in (1, 2):
+        manifest = prepare(replace(config, out=str(tmp_path / f"out{workers}"), workers=workers))
+        assert manifest.total.unreadable == 2
+        read.append(manifest.total.read)
+    assert read[0] == read[1] > 10_000
+    assert digests(tmp_path / "out1") == digests(tmp_path / "out2")
+
+
+DIE_IN_A_WORKER = """
+import os, signal, sys
+from pathlib import Path
+from dualmoco.data import prepare as module
+
+def die(raw):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    module._clean = die  # sent to the workers by name, where it ends the process as the OOM killer does
+    from dualmoco.cli.main import main
+    sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_killed_worker_is_an_error_even_if_lines_are_skipped(config: PrepareConfig, tmp_path: Path) -> None:
+    (tmp_path / "die.py").write_text(DIE_IN_A_WORKER)
+    words = ["prepare", "good.tsv", "--data", str(tmp_path), "--out", config.out, "--on-error", "skip", "workers=2"]
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "die.py"), *words], capture_output=True, text=True, cwd=tmp_path
+    )
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
+    assert "a worker process died" in done.stderr
+    assert not Path(config.out).exists() and not list(tmp_path.glob(".*"))
 
 
 @pytest.mark.parametrize(
@@ -227,13 +307,38 @@ def test_a_foreign_folder_is_left_alone(config: PrepareConfig) -> None:
     assert (Path(config.out) / "mine.txt").read_text() == "precious"
 
 
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        {"version": 1, "kind": "exact", "parts": []},  # of an index
+        {"version": 1, "key": {}, "shards": [], "format": 1},  # of a vector store
+        {"format": 1, "corpora": [], "settings": {}, "shards": [{"path": "../x.parquet", "bytes": 1}]},
+        {"format": 1, "corpora": [3], "settings": {}, "shards": []},
+        {"format": 1, "corpora": 3, "settings": {}, "shards": {}},
+        [],
+    ],
+)
+def test_a_folder_with_the_manifest_of_another_command_is_left_alone(config: PrepareConfig, manifest: Any) -> None:
+    path = Path(config.out) / "manifest.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match="out: exists and was not written by prepare"):
+        prepare(config)
+    assert json.loads(path.read_text()) == manifest
+    with pytest.raises(DataError, match=r"manifest\.json: (not written by|damaged)"):
+        read_prepared_manifest(path.parent)
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError, match="expected a folder made by dualmoco prepare"):
+        read_prepared_manifest(path.parent)
+
+
 KILLED = """
 import os, signal
 from dualmoco.data import prepare as module
 from dualmoco.data.config import CorpusConfig, PrepareConfig
 
 def die(*_):
-    os.killpg(0, signal.SIGKILL)
+    {kill}
 
 target, name = {{"reading": (module.TemporaryStore, "append"), "writing": (module, "write_shards"),
                 "renaming": (module, "write_text")}}["{moment}"]
@@ -248,7 +353,7 @@ def test_killed_it_leaves_nothing_half_and_starts_again(config: PrepareConfig, t
     prepare(config)
     before = digests(config.out)
     more = write_tsv(tmp_path / "more.tsv", generate_pairs(400, seed=6))
-    code = KILLED.format(moment=moment, out=config.out, file=str(more))
+    code = KILLED.format(moment=moment, kill="os.killpg(0, signal.SIGKILL)", out=config.out, file=str(more))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, start_new_session=True)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert digests(config.out) == before
@@ -256,6 +361,54 @@ def test_killed_it_leaves_nothing_half_and_starts_again(config: PrepareConfig, t
     prepare(replace(config, corpora=[CorpusConfig(files=["more.tsv"])]))
     assert len(rows_of(config.out)) == 400
     assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("moment", ["reading", "writing"])
+def test_no_worker_outlives_the_main_process(config: PrepareConfig, moment: str, sent: signal.Signals) -> None:
+    """The output ends only when all processes that share it have ended; SIGTERM also removes temporary files."""
+    kill = f"os.kill(os.getpid(), {int(sent)})"
+    code = KILLED.format(moment=moment, kill=kill, out=config.out, file=str(Path(config.root) / "good.tsv"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == (128 + sent if sent == signal.SIGTERM else -sent), done.stderr
+    assert "Traceback" not in done.stderr
+    assert (Path(config.root) / ".out.partial").exists() == (sent == signal.SIGKILL)
+
+
+FULL_DISK = """
+import sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from dualmoco.data.staging import TemporaryStore
+
+folder, rows = Path(sys.argv[1]), 100_000
+with TemporaryStore(folder) as store:
+    texts = pa.array([""] * rows, pa.large_string())
+    store.append(texts, texts, np.zeros((rows, 3), dtype=np.int64))
+try:
+    with (folder / "filler").open("wb", buffering=0) as filler:
+        while filler.write(bytes(4096)):
+            pass
+except OSError:
+    pass
+try:
+    store.status()[:] = 1
+except OSError as error:
+    print(error.strerror)
+"""
+
+
+def test_a_disk_that_is_full_before_the_status_is_an_error(tmp_path: Path) -> None:
+    """Writing to a map of a sparse file would kill the process instead."""
+    (tmp_path / "code.py").write_text(FULL_DISK)
+    script = 'mount -t tmpfs -o size=8m tmpfs "$1" && exec "$2" "$3" "$1"'
+    inside = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+    (tmp_path / "disk").mkdir()
+    if not shutil.which("unshare") or subprocess.run([*inside, str(tmp_path / "disk"), "true"]).returncode:
+        pytest.skip("needs permission to mount a small disk")
+    words = [str(tmp_path / "disk"), sys.executable, str(tmp_path / "code.py")]
+    done = subprocess.run([*inside, *words], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "No space left on device\n"), done.stderr
 
 
 def test_a_full_disk_is_one_line_and_keeps_the_old_result(config: PrepareConfig, tmp_path: Path) -> None:

@@ -143,15 +143,14 @@ def test_html_shows_what_a_reader_sees(tmp_path: Path, name: str) -> None:
    word,<br>a break and 漢<ruby>字<rt>zi</rt></ruby>&nbsp;&amp; soft&shy;ness.</p>
 <div>outer<p>inner</p>tail</div><p hidden>hidden</p>
 <ul><li>item<ul><li>nested</li></ul></li></ul><table><tr><th>a<td>b</table>
-<pre>kept
-  text</pre></body></html>"""
+<pre>code is
+  no text</pre></body></html>"""
     assert paragraphs(read_text(write(tmp_path / name, source))) == [
         "bare text goes on",
         "Heading",
         "after script",
         "A bold word, a break and 漢字 & softness.",
         *("outer", "inner", "tail", "item", "nested", "a", "b"),
-        "kept text",
     ]
 
 
@@ -197,7 +196,38 @@ def test_entities_of_a_document_are_not_followed(tmp_path: Path) -> None:
 def test_deep_html_is_no_matter(tmp_path: Path) -> None:
     """Elements within elements do not exhaust the stack."""
     page = "<p>top</p>" + "<div>" * 100_000 + "deep"
-    assert paragraphs(read_text(write(tmp_path / "a.html", page)))[0] == "top"
+    assert paragraphs(read_text(write(tmp_path / "a.html", page))) == ["top", "deep"]
+
+
+@pytest.mark.parametrize("head", ["", f'<?xml version="1.0"?><html {XHTML}><body>'])
+def test_no_text_of_a_page_is_lost(tmp_path: Path, head: str) -> None:
+    """Unclosed tags nest thousands of elements, and a paragraph may be longer than the parser's default limit."""
+    page = head + "".join(f"<p>number {number}<font>" for number in range(3000)) + f"<p>{'x' * 11_000_000}<p>end"
+    found = paragraphs(read_text(write(tmp_path / "a.html", page)))
+    assert found[:3000] == [f"number {number}" for number in range(3000)]
+    assert len(found[3000]) == 11_000_000 and found[3001:] == ["end"]
+
+
+def test_tags_that_are_no_names(tmp_path: Path) -> None:
+    assert paragraphs(read_text(write(tmp_path / "a.html", '<p"x>one</p"x><p>two'))) == ["one", "two"]
+
+
+@pytest.mark.parametrize("charset", ["undefined", "punycode", "utf-7", "idna", "unicode_escape", "rot13"])
+def test_encodings_that_are_not_for_pages_are_refused(tmp_path: Path, charset: str) -> None:
+    with pytest.raises(DataError, match=f"a.html: not in the encoding {charset}; expected UTF-8"):
+        read_text(write(tmp_path / "a.html", f'<meta charset="{charset}"><p>x'))
+
+
+def test_front_matter_takes_linear_time(tmp_path: Path) -> None:
+    """With a pattern that backtracks, a few hundred bytes took minutes."""
+    source = "---\n" + "\n" * 60 + " x:\n" * 60 + "Text."
+    assert paragraphs(read_text(write(tmp_path / "a.md", source)))[-1].endswith("Text.")
+
+
+def test_packed_pages_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_TEXT_BYTES", 10_000)
+    with pytest.raises(DataError, match="too large when unpacked; expected at most 10,000 bytes"):
+        read_text(write(tmp_path / "a.html.gz", gzip.compress(b"<p>" + b"x" * 10_000)))
 
 
 def test_docx_in_document_order(tmp_path: Path) -> None:

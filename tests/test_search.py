@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from dualmoco.cli.main import main
 from dualmoco.cli.search import read_queries
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
-from dualmoco.core.storage import locked
+from dualmoco.core.storage import file_sha256, locked, write_json
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.unique_lines import TextFile
@@ -181,6 +182,127 @@ def test_adding_is_building_at_once(copy: Path, texts: list[TextFile], opened: M
     assert len(list((copy / "parts").iterdir())) == 3
 
 
+@pytest.mark.parametrize("kind", [IndexKind.exact, IndexKind.ivf])
+def test_a_changed_file_replaces_its_old_sentences(
+    opened: Model, tmp_path: Path, kind: IndexKind, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Old sentences are gone, others stay, each place is cited once, and one line has the numbers."""
+    if kind != IndexKind.exact:
+        pytest.importorskip("faiss")
+    caplog.set_level("INFO")
+    cat, dog = tmp_path / "cat.en", write(tmp_path / "dog.en", ["The dog barks."])
+    folder = tmp_path / "index"
+    build_index(folder, {"en": [write(cat, ["The cat sleeps.", "It rains."]), dog]}, opened, kind=kind)
+    add_to_index(folder, {"en": write(cat, ["The cat is awake.", "It rains.", "We eat."])}, opened)
+    assert "cat.en: replaced its 2 old sentences with 3" in caplog.text
+    hits = open_index(folder, opened).search("The cat sleeps.", lang="en", k=10)[0]
+    assert sorted((hit.part, hit.line, hit.text) for hit in hits) == [
+        ("cat.en", 1, "The cat is awake."),
+        ("cat.en", 2, "It rains."),
+        ("cat.en", 3, "We eat."),
+        ("dog.en", 1, "The dog barks."),
+    ]
+    assert sorted(path.name for path in (folder / "parts").iterdir()) == ["00001", "00002"]
+    assert add_to_index(folder, {"en": write(cat, ["The cat sleeps."])}, opened).rows == 2
+    assert open_index(folder, opened).search("The cat sleeps.", lang="en", k=1)[0][0].line == 1
+
+
+def test_every_occurrence_is_cited(
+    opened: Model, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A hit has all lines of its sentence, as text the first one and their number."""
+    file = write(tmp_path / "a.en", ["Yes.", "", "No.", " Yes. ", "Yes.", "Maybe."])
+    build_index(tmp_path / "index", {"en": file}, opened)
+    hits = open_index(tmp_path / "index", opened).search("Yes.", lang="en", k=3)[0]
+    assert {hit.text: (hit.line, hit.lines) for hit in hits} == {
+        "Yes.": (1, (1, 4, 5)),
+        "No.": (3, (3,)),
+        "Maybe.": (6, (6,)),
+    }
+    assert main(["search", "query", str(tmp_path / "index"), "Yes.", "--lang", "en", "-k", "1"]) == 0
+    assert "(a.en:1 and 2 more lines)" in capsys.readouterr().out
+
+
+def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Edits the manifest of an index or a store."""
+    content = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    change(content)
+    write_json(folder / "manifest.json", content)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda content: content["parts"][0]["files"].update({"../../secret": "0"}),
+        lambda content: content["parts"][0]["files"].pop("texts.txt"),
+        lambda content: content["parts"][0].update(rows="7"),
+        lambda content: content["parts"][0].update(rows=-1),
+        lambda content: content["parts"][0].update(number="../0"),
+        lambda content: content["parts"][0].update(number=1),
+        lambda content: content.update(parts=[]),
+        lambda content: content.update(model=7),
+        lambda content: content.update(kind="ivf"),
+        lambda content: content.update(
+            lists={"file": "../index-00001.faiss", "sha256": "", "lists": 1, "probes": 1, "recall": 1.0}, kind="ivf"
+        ),
+    ],
+)
+def test_manifests_that_cannot_be_are_refused(copy: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Names of files in other places, and values of other types."""
+    change_manifest(copy, change)
+    with pytest.raises(DataError, match=r"^[^\n]*index: has no readable manifest.json; expected an index[^\n]*$"):
+        open_index(copy, check=False)
+
+
+def test_nested_manifest_is_one_line(copy: Path) -> None:
+    """JSON that is nested too deeply is no traceback."""
+    (copy / "manifest.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(DataError, match=r"has no readable manifest.json"):
+        open_index(copy)
+
+
+@pytest.mark.parametrize("name", ["texts.txt", "offsets.npy", "lines.npy", "repeats.npy", "vectors"])
+def test_links_out_of_an_index_are_refused(copy: Path, tmp_path: Path, name: str) -> None:
+    """Every file lies in the folder of the index."""
+    place = copy / "parts" / "00000" / name
+    place.rename(tmp_path / "outside")
+    place.symlink_to(tmp_path / "outside")
+    with pytest.raises(DataError, match="lies outside of"):
+        open_index(copy, check=False)
+
+
+@pytest.mark.parametrize("value", [1e29, float("nan"), 0.5])
+@pytest.mark.parametrize("check", [True, False])
+def test_vectors_of_other_lengths_are_refused(copy: Path, value: float, check: bool) -> None:
+    """When the index is opened, even if all checksums fit, or else when such a vector is found."""
+    store = copy / "parts" / "00000" / "vectors"
+    vectors = np.load(store / "00000.npy")
+    vectors *= value
+    np.save(store / "00000.npy", vectors)
+    change_manifest(store, lambda content: content["shards"][0].update(sha256=file_sha256(store / "00000.npy")))
+    with pytest.raises(DataError, match="not of length 1"):
+        open_index(copy, check=check).search(ENGLISH[0], lang="en", within="en")
+
+
+def test_exchanged_vectors_and_sentences_are_refused(copy: Path) -> None:
+    """Vectors of another text, and offsets that are not those of the lines."""
+    part = copy / "parts" / "00000"
+    offsets = np.load(part / "offsets.npy")
+    offsets[1:-1] += 1
+    np.save(part / "offsets.npy", offsets)
+    checksum = file_sha256(part / "offsets.npy")
+    change_manifest(copy, lambda content: content["parts"][0]["files"].update({"offsets.npy": checksum}))
+    with pytest.raises(DataError, match="offsets do not fit the lines"):
+        open_index(copy)
+    with pytest.raises(DataError, match="the offsets of sentence"):
+        open_index(copy, check=False).search(ENGLISH[0], lang="en", within="en")
+    (part / "vectors").rename(copy / "aside")
+    (copy / "parts" / "00001" / "vectors").rename(part / "vectors")
+    (copy / "aside").rename(copy / "parts" / "00001" / "vectors")
+    with pytest.raises(DataError, match=r"vectors are of another text|vectors; expected"):
+        open_index(copy, check=False)
+
+
 def test_failed_addition_changes_nothing(
     copy: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,9 +385,13 @@ def test_damage_is_found(copy: Path, name: str) -> None:
     path = copy / "parts" / "00001" / name
     content = path.read_bytes()
     damage(path)
-    with pytest.raises(DataError, match=rf"{path.name}: is damaged"):
-        open_index(copy)
-    assert open_index(copy, check=False).folder == copy
+    if name == "offsets.npy":  # its last number is compared with the size of the texts
+        with pytest.raises(DataError, match="offsets do not fit"):
+            open_index(copy, check=False)
+    else:
+        with pytest.raises(DataError, match=rf"{path.name}: is damaged"):
+            open_index(copy)
+        assert open_index(copy, check=False).folder == copy
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(DataError):
         open_index(copy)
@@ -299,7 +425,7 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
             "--precision fp8; expected one of fp32",
         ),
         (["build", "new", "en=good", "--model", "MODEL", "--index", "tree"], "--index tree; expected one of exact"),
-        (["build", "new", "en=good", "en=good", "--model", "MODEL"], "is already in the index"),
+        (["build", "new", "en=good", "en=good", "--model", "MODEL"], "a second en file of this name"),
         (["add", "absent", "en=good"], "absent: no such folder"),
         (["add", "INDEX", "fr=good"], "'fr'"),
         (["query", "INDEX", "a", "--lang", "fr"], "'fr'"),
@@ -343,7 +469,7 @@ def test_commands(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert main([*words, "--json"]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     expected = open_index(index).search([CHINESE[0], ENGLISH[1]], lang="zh", k=3, within="zh")
-    assert first == {"query": CHINESE[0], "hits": [vars(hit) for hit in expected[0]]}
+    assert first == {"query": CHINESE[0], "hits": [{**vars(hit), "lines": list(hit.lines)} for hit in expected[0]]}
     assert second["query"] == ENGLISH[1]
     assert main(words) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -143,7 +143,7 @@ def test_tabs_in_sentences_do_not_make_columns(
         ((b"a\n\xff\n", "x\ny\n"), [], "a:2: not UTF-8"),
         ((None, "x\n"), [], "a: no such file"),
         (("a\n", "x\n"), ["--src", "fr"], "'fr'"),
-        (("a\n", "x\n"), ["--out", "a"], "would be overwritten"),
+        (("a\n", "x\n"), ["--out", "a"], "also an input"),
         (("a\n", "x\n"), ["--heatmap", "near.pdf"], "extension .pdf"),
         (("a\n" * 1001, "x\n" * 1001), ["--heatmap", "near.png"], "expected at most 1,000"),
         (("a\n", "x\n" * 20_001), ["--all"], "expected at most 20,000"),

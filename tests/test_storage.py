@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,8 +14,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from dualmoco.core.errors import RunError
-from dualmoco.core.storage import locked, new_folder, restore_folder, write_json, write_text
+from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.core.storage import (
+    check_replaceable,
+    locked,
+    new_folder,
+    read_record,
+    record_path,
+    restore_folder,
+    write_json,
+    write_recorded,
+    write_text,
+)
 
 TOO_MUCH = 2 << 20  # bytes; twice what the small disk holds
 
@@ -232,3 +243,83 @@ def test_a_folder_made_anew_keeps_its_own_lock(tmp_path: Path) -> None:
         with pytest.raises(RunError, match="another process"), locked(folder):
             pass
     assert not folder.exists()
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from dualmoco.core.storage import new_folder
+with new_folder(Path(sys.argv[1])) as folder:
+    (folder / "first").write_text("first")
+    print("writing", flush=True)
+    sys.stdin.read()
+    (folder / "second").write_text("second")
+"""
+
+
+def _start_writer(path: Path) -> subprocess.Popen[str]:
+    """A process in the middle of writing a folder; it finishes when its standard input ends."""
+    command = [sys.executable, "-c", WRITER, str(path)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "writing\n"
+    return process
+
+
+def test_two_processes_do_not_write_one_folder(tmp_path: Path) -> None:
+    """The second one is refused in one line and harms nothing; no lock is left."""
+    path = tmp_path / "model"
+    with _start_writer(path) as process:
+        with pytest.raises(RunError, match=r"^[^\n]*model: in use by another process; wait until [^\n]*$"):
+            _fill(path, "other")
+        process.communicate("")
+    assert process.returncode == 0
+    assert _tree(tmp_path) == {"model/first": "first", "model/second": "second"}
+
+
+def test_lock_of_a_killed_process_is_released(tmp_path: Path) -> None:
+    """The next process writes the folder and removes what the killed one left."""
+    path = tmp_path / "model"
+    with _start_writer(path) as process:
+        process.kill()
+    assert (tmp_path / ".model.lock").exists()
+    _fill(path, "new")
+    assert _tree(tmp_path) == {"model/sub/file": "new"}
+
+
+def test_no_output_is_an_input_under_any_name(tmp_path: Path) -> None:
+    """The same path, a symbolic link, a hard link, the record, and two outputs of one name."""
+    given = tmp_path / "given.tsv"
+    write_text(given, "a\tb\n")
+    (tmp_path / "soft.tsv").symlink_to(given)
+    (tmp_path / "hard.tsv").hardlink_to(given)
+    for output in (given, tmp_path / "soft.tsv", tmp_path / "hard.tsv", tmp_path / "." / "given.tsv"):
+        with pytest.raises(ConfigError, match="also an input"):
+            check_replaceable([output], [str(given), ["a sentence"], None], overwrite=True)
+    with pytest.raises(ConfigError, match="also an input"):
+        check_replaceable([tmp_path / "x"], [tmp_path / "x.json"], has_record=True)
+    with pytest.raises(ConfigError, match="two outputs"):
+        check_replaceable([tmp_path / "x", tmp_path / "y" / ".." / "x"])
+    check_replaceable([tmp_path / "new"], [given])
+
+
+def test_only_unchanged_outputs_are_replaced(tmp_path: Path) -> None:
+    """A file without a record or with another content needs `overwrite`; a record of somebody else is a file too."""
+    out = tmp_path / "out.tsv"
+    write_recorded(out, {"tool": "dualmoco mine"}, {out: b"1"})
+    check_replaceable([out], has_record=True)
+    write_recorded(out, {"tool": "dualmoco mine"}, {out: b"2"})
+    assert out.read_bytes() == b"2" and "replaced" not in json.loads(record_path(out).read_text(encoding="utf-8"))
+    write_text(out, "corrected")
+    with pytest.raises(
+        ConfigError, match="was changed after this command wrote it; expected another name, or --overwrite"
+    ):
+        check_replaceable([out], has_record=True)
+    check_replaceable([out], overwrite=True, has_record=True)
+    for content in ("[]", "{", "[" * 100_000, '{"name": "mine"}'):
+        write_text(record_path(out), content)
+        assert read_record(out) is None
+        with pytest.raises(ConfigError, match="exists and may be somebody's work"):
+            check_replaceable([out], has_record=True)
+    out.unlink()
+    with pytest.raises(ConfigError, match="json: exists"):
+        check_replaceable([out], has_record=True)

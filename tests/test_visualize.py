@@ -58,7 +58,9 @@ def test_two_lines_for_people(model: Path, corpus: Path, tmp_path: Path, capsys:
     out = tmp_path / "parallel.png"
     assert main(["visualize", str(corpus), "--model", str(model), "--out", str(out)]) == 0
     captured = capsys.readouterr()
-    assert main(["visualize", str(model), str(corpus), "--out", str(out)]) == 0  # the order of version 0.1
+    assert (
+        main(["visualize", str(model), str(corpus), "--out", str(out), "--overwrite"]) == 0
+    )  # the order of version 0.1
     hinted = capsys.readouterr()
     assert hinted.out == captured.out and hinted.err.splitlines()[0].endswith("is now --model MODEL")
     first, second = captured.out.splitlines()

@@ -10,23 +10,25 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Unpack, cast
+from typing import Any, Unpack, cast
 
 import numpy as np
 
 from dualmoco.alignment.anchors import MIN_ANCHOR_SHARE, anchor_share, find_anchors
-from dualmoco.alignment.documents import Text, read_text, split_text
-from dualmoco.alignment.output import ALIGNMENT_ENDINGS, aligned_pairs, count_links
+from dualmoco.alignment.documents import DOCUMENT_SUFFIXES, Text, read_text, split_text
+from dualmoco.alignment.output import ALIGNMENT_ENDINGS, aligned_pairs, count_links, link_files
 from dualmoco.alignment.pipeline import (
     AlignOptions,
     AlignSettings,
     align_settings,
     align_texts,
+    check_alignment_files,
     check_outputs,
     keep_confident,
     resolve_languages,
@@ -36,7 +38,7 @@ from dualmoco.core import VERSION
 from dualmoco.core.config_loader import check_options
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import Progress, counting, showing
-from dualmoco.core.storage import file_sha256, locked, write_json
+from dualmoco.core.storage import check_distinct, file_sha256, locked, read_record, write_json
 from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.embeddings.encode import model_opener
 from dualmoco.embeddings.engine import Engine, open_engine
@@ -45,9 +47,12 @@ from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, TORCH, Model
 from dualmoco.search.exact import nearest_both_ways
-from dualmoco.text.files import read_cells
+from dualmoco.text.files import DECOMPRESSORS, read_cells
+from dualmoco.text.languages import SCRIPTS, base_language
 
 VOTING_NEIGHBORS = 3
+LANGUAGE_MARK = re.compile("[._-]")  # separates a name from the language at its end
+LANGUAGE_TAG = re.compile(r"[a-z]{2,3}(?:[_-](?:[a-z]{4}|[a-z]{2}|\d{3}))*", re.IGNORECASE)  # en, zh_CN, zh-Hans-HK
 MIN_VOTE_SHARE = 0.2  # share of the shorter document's sentences that must have their partner in the other document
 
 logger = logging.getLogger(__name__)
@@ -72,18 +77,53 @@ class DocumentPair:
         return str(self.src), str(self.tgt), str(self.out)
 
 
+@dataclass(frozen=True)
+class Pairing:
+    """Pairs of documents, and the documents that have no partner."""
+
+    pairs: Sequence[DocumentPair]
+    unpaired: Sequence[tuple[Path | None, Path | None]] = ()  # the missing side is None
+
+
+def document_stem(name: str) -> str:
+    """A file name without the endings of a compression and of a document type; other dots belong to the name."""
+    for endings in (DECOMPRESSORS, DOCUMENT_SUFFIXES):
+        ending = Path(name).suffix
+        if ending.lower() in endings and Path(name).name != ending:
+            name = name.removesuffix(ending)
+    return name
+
+
+def split_language(stem: str, known: Container[str]) -> tuple[str, str]:
+    """A name and the language that it ends with: `guide` and `zh` for `guide_zh_CN`; an empty code if there is none."""
+    for mark in reversed([*LANGUAGE_MARK.finditer(stem)]):
+        tail = stem[mark.end() :]
+        if LANGUAGE_TAG.fullmatch(tail) and base_language(tail) in known:
+            return stem[: mark.start()], base_language(tail)
+    return stem, ""
+
+
+def _common_name(src: Path, tgt: Path) -> str:
+    """The name that two documents share apart from the language, or that of the source if they share none."""
+    stems = document_stem(src.name), document_stem(tgt.name)
+    names = [split_language(stem, SCRIPTS)[0] for stem in stems]
+    return names[0] if stems[0] != stems[1] and names[0] == names[1] else stems[0]
+
+
 def _name_outputs(pairs: Sequence[tuple[Path, Path]], out: Path, ending: str) -> list[DocumentPair]:
-    """Pairs with outputs named after the sources, numbered where names repeat."""
+    """Pairs with outputs named after the documents, numbered where names repeat."""
     taken, named = set[str](), []
     for src, tgt in pairs:
-        stem = src.name.split(".")[0]
-        name = next(name for number in count(1) if (name := stem if number == 1 else f"{stem}-{number}") not in taken)
-        taken.add(name)
-        named.append(DocumentPair(src, tgt, out / f"{name}{ending}"))
+        stem = _common_name(src, tgt)
+        names = (stem if number == 1 else f"{stem}-{number}" for number in count(1))
+        # the texts of an XML alignment are written to NAME.src.xml and NAME.tgt.xml
+        files = next(files for name in names if taken.isdisjoint(files := (name, f"{name}.src", f"{name}.tgt")))
+        taken.update(files)
+        named.append(DocumentPair(src, tgt, out / f"{files[0]}{ending}"))
     return named
 
 
-def pairs_of_list(path: Path, out: Path, ending: str) -> list[DocumentPair]:
+def pairs_of_list(path: Path, out: Path, ending: str) -> Pairing:
     """Reads pairs of documents from lines of source, tab, target; relative paths start from the folder of the list."""
     found = []
     for number, cells in read_cells(path):
@@ -98,40 +138,100 @@ def pairs_of_list(path: Path, out: Path, ending: str) -> list[DocumentPair]:
         found.append((src, tgt))
     if not found:
         raise DataError(f"{path}: no pairs of documents; expected lines of source<TAB>target")
-    return _name_outputs(found, out, ending)
+    return Pairing(_name_outputs(found, out, ending))
 
 
-def pairs_by_name(src: Path, tgt: Path, langs: Sequence[tuple[str, str]], out: Path, ending: str) -> list[DocumentPair]:
-    """Pairs documents of two folders, or of one, whose names differ only in language and extension.
+def pairs_by_name(src: Path, tgt: Path, langs: Sequence[tuple[str, str]], out: Path, ending: str) -> Pairing:
+    """Pairs documents of two folders, or of one, by their names.
 
-    Of the codes `langs`, as in `chapter1.en.txt` and `chapter1_zh.txt`, those that pair most documents are used.
+    Equal names are paired first, then equal names without the document type, then names that differ only in the
+    language at their end, as in `guide.en.txt` and `guide_zh_CN.txt`. Of the codes `langs`, those that pair most
+    documents are used.
     """
-    found = max((_same_names(src, tgt, codes) for codes in langs), key=len)
-    if not found:
+    known = {base_language(code) for codes in langs for code in codes}
+    sides = _named_documents(src, known), _named_documents(tgt, known)
+    keys = () if src.samefile(tgt) else (_full_name, _stem_name)
+    found = [_match_names(*sides, keys, codes) for codes in langs]
+    pairs, ambiguous = max(found, key=lambda matches: len(matches[0]) + len(matches[1]))
+    if ambiguous:
+        names = " and ".join(", ".join(map(str, side)) for side in ambiguous[0])
+        raise DataError(f"{names}: several documents of one name; expected one per folder; remove some or use --list")
+    if not pairs:
         raise DataError(
             f"{src} and {tgt}: no two documents have the same name apart from the language; expected names such as "
             "1.en.txt and 1.zh.txt; use --match or --list for other names"
         )
-    return _name_outputs(found, out, ending)
+    return Pairing(_name_outputs(pairs, out, ending), _unpaired(src, tgt, pairs))
 
 
-def _same_names(src: Path, tgt: Path, langs: tuple[str, str]) -> list[tuple[Path, Path]]:
-    sides = _by_name(src, langs[0], langs[1]), _by_name(tgt, langs[1], langs[0])
-    found = [(sides[0][name], sides[1][name]) for name in sorted(sides[0].keys() & sides[1].keys())]
-    return [(first, second) for first, second in found if not first.samefile(second)]
+def _unpaired(src: Path, tgt: Path, pairs: Sequence[tuple[Path, Path]]) -> list[tuple[Path | None, Path | None]]:
+    """The documents of two folders that are in no pair; those of a single folder are listed once."""
+    taken = {path for pair in pairs for path in pair}
+    left = [(path, None) for path in documents_of(src) if path not in taken]
+    if src.samefile(tgt):
+        return [*left]
+    return [*left, *((None, path) for path in documents_of(tgt) if path not in taken)]
 
 
-def _by_name(folder: Path, lang: str, other: str) -> dict[str, Path]:
-    """Documents by name without language and extension, except those in the other language."""
-    ending = re.compile(rf"(.*?)[._-]({re.escape(lang)}|{re.escape(other)})(\.[^./]*)*", re.IGNORECASE)
-    found = dict[str, Path]()
-    for path in documents_of(folder):
-        name = path.relative_to(folder).as_posix()
-        if match := ending.fullmatch(name):
-            if match[2].lower() != other:
-                found.setdefault(match[1], path)
-        else:
-            found.setdefault(name.removesuffix("".join(path.suffixes)), path)
+@dataclass(frozen=True)
+class _Named:
+    """A document and the parts of its name."""
+
+    path: Path
+    name: str  # relative to its folder
+    stem: str  # without the document type
+    base: str  # without the language
+    lang: str  # empty if the name has none
+
+
+def _named_documents(folder: Path, known: Container[str]) -> list[_Named]:
+    names = [(path, path.relative_to(folder).as_posix()) for path in documents_of(folder)]
+    stems = [(path, name, document_stem(name)) for path, name in names]
+    return [_Named(path, name, stem, *split_language(stem, known)) for path, name, stem in stems]
+
+
+NameKey = Callable[[_Named], str]  # what names are compared by; documents with an empty key are not paired
+NameMatches = tuple[list[tuple[Path, Path]], list[tuple[list[Path], list[Path]]]]
+
+
+def _full_name(document: _Named) -> str:
+    return document.name
+
+
+def _stem_name(document: _Named) -> str:
+    return document.stem
+
+
+def _name_in(lang: str) -> NameKey:
+    """The key of documents whose names end with a language; without one, `lang` is empty."""
+    return lambda document: document.base if document.lang == lang else ""
+
+
+def _match_names(
+    src: Sequence[_Named], tgt: Sequence[_Named], keys: Sequence[NameKey], langs: tuple[str, str]
+) -> NameMatches:
+    """Pairs of documents, and groups of documents of one name that leave several ways to pair them."""
+    one, other, none = _name_in(base_language(langs[0])), _name_in(base_language(langs[1])), _name_in("")
+    pairs: list[tuple[Path, Path]] = []
+    ambiguous: list[tuple[list[Path], list[Path]]] = []
+    done: set[Path] = set()
+    for src_key, tgt_key in [*((key, key) for key in keys), (one, other), (one, none), (none, other)]:
+        groups = [_by_key(side, key, done) for side, key in ((src, src_key), (tgt, tgt_key))]
+        for name in sorted(groups[0].keys() & groups[1].keys()):
+            sources, targets = groups[0][name], groups[1][name]
+            done.update(sources, targets)
+            if len(sources) + len(targets) > 2:
+                ambiguous.append((sources, targets))
+            elif not sources[0].samefile(targets[0]):
+                pairs.append((sources[0], targets[0]))
+    return sorted(pairs), ambiguous
+
+
+def _by_key(documents: Sequence[_Named], key: NameKey, done: Container[Path]) -> dict[str, list[Path]]:
+    found = defaultdict[str, list[Path]](list)
+    for document in documents:
+        if (name := key(document)) and document.path not in done:
+            found[name].append(document.path)
     return found
 
 
@@ -155,7 +255,7 @@ def pairs_by_content(
     settings: AlignSettings,
     out: Path,
     ending: str,
-) -> list[DocumentPair]:
+) -> Pairing:
     """Pairs documents that are translations of each other; a language that is None is guessed from the first one."""
     texts = _readable_texts(src), _readable_texts(tgt)
     files = [list(side) for side in texts]
@@ -165,12 +265,13 @@ def pairs_by_content(
         for side, lang, made in zip(texts, found, vectors, strict=True):
             for text in side.values():
                 sentences = split_text(text, lang, settings.split).sentences
-                made.append(model.encode(list(sentences), lang=lang, progress=False))
+                made.append(model.encode_as(list(sentences), lang, progress=False))
                 progress(1)
     matches = match_documents(*vectors)
     if not matches:
         raise DataError(f"{src} and {tgt}: no two documents match; expected documents and their translations")
-    return _name_outputs([(files[0][one], files[1][other]) for one, other in matches], out, ending)
+    pairs = [(files[0][one], files[1][other]) for one, other in matches]
+    return Pairing(_name_outputs(pairs, out, ending), _unpaired(src, tgt, pairs))
 
 
 def _readable_texts(folder: Path) -> dict[Path, Text]:
@@ -212,6 +313,8 @@ def _owners(documents: Sequence[Vectors]) -> Ids:
 
 
 SUMMARY = "documents.json"
+NO_PARTNER = "no partner"
+LISTED_NAMES = 20  # most names in one warning
 
 
 @dataclass(frozen=True)
@@ -226,7 +329,7 @@ class BatchSettings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result for one pair of documents."""
+    """The result for one pair of documents, or for a document without a partner, whose other side is empty."""
 
     src: str
     tgt: str
@@ -235,6 +338,11 @@ class Outcome:
     linked: int = 0
     mean_score: float | None = None
     error: str = ""  # why there is no output
+
+    @property
+    def is_paired(self) -> bool:
+        """Whether there are two documents."""
+        return bool(self.src and self.tgt)
 
 
 class BatchOptions(AlignOptions, total=False):
@@ -262,15 +370,15 @@ def align_folders(
         **options: See `BatchOptions`.
 
     Returns:
-        One outcome per pair; a pair that cannot be aligned has its `error`.
+        One outcome per pair and per document without a partner; one that is not aligned has its `error`.
 
     Raises:
         ConfigError: An option is invalid, or `out` is a file.
-        DataError: A folder has no documents, or none of them have a partner.
+        DataError: A folder has no documents, none of them have a partner, or one has several.
         ModelError: The model cannot be opened, or lacks a language.
     """
 
-    def find_pairs(batch: BatchSettings, model: Model, ending: str) -> list[DocumentPair]:
+    def find_pairs(batch: BatchSettings, model: Model, ending: str) -> Pairing:
         if match:
             return pairs_by_content(Path(src), Path(tgt), batch.langs, model, batch.align, Path(out), ending)
         known = model.languages or ["en", "zh"]
@@ -301,7 +409,7 @@ def align_list(pairs: str | Path, out: str | Path, **options: Unpack[BatchOption
 
 
 def _align_pairs(
-    find_pairs: Callable[[BatchSettings, Model, str], list[DocumentPair]], out: Path, options: BatchOptions
+    find_pairs: Callable[[BatchSettings, Model, str], Pairing], out: Path, options: BatchOptions
 ) -> list[Outcome]:
     check_options(options, BatchOptions)
     ending = f".{options.get('to', 'tsv')}"
@@ -316,20 +424,35 @@ def _align_pairs(
     model = given if isinstance(given, Model) else open_model(given, options.get("backend", AUTO))
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with showing(options.get("progress", True)):
-        return align_batch(find_pairs(batch, model, ending), out, model, batch, engine)
+        pairs, overwrite = find_pairs(batch, model, ending), options.get("overwrite", False)
+        return align_batch(pairs, out, model, batch, engine, overwrite=overwrite)
 
 
 def align_batch(
-    pairs: Sequence[DocumentPair], out: Path, model: Model, settings: BatchSettings, engine: Engine
+    pairing: Pairing,
+    out: Path,
+    model: Model,
+    settings: BatchSettings,
+    engine: Engine,
+    *,
+    overwrite: bool = False,
 ) -> list[Outcome]:
     """Aligns pairs of documents and writes `documents.json` to the folder `out`, which is locked meanwhile."""
-    work = Aligning(model, settings)
+    work, pairs = Aligning(model, settings), pairing.pairs
+    files = [file for pair in pairs for file in [*link_files(pair.out), *([pair.page] if settings.page else [])]]
+    check_distinct([*files, out / SUMMARY], {file for pair in pairs for file in (pair.src, pair.tgt)})
+    alone = [Outcome(str(src or ""), str(tgt or ""), "", error=NO_PARTNER) for src, tgt in pairing.unpaired]
+    if alone:
+        names = [outcome.src or outcome.tgt for outcome in alone]
+        more = f" and {len(names) - LISTED_NAMES:,} more, see {out / SUMMARY}" if len(names) > LISTED_NAMES else ""
+        logger.warning("not aligned, %s: %s%s", NO_PARTNER, ", ".join(names[:LISTED_NAMES]), more)
     with locked(out), counting("aligning", len(pairs), " documents") as progress:
-        done = {number: outcome for number, pair in enumerate(pairs) if (outcome := work.finished(pair))}
+        found = {number: work.finished(pair, overwrite=overwrite) for number, pair in enumerate(pairs)}
+        done = {number: outcome for number, outcome in found.items() if outcome}
         progress(len(done))
         left = [(number, pair) for number, pair in enumerate(pairs) if number not in done]
         done.update(engine.run(work, left, progress))
-        outcomes = [done[number] for number in range(len(pairs))]
+        outcomes = [*(done[number] for number in range(len(pairs))), *alone]
         write_json(out / SUMMARY, [asdict(outcome) for outcome in outcomes])
     return outcomes
 
@@ -365,17 +488,30 @@ class Aligning:
         inputs = [VERSION, self.model.identity.sha256, asdict(self.settings), *checksums]
         return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
-    def finished(self, pair: DocumentPair) -> Outcome | None:
-        """The outcome of a pair whose outputs exist and are up to date; None otherwise."""
-        note = pair.out.with_name(f"{pair.out.name}.json")
+    def finished(self, pair: DocumentPair, *, overwrite: bool = False) -> Outcome | None:
+        """The outcome of a pair whose outputs are up to date or must not be replaced; None if it is to be aligned."""
         try:
-            made = json.loads(note.read_text(encoding="utf-8"))
+            made = read_record(pair.out) or {}
             is_complete = pair.out.is_file() and (not self.settings.page or pair.page.is_file())
-            if not is_complete or made["key"] != self.key(pair):
-                return None
-            return Outcome(*pair.names, made["links"], made["linked"], made["mean_score"])
+            if is_complete and made.get("key") == self.key(pair) and self._is_kept(pair.out, made, overwrite=overwrite):
+                return Outcome(*pair.names, made["links"], made["linked"], made["mean_score"])
+            page = pair.page if self.settings.page else None
+            check_alignment_files(pair.out, page, (), overwrite=overwrite)
+        except ConfigError as error:
+            return Outcome(*pair.names, error=str(error))
         except (OSError, ValueError, KeyError, TypeError):
             return None
+        return None
+
+    def _is_kept(self, out: Path, made: dict[str, Any], *, overwrite: bool) -> bool:
+        """Whether an output of the same texts and settings stays: it is what was written, or was corrected since."""
+        checksum = file_sha256(out)
+        if checksum in made["written"]:
+            return "replaced" not in made  # which only the record of an interrupted alignment has
+        if overwrite or checksum in made.get("replaced", []):
+            return False
+        logger.warning("%s: was changed after it was written, and is kept; --overwrite replaces it", out)
+        return True
 
     def _align(self, pair: DocumentPair, progress: Progress) -> Outcome:
         try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dualmoco.core.errors import DataError, require
+from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.data.readers.base import plain_suffix
 from dualmoco.text.files import READ_ERRORS, open_binary, read_lines
 from dualmoco.text.languages import WITHOUT_SPACES, base_language
@@ -46,7 +46,8 @@ class Document:
 
 # Reading
 
-MAX_UNPACKED_BYTES = 1 << 30  # of a DOCX or EPUB file, because a few kilobytes of zip can fill any memory
+MAX_TEXT_BYTES = 100_000_000  # of an HTML page, unpacked
+MAX_UNPACKED_BYTES = 100_000_000  # of a DOCX or EPUB file, because a few kilobytes of zip can fill any memory
 UNREADABLE_SUFFIXES = frozenset(".azw .azw3 .doc .djvu .mobi .odt .pdf .rtf".split())
 # for archives that are damaged, encrypted or compressed in a way that Python does not support
 ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, NotImplementedError, *READ_ERRORS)
@@ -57,15 +58,26 @@ HTML_BLOCKS = frozenset(
     "thead tr ul".split()
 )
 HTML_HIDDEN = frozenset(  # rt and rp give the pronunciation of the characters below them
-    "button head iframe math nav noscript object rp rt script select style svg template textarea".split()
+    "button head iframe math nav noscript object pre rp rt script select style svg template textarea".split()
 )
 CHAPTER_TYPES = frozenset({"application/xhtml+xml", "text/html"})
 CHARSET = re.compile(rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]*?charset)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 HTML_HEAD_BYTES = 4096  # in which a page declares its encoding, and that it is XML
-ENCODING_SUPERSETS = {"gb2312": "gb18030", "gbk": "gb18030", "iso-8859-1": "cp1252", "utf-16": "utf-8"}
+PAGE_ENCODINGS = frozenset(  # of browsers, as Python names them; others, such as utf-7, are not for pages
+    "ascii big5 big5hkscs cp866 cp874 cp932 cp949 cp950 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 "
+    "euc_jp euc_kr gb18030 iso2022_jp iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 "
+    "iso8859-10 iso8859-11 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r koi8-u mac-roman shift_jis tis-620 "
+    "utf-8".split()
+)
+ENCODING_SUPERSETS = {
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-1": "cp1252",
+    **dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be"), "utf-8"),
+}
 """The encodings that browsers assume: pages often declare an older standard and use characters of the newer one, and a
 page whose declaration is readable as ASCII is not in UTF-16."""
-FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:(?:[\w-]+[ \t]*:|[ \t#-]).*\n|\n)*?(?:---|\.\.\.)[ \t]*\n")
+FRONT_MATTER_LINE = re.compile(r"[\w-]+[ \t]*:|[ \t#-]|$")
 DOCX_TAG = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 DOCX_TEXT = (f"{DOCX_TAG}t", f"{DOCX_TAG}tab", f"{DOCX_TAG}br", f"{DOCX_TAG}cr")  # text, and three kinds of white space
 DOCX_HIDDEN = (
@@ -88,7 +100,13 @@ def read_text(path: Path) -> Text:
     if suffix in UNREADABLE_SUFFIXES:
         raise DataError(f"{path}: {suffix} is not supported; convert the file to .docx, .epub, .html or .txt first")
     reader = PARAGRAPH_READERS.get(suffix)
-    lines = [line for paragraph in reader(path) for line in (paragraph, "")] if reader else list(_plain_lines(path))
+    try:
+        lines = [line for paragraph in reader(path) for line in (paragraph, "")] if reader else list(_plain_lines(path))
+    except (ConfigError, DataError):
+        raise
+    except Exception as error:  # the parsers are not ours, and one document must not stop a batch
+        reason = _collapse_spaces(f"{type(error).__name__} {error}")
+        raise DataError(f"{path}: cannot be read ({reason}); expected a valid document; convert it to .txt") from None
     if not any(map(str.strip, lines)):
         raise DataError(f"{path}: contains no text; expected at least one sentence; check that it is the right file")
     return Text(str(path), lines, is_plain=reader is None)
@@ -111,10 +129,22 @@ def _paragraph_text(pieces: Sequence[str]) -> str:
 
 def _markdown_paragraphs(path: Path) -> Iterator[str]:
     markdown = require("markdown_it", "align", "A Markdown file").MarkdownIt("commonmark")
-    source = FRONT_MATTER.sub("", "\n".join(_plain_lines(path)) + "\n")
+    source = "\n".join(_without_front_matter(list(_plain_lines(path))))
     for token in markdown.enable(["table", "strikethrough"]).parse(source):
         if token.type == "inline" and (text := _paragraph_text([*map(_visible_markdown, token.children)])):
             yield text
+
+
+def _without_front_matter(lines: list[str]) -> list[str]:
+    """Lines after the settings in YAML at the beginning, between two rules; all lines if there are none."""
+    if not lines or lines[0].rstrip(" \t") != "---":
+        return lines
+    for number, line in enumerate(lines[1:], start=1):
+        if line.rstrip(" \t") in ("---", "..."):
+            return lines[number + 1 :]
+        if not FRONT_MATTER_LINE.match(line):
+            break
+    return lines
 
 
 def _visible_markdown(token: Any) -> str:
@@ -127,50 +157,89 @@ def _visible_markdown(token: Any) -> str:
 def _page_paragraphs(path: Path) -> Iterator[str]:
     try:
         with open_binary(path) as stream:
-            page = stream.read()
+            page = stream.read(MAX_TEXT_BYTES + 1)
     except READ_ERRORS as error:
         raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    if len(page) > MAX_TEXT_BYTES:
+        limit = f"expected at most {MAX_TEXT_BYTES:,} bytes; split the document"
+        raise DataError(f"{path}: too large when unpacked; {limit}")
     yield from _html_paragraphs(page, str(path))
 
 
-def _html_paragraphs(page: bytes, name: str) -> Iterator[str]:
-    """Yields the text of each block of a page that a browser would show."""
+def _html_paragraphs(page: bytes, name: str) -> list[str]:
+    """The text of each block of a page that a browser would show.
+
+    XHTML is parsed as XML, because `<a/>` does not close the element in HTML.
+    """
     etree = require("lxml.etree", "align", "HTML")
-    pieces: list[str] = []
-    walker = etree.iterwalk(_parse_page(page, name), events=("start", "end", "comment", "pi"))
-    for event, node in walker:
-        tag = etree.QName(node).localname.lower() if isinstance(node.tag, str) else ""
-        if tag in HTML_BLOCKS:
-            if text := _paragraph_text(pieces):
-                yield text
-            pieces = []
-        if event == "start":
-            if tag in HTML_HIDDEN or (tag and "hidden" in node.attrib):
-                walker.skip_subtree()
-            elif tag:
-                pieces.append(" " if tag == "br" else node.text or "")
-            else:
-                pieces.append(html.unescape(node.text))  # an entity such as &nbsp;, which XML knows only from a DTD
-        else:
-            pieces.append(node.tail or "")
-    if text := _paragraph_text(pieces):
-        yield text
-
-
-def _parse_page(page: bytes, name: str) -> Any:
-    """The root of a page; XHTML is parsed as XML, because `<a/>` does not close the element in HTML."""
-    etree, parsers = require("lxml.etree", "align", "HTML"), require("lxml.html", "align", "HTML")
     head = page[:HTML_HEAD_BYTES]
-    utf8 = _decode(page, name).encode()
+    utf8 = _decode_page(page, name).encode()
     if b"<?xml" in head or b"http://www.w3.org/1999/xhtml" in head:
         try:
-            return _parse_xml(utf8, encoding="utf-8")
+            return _tree_paragraphs(_parse_xml(utf8, encoding="utf-8"))
         except etree.XMLSyntaxError:
             pass  # many pages that claim to be XHTML are not
-    try:
-        return parsers.document_fromstring(utf8, parser=parsers.HTMLParser(encoding="utf-8", no_network=True))
-    except etree.LxmlError:  # nothing but white space and comments
-        return etree.Element("html")
+    # A tree would be cut off at a depth of a few hundred elements, which pages with unclosed tags exceed.
+    parser = etree.HTMLParser(target=_PageText(), encoding="utf-8", no_network=True, huge_tree=True)
+    return list(etree.fromstring(utf8, parser))
+
+
+class _PageText:
+    """Collects the text of blocks; the target of an HTML parser."""
+
+    def __init__(self) -> None:
+        self.paragraphs: list[str] = []
+        self.pieces: list[str] = []
+        self.depth = 0
+        self.hidden_depth = 0  # depth of the outermost element that is not shown; 0 if there is none
+
+    def start(self, tag: str, attributes: Any) -> None:
+        self.depth += 1
+        name = self._end_block(tag)
+        if not self.hidden_depth and (name in HTML_HIDDEN or "hidden" in attributes):
+            self.hidden_depth = self.depth
+        if name == "br":
+            self.data(" ")
+
+    def end(self, tag: str) -> None:
+        if self.depth == self.hidden_depth:
+            self.hidden_depth = 0
+        self.depth -= 1
+        self._end_block(tag)
+
+    def data(self, text: str) -> None:
+        if not self.hidden_depth:
+            self.pieces.append(text)
+
+    def close(self) -> list[str]:
+        self._end_block("html")
+        return self.paragraphs
+
+    def _end_block(self, tag: str) -> str:
+        """Ends a paragraph at the border of a block; returns the tag without its namespace."""
+        name = tag.rpartition("}")[2].lower()
+        if name in HTML_BLOCKS and self.pieces:
+            if text := _paragraph_text(self.pieces):
+                self.paragraphs.append(text)
+            self.pieces = []
+        return name
+
+
+def _tree_paragraphs(root: Any) -> list[str]:
+    """The text of each block of an XHTML page."""
+    etree, found = require("lxml.etree", "align", "HTML"), _PageText()
+    for event, node in etree.iterwalk(root, events=("start", "end", "comment", "pi")):
+        is_element = isinstance(node.tag, str)
+        if event == "start" and is_element:
+            found.start(node.tag, node.attrib)
+            found.data(node.text or "")
+        elif event == "start":
+            found.data(html.unescape(node.text))  # an entity such as &nbsp;, which XML knows only from a DTD
+        else:
+            if is_element:
+                found.end(node.tag)
+            found.data(node.tail or "")
+    return found.close()
 
 
 def _parse_xml(document: bytes, encoding: str | None = None) -> Any:
@@ -178,18 +247,23 @@ def _parse_xml(document: bytes, encoding: str | None = None) -> Any:
     return etree.fromstring(document, etree.XMLParser(encoding=encoding, resolve_entities=False, no_network=True))
 
 
-def _decode(page: bytes, name: str) -> str:
+def _decode_page(page: bytes, name: str) -> str:
     declared = CHARSET.search(page[:HTML_HEAD_BYTES])
     encoding = declared[1].decode().lower() if declared else "utf-8"
-    encoding = ENCODING_SUPERSETS.get(encoding, encoding)
-    if page.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encoding = "utf-16"
+    reason = ""
     try:
-        return page.decode(encoding).removeprefix("\ufeff")
-    except (UnicodeDecodeError, LookupError) as error:
-        reason = f" ({error.reason} at byte {error.start})" if isinstance(error, UnicodeDecodeError) else ""
-        reason = f"not in the encoding {encoding}{reason}; expected UTF-8 or the encoding that the page declares"
-        raise DataError(f"{name}: {reason}; convert the file, for example with iconv") from None
+        codec = codecs.lookup(encoding).name
+        codec = ENCODING_SUPERSETS.get(codec, codec)
+        if page.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            codec = encoding = "utf-16"
+        if codec in PAGE_ENCODINGS or codec == "utf-16":
+            return page.decode(codec).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        reason = f" ({error.reason} at byte {error.start})"
+    except LookupError:
+        pass
+    reason = f"not in the encoding {encoding}{reason}; expected UTF-8 or the encoding that the page declares"
+    raise DataError(f"{name}: {reason}; convert the file, for example with iconv")
 
 
 def _docx_paragraphs(path: Path) -> Iterator[str]:
@@ -198,6 +272,8 @@ def _docx_paragraphs(path: Path) -> Iterator[str]:
         with zipfile.ZipFile(path) as archive:
             _check_size(path, sum(member.file_size for member in archive.infolist()))
         body = docx.Document(str(path)).element.body
+        if body is None:
+            raise ValueError("no text body")
     except DataError:
         raise
     except Exception as error:  # python-docx has no error class of its own, so a damaged file may raise anything
@@ -288,6 +364,7 @@ PARAGRAPH_READERS: dict[str, Callable[[Path], Iterator[str]]] = {
     ".epub": _epub_paragraphs,
 }
 """Readers of formats with markup, which yield each paragraph as one line."""
+DOCUMENT_SUFFIXES = frozenset({".txt", ".text", *PARAGRAPH_READERS, *UNREADABLE_SUFFIXES})
 
 # Splitting
 

@@ -23,7 +23,7 @@ from dualmoco.alignment.aligner import Links, join_sentences
 from dualmoco.alignment.documents import Document
 from dualmoco.core import VERSION
 from dualmoco.core.errors import require
-from dualmoco.core.storage import write_bytes, write_json
+from dualmoco.core.storage import write_recorded
 from dualmoco.core.vectors import Ids
 from dualmoco.mining.io import NOT_XML, TranslationUnit, as_tmx, xml_attribute, xml_content
 
@@ -106,15 +106,26 @@ def count_links(pairs: Sequence[AlignedPair]) -> LinkCounts:
     return LinkCounts(len(pairs), sum(pair.is_linked for pair in pairs), ordered, mean)
 
 
-def write_aligned(path: Path, aligned: Aligned) -> None:
-    """Writes the links and `PATH.json` with their origin and counts; for XML also `STEM.src.xml` and `STEM.tgt.xml`."""
+def write_aligned(path: Path, aligned: Aligned, page: Path | None = None) -> None:
+    """Writes the links, the page if it is named, and `PATH.json` with their origin and counts; see `link_files`."""
     pairs = aligned_pairs(aligned)
     if path.suffix == ".xml":
-        _write_xml(path, aligned)
+        contents = _xml_contents(path, aligned)
     else:
         writers = {".tsv": _tsv, ".parquet": _parquet, ".tmx": _tmx}
-        write_bytes(path, writers[path.suffix](pairs, aligned))
-    write_json(path.with_name(f"{path.name}.json"), {**aligned.origin, **asdict(count_links(pairs))})
+        contents = [writers[path.suffix](pairs, aligned)]
+    files = dict(zip(link_files(path), contents, strict=True))
+    if page is not None:
+        files[page] = alignment_page(aligned).encode()
+    write_recorded(path, {**aligned.origin, **asdict(count_links(pairs))}, files)
+
+
+def link_files(path: Path) -> list[Path]:
+    """The files of links that end up at `path`: for XML also `STEM.src.xml` and `STEM.tgt.xml`, which come first."""
+    if path.suffix != ".xml":
+        return [path]
+    stem = path.name.removesuffix(INTERTEXT_ENDING if path.name.endswith(INTERTEXT_ENDING) else ".xml")
+    return [path.with_name(f"{stem}.src.xml"), path.with_name(f"{stem}.tgt.xml"), path]
 
 
 def _tsv(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
@@ -177,13 +188,11 @@ def _as_text(origin: Mapping[str, object]) -> dict[str, str]:
 # XML
 
 
-def _write_xml(path: Path, aligned: Aligned) -> None:
-    is_intertext = path.name.endswith(INTERTEXT_ENDING)
-    stem = path.name.removesuffix(INTERTEXT_ENDING if is_intertext else ".xml")
-    src, tgt = f"{stem}.src.xml", f"{stem}.tgt.xml"
-    write_bytes(path.with_name(src), _document_xml(aligned.src))  # before the links that refer to them
-    write_bytes(path.with_name(tgt), _document_xml(aligned.tgt))
-    write_bytes(path, _intertext(aligned, src, tgt) if is_intertext else _xces(aligned, src, tgt))
+def _xml_contents(path: Path, aligned: Aligned) -> list[bytes]:
+    """The contents of both documents, and then of the links that refer to them."""
+    src, tgt, _ = (file.name for file in link_files(path))
+    links = _intertext if path.name.endswith(INTERTEXT_ENDING) else _xces
+    return [_document_xml(aligned.src), _document_xml(aligned.tgt), links(aligned, src, tgt)]
 
 
 def _xces(aligned: Aligned, src: str, tgt: str) -> bytes:

@@ -7,7 +7,6 @@ sentences are aligned, and the links are written.
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -29,6 +28,7 @@ from dualmoco.alignment.output import (
     aligned_pairs,
     alignment_page,
     count_links,
+    link_files,
     write_aligned,
 )
 from dualmoco.alignment.scoring import AlignmentCosts
@@ -37,21 +37,18 @@ from dualmoco.core.config_loader import check_options, parse_choice
 from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
-from dualmoco.core.storage import write_text
+from dualmoco.core.storage import check_replaceable, write_text
 from dualmoco.mining.io import check_pairs_path
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
-from dualmoco.models.model import AUTO, STATIC, Model
-from dualmoco.text.languages import base_language, common_language, identify
+from dualmoco.models.model import AUTO, STATIC, Model, warn_of_language
+from dualmoco.text.languages import apparent_language, base_language
 
 DocumentInput = str | Path | Sequence[str]
 """Path of a document in plain text, Markdown, HTML, DOCX or EPUB; or its sentences."""
 MAX_LONGEST = 10
 MAX_ENCODED_SENTENCES = 20_000  # of both documents, up to which a slow model encodes spans
 MAX_SIZE_RATIO = 20  # how many times as many sentences one document may have as the other
-IDENTIFIED_CHARACTERS = 4000
-
-logger = logging.getLogger(__name__)
 
 
 class UnrelatedError(DataError):
@@ -75,6 +72,7 @@ class AlignOptions(TypedDict, total=False):
     lexicon: bool  # learn from the documents which words translate each other, and use it; True
     min_confidence: float  # drop links with less confidence, and deletions; 0 keeps all
     force: bool  # align texts that do not look like translations; False
+    overwrite: bool  # replace outputs that were edited or that something else wrote; False
     backend: str  # back-end of a model given by name: auto (default), torch, static, int8, onnx or onnx-int8
     progress: bool  # show progress bars; True
 
@@ -144,8 +142,8 @@ def align(
         src: One version.
         tgt: The other version.
         model: A model, or its name.
-        src_lang: Language of `src`; guessed if None.
-        tgt_lang: Language of `tgt`; guessed if None.
+        src_lang: Language of `src`; recognised if None.
+        tgt_lang: Language of `tgt`; recognised if None.
         out: Write the links to this file: .tsv, .parquet, .tmx or .xml.
         html: Write a page with both texts side by side to this file.
         options: See `AlignOptions`.
@@ -154,7 +152,7 @@ def align(
         The links.
 
     Raises:
-        ConfigError: An option is invalid, or a language cannot be guessed.
+        ConfigError: An option is invalid, or there are no letters to recognise a language by.
         DataError: A document cannot be read, has no sentences, or is much longer than the other.
         ModelError: The model cannot be opened, or lacks a language.
         UnrelatedError: The texts are not translations of each other.
@@ -166,6 +164,7 @@ def align(
     """
     settings = align_settings(options)
     check_outputs(out, html)
+    check_alignment_files(out, html, (src, tgt), overwrite=options.get("overwrite", False))
     opened = model if isinstance(model, Model) else open_model(model, options.get("backend", AUTO))
     with showing(options.get("progress", True)):
         texts = as_text(src, "src"), as_text(tgt, "tgt")
@@ -202,6 +201,15 @@ def check_outputs(out: str | Path | None, html: str | Path | None) -> None:
             raise ConfigError(f"{html}: a folder; expected the name of a file to write")
 
 
+def check_alignment_files(
+    out: str | Path | None, html: str | Path | None, inputs: Sequence[object], *, overwrite: bool
+) -> None:
+    """ConfigError if an output is an input, or exists and was edited; see `check_replaceable`."""
+    files = [Path(out), *link_files(Path(out))[:-1]] if out is not None else []
+    pages = [Path(html)] if html is not None else []
+    check_replaceable([*files, *pages], inputs, overwrite=overwrite, has_record=out is not None)
+
+
 def as_text(given: DocumentInput, name: str) -> Text:
     """Reads a document, or checks its sentences; DataError if that fails. `name` is the side, for messages."""
     if isinstance(given, str | Path):
@@ -217,12 +225,12 @@ def as_text(given: DocumentInput, name: str) -> Text:
 def align_texts(
     src: Text, tgt: Text, langs: tuple[str | None, str | None], model: Model, settings: AlignSettings
 ) -> Aligned:
-    """Aligns two documents; None as a language means to guess it. Errors as for `align`."""
+    """Aligns two documents; a language that is None is recognised. Errors as for `align`."""
     src_lang, tgt_lang = resolve_languages((src, tgt), langs, model, force=settings.force)
     documents = split_text(src, src_lang, settings.split), split_text(tgt, tgt_lang, settings.split)
     if not settings.force:
         _check_sizes(*documents)
-    vectors = [model.encode(document.sentences, lang=document.lang) for document in documents]
+    vectors = [model.encode_as(document.sentences, document.lang) for document in documents]
     anchors = find_anchors(*vectors)
     share = anchor_share(anchors, *map(len, vectors))
     if share < MIN_ANCHOR_SHARE and not settings.force:
@@ -234,7 +242,7 @@ def align_texts(
     is_encoded = _encodes_spans(settings.runs, documents, model)
     sentences = documents[0].sentences, documents[1].sentences
     words = split_words(sentences, (src_lang, tgt_lang)) if settings.lexicon else (None, None)
-    encoders = [partial(model.encode, lang=lang) if is_encoded else None for lang in (src_lang, tgt_lang)]
+    encoders = [partial(model.encode_as, lang=lang) if is_encoded else None for lang in (src_lang, tgt_lang)]
     src_side, tgt_side = map(Side.from_sentences, sentences, (src_lang, tgt_lang), vectors, encoders, words)
     links = align_sides(src_side, tgt_side, anchors, longest=settings.longest)
     return Aligned(*documents, links, _origin(*documents, model, settings, is_encoded, len(anchors.src)))
@@ -243,45 +251,19 @@ def align_texts(
 def resolve_languages(
     texts: tuple[Text, Text], given: tuple[str | None, str | None], model: Model, *, force: bool
 ) -> tuple[str, str]:
-    """Guesses the languages of two documents where None is given; with `force`, documents may look swapped."""
-    looks = tuple(guess_language(text.lines) for text in texts)
-    langs = [lang or _model_language(look, model, text) for lang, look, text in zip(given, looks, texts, strict=True)]
-    src, tgt = langs
-    if src == tgt:
-        raise ConfigError(
-            f"{texts[0].name} and {texts[1].name}: both {'are declared as' if all(given) else 'look like'} {src}; "
-            "expected two languages: name them with --src and --tgt"
-        )
-    for lang in langs:
-        model.backend(lang)
-    if looks == (base_language(tgt), base_language(src)) and not force:
+    """Recognises the languages of two documents where None is given; with `force`, documents may look swapped."""
+    src, tgt = (model.resolve(lang, text.lines, text.name) for lang, text in zip(given, texts, strict=True))
+    langs = zip(texts, (src, tgt), given, strict=True)
+    looks = [apparent_language(text.lines, lang) if asked else "" for text, lang, asked in langs]
+    if src != tgt and looks == [base_language(tgt), base_language(src)] and not force:
         raise DataError(
             f"{texts[0].name} looks like {tgt} and {texts[1].name} like {src}; expected {src} and {tgt}: swap the "
             "files or the languages, or add --force"
         )
-    for text, lang, look in zip(texts, langs, looks, strict=True):
-        if look and look != base_language(lang):
-            message = "%s: looks like language %s, but is aligned as %s; if that is wrong, name the language"
-            logger.warning(message, text.name, look, lang)
+    for text, lang, look in zip(texts, (src, tgt), looks, strict=True):
+        if look:
+            warn_of_language(text.name, look, lang)
     return src, tgt
-
-
-def guess_language(lines: Sequence[str]) -> str:
-    """The two-letter code of the language of most lines; empty if unknown."""
-    if found := common_language(lines):
-        return found
-    text = " ".join(line.strip() for line in lines if any(map(str.isalpha, line)))[:IDENTIFIED_CHARACTERS]
-    return identify(text) if text else ""
-
-
-def _model_language(look: str, model: Model, text: Text) -> str:
-    """The language of the model that a text looks like."""
-    languages = [look] if model.languages is None and look else model.languages or []
-    for lang in languages:
-        if look and base_language(lang) == look:
-            return lang
-    expected = f", one of {', '.join(languages)}" if languages else ""
-    raise ConfigError(f"{text.name}: looks like language {look or 'unknown'}; name it with --src or --tgt{expected}")
 
 
 def _check_sizes(src: Document, tgt: Document) -> None:
@@ -342,7 +324,8 @@ def keep_confident(aligned: Aligned, least: float) -> Aligned:
 
 def write_outputs(aligned: Aligned, out: str | Path | None, html: str | Path | None) -> None:
     """Writes the links and the page to those files that are given."""
+    page = Path(html) if html is not None else None
     if out is not None:
-        write_aligned(Path(out), aligned)
-    if html is not None:
-        write_text(Path(html), alignment_page(aligned))
+        write_aligned(Path(out), aligned, page)
+    elif page is not None:
+        write_text(page, alignment_page(aligned))

@@ -13,6 +13,7 @@ from dualmoco.cli.options import (
     add_engine,
     add_json,
     add_model,
+    add_overwrite,
     counted,
     print_json,
 )
@@ -44,8 +45,8 @@ def add(commands: Any) -> None:
     align.add_argument("src_file", nargs="?", metavar="SRC", help="document, or folder of documents")
     align.add_argument("tgt_file", nargs="?", metavar="TGT", help="its translation, or folder of translations")
     given = align.add_argument_group("input")
-    given.add_argument("--src", metavar="LANG", help="language of SRC (default: detected)")
-    given.add_argument("--tgt", metavar="LANG", help="language of TGT (default: detected)")
+    given.add_argument("--src", metavar="LANG", help="language of SRC (default: recognised)")
+    given.add_argument("--tgt", metavar="LANG", help="language of TGT (default: recognised)")
     several = given.add_mutually_exclusive_group()
     several.add_argument("--list", metavar="FILE", help="source<TAB>target file names, instead of SRC and TGT")
     several.add_argument("--match", action="store_true", help="pair the documents of two folders by their content")
@@ -67,6 +68,7 @@ def add(commands: Any) -> None:
     output.add_argument(
         "--min-confidence", type=float, default=0.0, metavar="C", help="lowest confidence of links to write"
     )
+    add_overwrite(output)
     add_json(output)
     add_model(align)
     alignment = align.add_argument_group("alignment")
@@ -175,7 +177,7 @@ def _run_batch(parsed: argparse.Namespace) -> int:
         outcomes = align_list(parsed.list, parsed.out, **options)
     else:
         outcomes = align_folders(parsed.src_file, parsed.tgt_file, parsed.out, match=parsed.match, **options)
-    failed = [outcome for outcome in outcomes if outcome.error]
+    failed = [outcome for outcome in outcomes if outcome.error and outcome.is_paired]
     if parsed.json:
         print_json({"out": parsed.out, "documents": [asdict(outcome) for outcome in outcomes]})
     else:
@@ -185,10 +187,12 @@ def _run_batch(parsed: argparse.Namespace) -> int:
 
 def _describe_batch(outcomes: list[Outcome], failed: list[Outcome], summary: Path) -> str:
     links = sum(outcome.linked for outcome in outcomes)
+    alone = sum(not outcome.is_paired for outcome in outcomes)
     lines = [f"{outcome.error}" for outcome in failed]
     lines.append(
-        f"{counted(len(outcomes) - len(failed), 'pair')} of documents aligned, {counted(links, 'link')}"
+        f"{counted(len(outcomes) - alone - len(failed), 'pair')} of documents aligned, {counted(links, 'link')}"
         + (f"; {len(failed):,} could not be" if failed else "")
+        + (f"; {counted(alone, 'document')} without a partner" if alone else "")
         + f": {summary}"
     )
     return "\n".join(lines) + "\n"
@@ -201,6 +205,7 @@ def _options(parsed: argparse.Namespace) -> AlignOptions:
         "longest": parsed.longest,
         "lexicon": not parsed.no_lexicon,
         "force": parsed.force,
+        "overwrite": parsed.overwrite,
         "min_confidence": parsed.min_confidence,
         "backend": parsed.backend,
     }

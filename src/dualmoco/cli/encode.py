@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.options import add_command, add_encoding, add_json, counted, print_result
+from dualmoco.cli.options import add_command, add_encoding, add_json, add_language, counted, print_result
 
 
 def add(commands: Any) -> None:
@@ -17,10 +17,10 @@ def add(commands: Any) -> None:
         "encode a text file of any size into shards of vectors",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
-        "  dualmoco encode examples/en.txt --lang en --out vectors --precision fp16",
+        "  dualmoco encode examples/en.txt --out vectors --precision fp16",
     )
     encode.add_argument("file", metavar="FILE", help="text, one sentence per line, plain or compressed")
-    encode.add_argument("--lang", required=True, metavar="LANG", help="language of FILE")
+    add_language(encode, "FILE")
     output = encode.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the vectors to FOLDER")
     add_json(output)

@@ -12,6 +12,7 @@ from dualmoco.cli.options import (
     add_data,
     add_json,
     add_margin,
+    add_overwrite,
     add_pooling,
     open_named_model,
     print_result,
@@ -67,6 +68,7 @@ def add(commands: Any) -> None:
     output.add_argument(
         "--texts", metavar="FOLDER", help="write only the sentences to encode to FOLDER, LANG.txt per language"
     )
+    add_overwrite(output)
     add_json(output, "scores")
     model = evaluate.add_argument_group("model")
     add_backend(model)
@@ -88,6 +90,7 @@ def run(parsed: argparse.Namespace) -> int:
     """Evaluates, and prints the scores next to the paper's."""
     from pathlib import Path
 
+    from dualmoco.core.storage import check_replaceable
     from dualmoco.evaluation.evaluate import evaluate, require_page_packages
     from dualmoco.evaluation.tasks import find_data, read_tasks
     from dualmoco.models.folder import model_folder
@@ -95,6 +98,8 @@ def run(parsed: argparse.Namespace) -> int:
     data, place, files = find_data(parsed.data), Path(parsed.model), [Path(name) for name in parsed.out]
     for file in files:
         check_output(file, data, place)
+    fitting = parse_fitting(parsed.fit, parsed.postprocessing)
+    check_replaceable(files, [fitting.path] if fitting else [], overwrite=parsed.overwrite)
     if any(file.suffix == ".html" for file in files):
         require_page_packages()
     tasks = read_tasks(
@@ -106,9 +111,8 @@ def run(parsed: argparse.Namespace) -> int:
         model=model_folder(parsed.model) if place.is_dir() else None,
     )
     if parsed.texts:
-        write_texts(tasks, Path(parsed.texts))
+        write_texts(tasks, Path(parsed.texts), overwrite=parsed.overwrite)
         return 0
-    fitting = parse_fitting(parsed.fit, parsed.postprocessing)
     evaluation = evaluate(open_named_model(parsed), tasks, parsed.postprocessing, fitting)
     for file in files:
         write_result(evaluation, file)
@@ -153,11 +157,13 @@ def parse_fitting(text: str | None, postprocessing: str | None) -> TextFile | No
     return TextFile(Path(name), lang)
 
 
-def write_texts(tasks: list[Task], folder: Path) -> None:
+def write_texts(tasks: list[Task], folder: Path, *, overwrite: bool) -> None:
     """Writes the sentences of each language, one per line, for encoders that run elsewhere."""
-    from dualmoco.core.storage import write_text
+    from dualmoco.core.storage import check_replaceable, write_text
     from dualmoco.evaluation.task import distinct_sentences
 
-    for lang, known in distinct_sentences(task.texts() for task in tasks).items():
+    texts = distinct_sentences(task.texts() for task in tasks)
+    check_replaceable([folder / f"{lang}.txt" for lang in texts], overwrite=overwrite)
+    for lang, known in texts.items():
         write_text(folder / f"{lang}.txt", "".join(f"{text}\n" for text in known))
         sys.stdout.write(f"{folder / f'{lang}.txt'}: {len(known):,} sentences; put their vectors into {lang}.npy\n")

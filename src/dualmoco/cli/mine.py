@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.options import (
     add_command,
-    add_languages,
     add_mining,
     add_pairs_output,
+    add_recognized_languages,
     counted,
     mining_options,
     print_json,
@@ -38,7 +38,7 @@ def add(commands: Any) -> None:
     mine.add_argument("src_file", metavar="SRC", help="text, one sentence per line, plain or compressed")
     mine.add_argument("tgt_file", metavar="TGT", help="text in the other language")
     given = mine.add_argument_group("input")
-    add_languages(given, "SRC", "TGT")
+    add_recognized_languages(given, "SRC", "TGT")
     known = given.add_mutually_exclusive_group()
     known.add_argument("--gold", metavar="FILE", help="line<TAB>line of true pairs, from 1, to choose the threshold on")
     known.add_argument("--planted", metavar="FILE", help="source<TAB>target to hide among the lines for that purpose")

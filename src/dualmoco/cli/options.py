@@ -84,9 +84,20 @@ def counted(number: int, noun: str) -> str:
 
 
 def add_languages(group: Container, src: str = "the source side", tgt: str = "the target side") -> None:
-    """Adds the languages of both sides."""
+    """Adds the languages of both sides, which are en and zh by default."""
     group.add_argument("--src", default="en", metavar="LANG", help=f"language of {src}")
     group.add_argument("--tgt", default="zh", metavar="LANG", help=f"language of {tgt}")
+
+
+def add_recognized_languages(group: Container, src: str = "the source side", tgt: str = "the target side") -> None:
+    """Adds the languages of both sides, which are recognised by default."""
+    group.add_argument("--src", metavar="LANG", help=f"language of {src} (default: recognised)")
+    group.add_argument("--tgt", metavar="LANG", help=f"language of {tgt} (default: recognised)")
+
+
+def add_language(group: Container, what: str) -> None:
+    """Adds the language of a text, which is recognised by default."""
+    group.add_argument("--lang", metavar="LANG", help=f"language of {what} (default: recognised)")
 
 
 def add_bitext(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
@@ -96,7 +107,7 @@ def add_bitext(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
         "tgt_file", nargs="?", metavar="TGT", help="translations of BITEXT, line by line, if BITEXT has only one side"
     )
     group = parser.add_argument_group("input")
-    add_languages(group)
+    add_recognized_languages(group)
     add_format(group)
     return group
 
@@ -134,13 +145,14 @@ def add_overrides(parser: Container, what: str = "recipe") -> None:
 
 def read_overrides(parsed: argparse.Namespace) -> list[str]:
     """The settings of the command line, with `--data` as the folder of data files."""
-    return ([f"data.root={parsed.data}"] if parsed.data else []) + cast(list[str], parsed.overrides)
+    return ([f"data.root={json.dumps(parsed.data)}"] if parsed.data else []) + cast(list[str], parsed.overrides)
 
 
 def add_pairs_output(parser: argparse.ArgumentParser) -> None:
     """Adds where pairs are written."""
     group = parser.add_argument_group("output")
     group.add_argument("--out", required=True, metavar="FILE", help="write pairs to FILE: .tsv, .parquet or .tmx")
+    add_overwrite(group)
     add_json(group)
 
 
@@ -149,7 +161,7 @@ def add_json(group: Container, what: str = "result") -> None:
     group.add_argument("--json", action="store_true", help=f"print the {what} as JSON")
 
 
-def add_overwrite(group: Container, what: str) -> None:
+def add_overwrite(group: Container, what: str = "replace files that were edited or that something else wrote") -> None:
     """Adds permission to replace what is there."""
     group.add_argument("--overwrite", action="store_true", help=what)
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.options import add_command, add_mining, add_pairs_output, counted, mining_options, print_result
+from dualmoco.cli.options import (
+    add_command,
+    add_language,
+    add_mining,
+    add_pairs_output,
+    counted,
+    mining_options,
+    print_result,
+)
 
 
 def add(commands: Any) -> None:
@@ -17,10 +25,10 @@ def add(commands: Any) -> None:
         "find the sentences of one file that mean the same",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
-        "  dualmoco paraphrases examples/en.txt --lang en --out same.tsv",
+        "  dualmoco paraphrases examples/en.txt --out same.tsv",
     )
     paraphrases.add_argument("file", metavar="FILE", help="text, one sentence per line, plain or compressed")
-    paraphrases.add_argument("--lang", required=True, metavar="LANG", help="language of FILE")
+    add_language(paraphrases, "FILE")
     add_pairs_output(paraphrases)
     add_mining(paraphrases)
 

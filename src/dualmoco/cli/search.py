@@ -8,7 +8,16 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_command, add_json, add_model, add_precision, open_named_model, print_json
+from dualmoco.cli.options import (
+    add_command,
+    add_json,
+    add_language,
+    add_model,
+    add_precision,
+    counted,
+    open_named_model,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from dualmoco.embeddings.unique_lines import TextFile
@@ -75,12 +84,12 @@ def _add_query(actions: Any) -> None:
         "Without TEXT, queries are read from standard input, one per line, and answered as they arrive.\n\n"
         "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt\n"
-        '  dualmoco search query my.index "Where is the station?" --lang en --in zh\n'
-        "  dualmoco search query my.index --lang en -k 10 --no-exact-match --json < examples/en.txt",
+        '  dualmoco search query my.index "Where is the station?" --in zh\n'
+        "  dualmoco search query my.index -k 10 --no-exact-match --json < examples/en.txt",
     )
     query.add_argument("folder", metavar="INDEX", help="index made by search build")
     query.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to search for")
-    query.add_argument("--lang", required=True, metavar="LANG", help="language of the queries")
+    add_language(query, "the queries")
     search = query.add_argument_group("search")
     search.add_argument("-k", type=int, default=5, metavar="N", help="sentences to find per query")
     search.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
@@ -239,4 +248,6 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
 
 def describe_hit(hit: Hit) -> str:
     """A hit as one line."""
-    return f"  {hit.score:6.3f}  {hit.lang}  {hit.text}  ({hit.part}:{hit.line})"
+    more = len(hit.lines) - 1
+    place = f"{hit.part}:{hit.line}" + (f" and {counted(more, 'more line')}" if more > 0 else "")
+    return f"  {hit.score:6.3f}  {hit.lang}  {hit.text}  ({place})"

@@ -10,13 +10,21 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_command, add_languages, add_model, open_named_model, print_json
+from dualmoco.cli.options import (
+    add_command,
+    add_model,
+    add_overwrite,
+    add_recognized_languages,
+    open_named_model,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from dualmoco.core.vectors import Vectors
+    from dualmoco.models.model import Model
 
     Writer = Callable[[str], object]
     Encode = Callable[[list[str]], Vectors]
@@ -38,10 +46,10 @@ def add(commands: Any) -> None:
         "examples:\n"
         '  dualmoco similarity "How are you?" "你好吗？"\n'
         "  dualmoco similarity examples/en.txt examples/zh.txt --out scores.tsv\n"
-        "  dualmoco similarity examples/en.txt examples/en.txt --tgt en --all --heatmap near.png",
+        "  dualmoco similarity examples/en.txt examples/en.txt --all --heatmap near.png",
     )
     similarity.add_argument("given", nargs=2, metavar="SENTENCE|FILE", help="two sentences, or two files of sentences")
-    add_languages(similarity.add_argument_group("input"), "the first sentence or file", "the second")
+    add_recognized_languages(similarity.add_argument_group("input"), "the first sentence or file", "the second")
     output = similarity.add_argument_group("output")
     output.add_argument("--all", action="store_true", help="compare every line with every line of the other file")
     output.add_argument(
@@ -50,6 +58,7 @@ def add(commands: Any) -> None:
         help="write the scores of two files to FILE: .jsonl, or else TSV (default: standard output)",
     )
     output.add_argument("--heatmap", metavar="FILE", help="draw all similarities to FILE: .png, .svg or .html")
+    add_overwrite(output)
     output.add_argument("--json", action="store_true", help="print one JSON line per result, not a table")
     add_model(similarity)
 
@@ -67,9 +76,9 @@ def run(parsed: argparse.Namespace) -> int:
     check_files(parsed, files, counts)
 
     model = open_named_model(parsed)
-    for lang in (parsed.src, parsed.tgt):
-        model.backend(lang)
-    src, tgt = (partial(model.encode, lang=lang, progress=False) for lang in (parsed.src, parsed.tgt))
+    texts = [sentences(path) for path in files] or [iter([sentence]) for sentence in parsed.given]
+    names = [str(path) for path in files] or [f"{sentence!r:.60}" for sentence in parsed.given]
+    src, tgt = map(partial(encoder, model), (parsed.src, parsed.tgt), texts, names)
     if files:
         as_json = parsed.out.endswith(".jsonl") if parsed.out else parsed.json
         with output(parsed.out) as write:
@@ -86,8 +95,13 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def encoder(model: Model, lang: str | None, texts: Iterator[str], name: str) -> Encode:
+    """Encodes sentences of a language, which is recognised from `texts` if it is None; `name` is for messages."""
+    return partial(model.encode, lang=model.resolve(lang, texts, name), progress=False)
+
+
 def given_files(parsed: argparse.Namespace) -> list[Path]:
-    """The two files that were given, or none if sentences were given; ConfigError for one of each."""
+    """The two files that were given, or none if sentences were given; ConfigError for one of each, or no text."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
@@ -97,6 +111,8 @@ def given_files(parsed: argparse.Namespace) -> list[Path]:
         raise ConfigError(f"{missing[0]}: no such file; expected two files of sentences, or two sentences")
     if missing and (parsed.all or parsed.out):
         raise ConfigError(f"--all and --out are for files, and {missing[0]!r} is no such file")
+    if not all(word.strip() for word in missing):
+        raise ConfigError("a sentence without text; expected two sentences")
     return [] if missing else [Path(word) for word in parsed.given]
 
 
@@ -128,11 +144,10 @@ def check_files(parsed: argparse.Namespace, files: list[Path], counts: list[int]
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError, DataError
+    from dualmoco.core.storage import check_replaceable
 
-    outputs = {Path(name).resolve() for name in (parsed.out, parsed.heatmap) if name}
-    for path in files:
-        if path.resolve() in outputs:
-            raise ConfigError(f"{path}: would be overwritten; expected another file for the result")
+    outputs = [Path(name) for name in (parsed.out, parsed.heatmap) if name]
+    check_replaceable(outputs, files, overwrite=parsed.overwrite)
     if files and not parsed.all and counts[0] != counts[1]:
         raise DataError(
             f"{files[0]} has {counts[0]:,} lines, {files[1]} has {counts[1]:,}; expected the same number, or --all"
@@ -146,11 +161,7 @@ def check_files(parsed: argparse.Namespace, files: list[Path], counts: list[int]
 
 
 def compare_two(pair: list[str], src: Encode, tgt: Encode, *, as_json: bool) -> None:
-    """Writes the similarity of two sentences; ConfigError if one is empty."""
-    from dualmoco.core.errors import ConfigError
-
-    if not all(sentence.strip() for sentence in pair):
-        raise ConfigError("a sentence without text; expected two sentences")
+    """Writes the similarity of two sentences."""
     (score,) = row_scores([pair[0].strip()], [pair[1].strip()], src, tgt)
     if as_json:
         print_json({"score": score, "src": pair[0], "tgt": pair[1]})

@@ -6,7 +6,16 @@ import argparse
 import sys
 from typing import Any
 
-from dualmoco.cli.options import add_bitext, add_command, add_json, add_model, add_pooling, parse_columns, print_json
+from dualmoco.cli.options import (
+    add_bitext,
+    add_command,
+    add_json,
+    add_model,
+    add_overwrite,
+    add_pooling,
+    parse_columns,
+    print_json,
+)
 from dualmoco.cli.parser import hint
 
 
@@ -30,6 +39,7 @@ def add(commands: Any) -> None:
     given.add_argument("--seed", type=int, default=0, help="random seed of the chosen pairs")
     output = visualize.add_argument_group("output")
     output.add_argument("--out", default="parallel.png", metavar="FILE", help="draw to FILE: .png, .svg or .html")
+    add_overwrite(output)
     add_json(output, "pairs and their cosines")
     add_pooling(add_model(visualize))
 
@@ -58,6 +68,7 @@ def run(parsed: argparse.Namespace) -> int:
         seed=parsed.seed,
         pooling=parsed.pooling,
         backend=parsed.backend,
+        overwrite=parsed.overwrite,
     )
     mean = fmean(drawn.cosines)
     if parsed.json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import is_dataclass
@@ -15,6 +16,7 @@ from dualmoco.core.errors import ConfigError, require
 Choice = TypeVar("Choice", bound=StrEnum)
 Schema = TypeVar("Schema")
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+MAX_REASON = 300  # characters of another library's message
 PACKAGED_RECIPES = Path(__file__).parents[1] / "recipes"
 
 
@@ -95,14 +97,45 @@ def read_recipe(
         if "=" not in override:
             raise ConfigError(f"{override!r}: expected key=value, for example optimizer.lr=1e-4")
     try:
-        recipe_settings = OmegaConf.load(path) if path else OmegaConf.create()
-        given = OmegaConf.merge(recipe_settings, OmegaConf.from_dotlist(overrides or []))
+        recipe_settings = OmegaConf.create(_read_mapping(path)) if path else OmegaConf.create()
+        texts = [_keep_text(override, schema) for override in overrides or []]
+        given = OmegaConf.merge(recipe_settings, OmegaConf.from_dotlist(texts))
         _name_choices(given, schema)
         return cast(Schema, OmegaConf.to_object(OmegaConf.merge(_writable(OmegaConf.structured(schema)), given)))
-    except (OmegaConfBaseException, YAMLError, OSError, UnicodeDecodeError, TypeError) as error:
+    except (OmegaConfBaseException, YAMLError, OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         reason = " ".join(str(error).split())
+        reason = reason if len(reason) <= MAX_REASON else f"{reason[:MAX_REASON]} ..."
         place = schema.__module__.replace(".", "/")
         raise ConfigError(f"{path or 'settings'}: {reason}; see {place}.py for every key and its type") from None
+
+
+def _read_mapping(path: Path) -> str:
+    """The text of a recipe; ConfigError if it holds something else, such as sentence pairs."""
+    from yaml import YAMLError, safe_load
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        content = safe_load(text)
+    except (YAMLError, ValueError, RecursionError):
+        if path.suffix in (".yaml", ".yml"):
+            raise
+        content = ""
+    if content is None or isinstance(content, dict):
+        return text
+    raise ConfigError(
+        f"{path}: not a recipe; expected a YAML file of keys and values. If it holds sentence pairs, run dualmoco "
+        f"prepare {path} --src LANG --tgt LANG --out FOLDER, and train a recipe with data.prepared=FOLDER"
+    )
+
+
+def _keep_text(override: str, schema: Any) -> str:
+    """An override whose value stays the text that was typed if its key takes text: `src=no` is not a boolean."""
+    key, _, value = override.partition("=")
+    kind = schema
+    for part in key.split("."):
+        kind = get_type_hints(kind).get(part) if is_dataclass(kind) else None
+    is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+    return f"{key}={json.dumps(value, ensure_ascii=False)}" if kind is str and not is_quoted else override
 
 
 def _writable(settings: Any) -> Any:

@@ -6,39 +6,45 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from os.path import samestat
 from pathlib import Path
 from typing import IO, Any
 
 from safetensors import SafetensorError
 
-from dualmoco.core.errors import RunError
+from dualmoco.core.errors import ConfigError, DataError, RunError
 
 LOCK = ".lock"
 
 
 @contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields a temporary folder that replaces `path` if the block succeeds."""
-    # RunError if the disk is full or not writable. An older folder is removed only after the new one is in place.
+    """Yields a temporary folder that replaces `path` if the block succeeds; other processes cannot write it meanwhile.
+
+    RunError if another process is writing the folder, or if the disk is full or not writable.
+    """
+    # An older folder is removed only after the new one is in place.
     partial, old = path.with_name(f".{path.name}.partial"), path.with_name(f".{path.name}.old")
     try:
-        restore_folder(path)
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-        yield partial
-        _sync(partial)
-        if path.exists():
-            path.rename(old)
-        partial.rename(path)
-    except (OSError, SafetensorError) as error:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _locked_file(path.with_name(f".{path.name}{LOCK}"), path):
+            try:
+                restore_folder(path)
+                shutil.rmtree(partial, ignore_errors=True)
+                partial.mkdir()
+                yield partial
+                _sync(partial)
+                if path.exists():
+                    path.rename(old)
+                partial.rename(path)
+            finally:
+                shutil.rmtree(partial, ignore_errors=True)
+                restore_folder(path)
+    except (OSError, SafetensorError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
         raise RunError(f"{path}: cannot be written: {reason}; what was there before is kept") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-        restore_folder(path)
 
 
 def restore_folder(path: Path) -> None:
@@ -104,29 +110,133 @@ def append_line(path: Path, line: str) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Locks a folder, which is created if necessary, against other processes; RunError if it is already locked."""
-    # The system releases the lock of a process that is killed.
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.callback(_remove_empty, folder)
+            stack.enter_context(_locked_file(folder / LOCK, folder))
+        except (OSError, NotImplementedError) as error:  # NotImplementedError: a file system without locks
+            raise RunError(f"{folder}: cannot be locked: {getattr(error, 'strerror', None) or error}") from None
+        yield
+
+
+@contextmanager
+def _locked_file(file: Path, folder: Path) -> Iterator[None]:
+    """Locks a file, which is removed at the end; RunError says that `folder` is in use if it is already locked."""
+    # The system releases the lock of a process that is killed. The file is removed while it is locked, and the lock of
+    # a removed file counts for nothing, so two processes never hold it at once.
     from filelock import FileLock, Timeout
 
-    lock = FileLock(folder / LOCK, blocking=False)
+    lock = FileLock(file, blocking=False)
     try:
-        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
-        own = (folder / LOCK).stat()
     except Timeout:
         raise RunError(f"{folder}: in use by another process; wait until that process has finished") from None
-    except (OSError, NotImplementedError) as error:  # NotImplementedError: a file system without locks
-        raise RunError(f"{folder}: cannot be locked: {getattr(error, 'strerror', None) or error}") from None
     try:
+        own = file.stat()
         yield
     finally:
         with suppress(OSError):
-            if samestat((folder / LOCK).stat(), own):  # not the lock of a folder that was recreated meanwhile
-                (folder / LOCK).unlink()
-            folder.rmdir()  # fails unless it is empty
+            if samestat(file.stat(), own):  # not the lock of a folder that was recreated meanwhile
+                file.unlink()
         lock.release()
+
+
+def _remove_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()  # fails unless it is empty
+
+
+def read_json(path: Path) -> Any:
+    """Reads a JSON file; ValueError if it is not JSON, is not UTF-8 or is nested too deeply."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError:
+        raise ValueError(f"{path.name} is nested too deeply") from None
+
+
+def check_contained(path: Path, folder: Path) -> None:
+    """DataError if a path leads out of a folder, by its name or by a link."""
+    if not path.resolve().is_relative_to(folder.resolve()):
+        raise DataError(f"{path}: lies outside of {folder}; expected a file in that folder, not a link to another one")
 
 
 def file_sha256(path: Path) -> str:
     """The checksum of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def record_path(out: Path) -> Path:
+    """The file next to an output that says how it was made: `OUT.json`."""
+    return out.with_name(f"{out.name}.json")
+
+
+def read_record(out: Path) -> dict[str, Any] | None:
+    """What `write_recorded` noted about an output; None if there is no such record."""
+    try:
+        found = json.loads(record_path(out).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+    is_own = isinstance(found, dict) and str(found.get("tool")).startswith("dualmoco")
+    return {"written": [], **found} if is_own else None
+
+
+def write_recorded(out: Path, content: Mapping[str, Any], files: Mapping[Path, bytes]) -> None:
+    """Writes files and the record `OUT.json`: `content`, and checksums by which `check_replaceable` knows the files."""
+    record = {**content, "written": [hashlib.sha256(data).hexdigest() for data in files.values()]}
+    replaced = [file_sha256(file) for file in files if file.is_file()]
+    # The record comes first and knows both versions, so an interruption between the files does not look like an edit.
+    write_json(record_path(out), {**record, "replaced": replaced})
+    for file, data in files.items():
+        write_bytes(file, data)
+    write_json(record_path(out), record)
+
+
+def check_replaceable(
+    outputs: Sequence[Path], inputs: Iterable[object] = (), *, overwrite: bool = False, has_record: bool = False
+) -> None:
+    """Raises ConfigError, before any work, if writing the outputs would lose something.
+
+    No output may be an input or another output. A file that exists is replaced only if it is unchanged since it was
+    written, according to the record of the first output, or with `overwrite`.
+
+    Args:
+        outputs: Files to write.
+        inputs: Files to read; anything that is not a path, such as a list of sentences, is ignored.
+        overwrite: Whether to replace files that somebody may have edited.
+        has_record: Whether the outputs are written by `write_recorded`.
+    """
+    records = [record_path(outputs[0])] if has_record and outputs else []
+    check_distinct([*outputs, *records], inputs)
+    if overwrite:
+        return
+    record = read_record(outputs[0]) if records else None
+    known = [*record["written"], *record.get("replaced", [])] if record else []
+    edited = [output for output in outputs if output.is_file() and file_sha256(output) not in known]
+    edited += [file for file in records if file.is_file() and record is None]
+    if edited:
+        what = "was changed after this command wrote it" if record else "exists and may be somebody's work"
+        raise ConfigError(f"{edited[0]}: {what}; expected another name, or --overwrite to replace it")
+
+
+def check_distinct(outputs: Sequence[Path], inputs: Iterable[object]) -> None:
+    """Raises ConfigError if an output is an input or another output, also under another name."""
+    taken: dict[object, str] = {}
+    for given in inputs:
+        if isinstance(given, str | Path):
+            taken |= dict.fromkeys(_identities(Path(given)), "also an input, which would be lost")
+    for output in outputs:
+        identities = _identities(output)
+        for identity in identities & taken.keys():
+            raise ConfigError(f"{output}: {taken[identity]}; expected another name for the output")
+        taken |= dict.fromkeys(identities, "two outputs have this name")
+
+
+def _identities(path: Path) -> set[object]:
+    """What tells that two names mean one file: its real path, and its number on the disk if it exists."""
+    found: set[object] = {path.resolve()}
+    with suppress(FileNotFoundError, NotADirectoryError):
+        status = path.stat()
+        found.add((status.st_dev, status.st_ino))
+    return found

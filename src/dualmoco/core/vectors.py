@@ -44,9 +44,11 @@ def check_vectors(vectors: Any, count: int, name: str, dimension: int | None = N
 
 
 def unit_vectors(vectors: Vectors) -> Vectors:
-    """The vectors (n, D) scaled to length 1; vectors of zeros stay as they are."""
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
-    result: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths > 0)
+    """The vectors (n, D) scaled to length 1; vectors of zeros stay as they are, those of infinite length are NaN."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)  # (n, 1)
+    lengths[np.isinf(lengths)] = np.nan  # a division by infinity would hide the fault behind zeros
+    result: Vectors = np.divide(vectors, lengths, out=np.zeros_like(vectors), where=lengths != 0)
     return result
 
 

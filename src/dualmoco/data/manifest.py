@@ -128,13 +128,42 @@ class PreparedManifest:
 
 def read_prepared_manifest(folder: Path) -> dict[str, Any]:
     """Reads the manifest of a folder; DataError if `dualmoco prepare` did not write the folder."""
+    path = folder / PREPARED_MANIFEST
     try:
-        content = json.loads((folder / PREPARED_MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
         raise DataError(f"{folder}: no {PREPARED_MANIFEST} in it; expected a folder made by dualmoco prepare") from None
-    if not isinstance(content, dict) or content.get("format") != PREPARED_FORMAT:
-        raise DataError(f"{folder / PREPARED_MANIFEST}: not of format {PREPARED_FORMAT}; prepare the pairs again")
+    if not isinstance(content, dict) or not {"corpora", "shards", "settings"} <= content.keys():
+        raise DataError(f"{path}: not written by dualmoco prepare; expected a folder made by it")
+    if content.get("format") != PREPARED_FORMAT:
+        raise DataError(f"{path}: not of format {PREPARED_FORMAT}; prepare the pairs again")
+    if not _is_sound(content):
+        raise DataError(f"{path}: damaged; prepare the pairs again")
     return content
+
+
+def _is_sound(content: dict[str, Any]) -> bool:
+    """Whether the corpora and shards of a manifest are of the right types, and all shards are in its folder."""
+    try:
+        shards = all(
+            isinstance(shard["bytes"], int) and shard["path"] == Path(shard["path"]).name for shard in content["shards"]
+        )
+        corpora = all(
+            isinstance(corpus["name"], str) and min(corpus["train"], corpus["heldout"]) >= 0
+            for corpus in content["corpora"]
+        )
+        return shards and corpora
+    except (KeyError, TypeError, IndexError):
+        return False
+
+
+def is_prepared(folder: Path) -> bool:
+    """Whether `dualmoco prepare` wrote a folder, in this version's format."""
+    try:
+        read_prepared_manifest(folder)
+    except DataError:
+        return False
+    return True
 
 
 def versions() -> dict[str, str]:

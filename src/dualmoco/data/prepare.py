@@ -6,25 +6,28 @@ which pairs to keep, and writes them as Parquet shards with a manifest.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from multiprocessing import get_context
+from itertools import islice
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualmoco.core.config_loader import read_recipe
-from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.storage import new_folder, write_json, write_text
 from dualmoco.data.config import CleanConfig, CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
@@ -36,6 +39,7 @@ from dualmoco.data.manifest import (
     FileRecord,
     PreparedManifest,
     describe_file,
+    is_prepared,
     versions,
 )
 from dualmoco.data.readers.base import Problem, Raw, Source, follow
@@ -69,7 +73,10 @@ def prepare_settings(
     **settings: object,
 ) -> PrepareConfig:
     """Returns the settings of `prepare`, read from a recipe or made for files; arguments as in `prepare`."""
-    overrides = [*(f"{key}={value}" for key, value in settings.items() if value is not None), *overrides]
+    overrides = [
+        *(f"{key}={json.dumps(str(value))}" for key, value in settings.items() if value is not None),
+        *overrides,
+    ]
     names = [str(given)] if isinstance(given, str | Path) else [str(name) for name in given]
     recipe = names[0] if len(names) == 1 and names[0].endswith(RECIPE_ENDINGS) else None
     config = read_recipe(PrepareConfig, recipe, overrides)
@@ -124,7 +131,7 @@ def prepare(
     Raises:
         ConfigError: A setting is invalid.
         DataError: A file cannot be read, unless `on_error` is `skip`; or no pairs are left.
-        RunError: The disk is full or not writable; `config.out` is then unchanged.
+        RunError: The disk is full or not writable, or a worker process died; `config.out` is then unchanged.
     """
     if isinstance(given, PrepareConfig):
         config = given
@@ -142,7 +149,7 @@ def prepare(
             root=root,
             on_error=on_error,
         )
-    with showing(progress):
+    with showing(progress), _exiting_on_sigterm():
         return _prepare(config)
 
 
@@ -154,7 +161,7 @@ def _prepare(config: PrepareConfig) -> PreparedManifest:
         for lang in (config.src, config.tgt):
             scripts_of(lang)
     out = Path(config.out)
-    if out.exists() and not (out / PREPARED_MANIFEST).exists():
+    if out.exists() and not is_prepared(out):
         raise DataError(f"{out}: exists and was not written by prepare; choose another out or remove it")
     sentences, tests = read_test_sets(find_files(config.exclude.files, config.root), Path(config.root))
     exclusion = Exclusion(sentences, similarity=config.exclude.similarity, ngram=config.exclude.ngram)
@@ -222,13 +229,15 @@ class _Corpus:
         for file, tgt_file in zip(files, tgt_files, strict=True):
             yield Source(file, *langs, columns, tgt_file)
 
-    def report(self, problem: str) -> None:
+    def count(self, problem: str) -> None:
         """Stops at a problem, or counts it."""
         if self.settings.on_error == OnError.stop:
             raise DataError(f"{problem}; on_error=skip leaves such lines out")
         self.counts.unreadable += 1
-        if len(self.problems) < LISTED_PROBLEMS:
-            self.problems.append(problem)
+
+    def list(self, problems: Iterable[str]) -> None:
+        """Adds problems to the manifest until it has enough of them."""
+        self.problems += islice(problems, LISTED_PROBLEMS - len(self.problems))
 
 
 def _check_names(corpora: list[_Corpus]) -> None:
@@ -259,21 +268,58 @@ def _fill(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, 
 
 
 def _read(source: Source, corpus: _Corpus, clean: _Clean, store: TemporaryStore) -> None:
-    def report(line: int, what: str) -> None:
-        corpus.report(f"{source.path}:{line}: {what}")
+    """Reads and cleans a file into the store; what was read before an error counts, whatever the number of workers."""
+    reading = _Reading(source, corpus)
+    for cleaned in clean(reading.blocks()):
+        reading.finish_block(cleaned.problems)
+        corpus.counts.read += cleaned.read
+        corpus.counts.changed.update(cleaned.changed)
+        corpus.counts.dropped.update(cleaned.dropped)
+        store.append(cleaned.src, cleaned.tgt, cleaned.ids)
+    reading.finish()
 
-    try:
-        for cleaned in clean(read_blocks(source, corpus.config.format, report)):
-            for problem in cleaned.problems:
-                report(*problem)
-            corpus.counts.read += cleaned.read
-            corpus.counts.changed.update(cleaned.changed)
-            corpus.counts.dropped.update(cleaned.dropped)
-            store.append(cleaned.src, cleaned.tgt, cleaned.ids)
-    except DataError as error:
-        if corpus.settings.on_error == OnError.stop:
-            raise
-        corpus.report(str(error))
+
+class _Reading:
+    """A file that is read, and its problems in the order of its lines."""
+
+    def __init__(self, source: Source, corpus: _Corpus) -> None:
+        self.source, self.corpus = source, corpus
+        self.found: list[Problem] = []  # by the reader since its last block
+        self.before: deque[list[Problem]] = deque()  # the same for each block that is not cleaned yet
+        self.failure: DataError | None = None
+
+    def blocks(self) -> Iterator[Raw]:
+        """Yields the blocks before an error, which is left for `finish`."""
+        try:
+            for raw in read_blocks(self.source, self.corpus.config.format, self._report):
+                self.before.append(self.found)
+                self.found = []
+                yield raw
+        except DataError as error:
+            self.failure = error
+
+    def finish_block(self, problems: list[Problem]) -> None:
+        """Counts the problems of the next block, after it was cleaned."""
+        for problem in sorted(problems):
+            self.corpus.count(self._place(*problem))
+        self.corpus.list(self._place(*problem) for problem in sorted(self.before.popleft() + problems))
+
+    def finish(self) -> None:
+        """Counts the error that ended the file, or raises it."""
+        self.corpus.list(self._place(*problem) for problem in self.found)
+        if self.failure:
+            if self.corpus.settings.on_error == OnError.stop:
+                raise self.failure
+            self.corpus.count(str(self.failure))
+            self.corpus.list([str(self.failure)])
+
+    def _report(self, line: int, what: str) -> None:
+        self.corpus.count(self._place(line, what))
+        if len(self.found) < LISTED_PROBLEMS:
+            self.found.append((line, what))
+
+    def _place(self, line: int, what: str) -> str:
+        return f"{self.source.path}:{line}: {what}"
 
 
 @dataclass(frozen=True)
@@ -344,7 +390,7 @@ def _start_workers(cleaner: _Cleaner, count: int) -> Iterator[_Clean]:
 
 
 def _distribute(pool: ProcessPoolExecutor, ahead: int, raws: Iterable[Raw]) -> Iterator[_Cleaned]:
-    """Cleans blocks in other processes, at most `ahead` at a time; DataError if a process died."""
+    """Cleans blocks in other processes, at most `ahead` at a time; RunError if a process died."""
     waiting: list[Future[_Cleaned]] = []
     try:
         for raw in raws:
@@ -354,7 +400,7 @@ def _distribute(pool: ProcessPoolExecutor, ahead: int, raws: Iterable[Raw]) -> I
         while waiting:
             yield waiting.pop(0).result()
     except BrokenProcessPool:
-        raise DataError("a worker process died, perhaps because memory ran out; try workers=1") from None
+        raise RunError("a worker process died, perhaps because memory ran out; try workers=1") from None
     finally:
         for future in waiting:
             future.cancel()
@@ -362,6 +408,15 @@ def _distribute(pool: ProcessPoolExecutor, ahead: int, raws: Iterable[Raw]) -> I
 
 def _start(cleaner: _Cleaner) -> None:
     _own["cleaner"] = cleaner
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Ends this worker when the main process is gone, even if it was killed."""
+    parent = parent_process()
+    if parent:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _clean(raw: Raw) -> _Cleaned:
@@ -379,6 +434,25 @@ def _ignoring_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _exiting_on_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block by SystemExit, so that temporary files are removed, unless the caller handles it."""
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+        yield
+        return
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough; cleaning up is not interrupted
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _choose(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -51,8 +50,8 @@ class TemporaryStore:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._writer.close()
-        self._id_stream.close()
+        with self._id_stream:
+            self._writer.close()
 
     def append(self, src: pa.LargeStringArray, tgt: pa.LargeStringArray, ids: np.ndarray) -> None:
         """Adds pairs with their ids (rows, 3)."""
@@ -72,8 +71,9 @@ class TemporaryStore:
         if not self.rows:
             return np.empty(0, dtype=np.uint8)
         if not self._status.exists():
-            self._status.touch()
-            os.truncate(self._status, self.rows)  # zeros
+            with self._status.open("wb") as stream:  # not sparse: if the disk is full, a mapped hole kills the process
+                for part in slices(self.rows):
+                    stream.write(bytes(part.stop - part.start))
         return np.memmap(self._status, dtype=np.uint8, mode="r+", shape=(self.rows,))
 
     def texts(self) -> Iterator[pa.RecordBatch]:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dualmoco.core.config_loader import VectorPrecision, parse_choice
-from dualmoco.core.errors import ConfigError, ModelError
+from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import Progress, counting, showing
 from dualmoco.core.storage import locked
 from dualmoco.embeddings.engine import Engine, LocalEngine, open_engine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
-from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines
+from dualmoco.embeddings.unique_lines import TextChangedError, TextFile, find_unique_lines
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
-from dualmoco.models.model import AUTO, BAR_SENTENCES, TORCH, Model
+from dualmoco.models.model import AUTO, BAR_SENTENCES, TORCH, Model, warn_of_language
 from dualmoco.text.files import read_lines
-from dualmoco.text.languages import base_language, common_language
-
-logger = logging.getLogger(__name__)
+from dualmoco.text.languages import apparent_language
 
 
 @dataclass(frozen=True)
@@ -39,7 +36,7 @@ def encode(
     file: str | Path,
     out: str | Path,
     *,
-    lang: str,
+    lang: str | None = None,
     model: Model | str | Path = DEFAULT_MODEL,
     precision: str = VectorPrecision.fp32,
     shard_rows: int = SHARD_ROWS,
@@ -53,7 +50,7 @@ def encode(
     Args:
         file: Text with one sentence per line, plain or compressed.
         out: Folder for the vectors.
-        lang: Language of the text.
+        lang: Language of the text; recognised if None.
         model: Model that encodes the text, or its name.
         precision: Precision of the stored vectors: fp32, fp16 or int8.
         shard_rows: Sentences per file of vectors.
@@ -76,7 +73,19 @@ def encode(
     opened_engine = open_engine(engine, address)
     opened = model if isinstance(model, Model) else open_model(model, backend)
     with showing(progress), locked(Path(out)):
-        return encode_file(TextFile(Path(file), lang), Path(out), opened, form, opened_engine)
+        text = resolve_text(TextFile(Path(file), lang or ""), opened)
+        return encode_file(text, Path(out), opened, form, opened_engine)
+
+
+def resolve_text(text: TextFile, model: Model, name: str = "") -> TextFile:
+    """A text with its language recognised if it is empty, by the rules of `Model.resolve`; `name` is for messages."""
+    if text.lang:
+        model.language(text.lang)
+        return text
+    if not text.path.is_file():
+        raise DataError(f"{text.path}: no such file; expected text, one sentence per line")
+    lang = model.resolve(None, read_lines(text.path), name or str(text.path))
+    return replace(text, lang=lang, is_known=True)
 
 
 def encode_file(
@@ -93,39 +102,29 @@ def encode_file(
     key = StoreKey(
         model.identity.sha256,
         backend.name,
-        text.lang,
+        model.language(text.lang),
         lines.sha256,
         form.precision.value,
         form.shard_rows,
         model.identity.pooling,
     )
     store = open_or_start(folder, key, backend.dimension, lines)
-    if not text.is_known:
-        warn_of_language(text)
+    is_new = not store.shards
+    if not text.is_known and (found := apparent_language(read_lines(text.path), text.lang)):
+        warn_of_language(str(text.path), found, text.lang)
     work = Encoding(model, text.lang, form.precision)
     left = sum(min(key.shard_rows, store.count - number * key.shard_rows) for number in store.missing())
-    with counting(f"encoding {text.lang}", left) as progress:
-        for number, packed in (engine or LocalEngine()).run(work, pending(store, text.path, lines.first), progress):
-            store.add(number, packed)
-            if done:
-                done(number)
-    return store
-
-
-def warn_of_language(text: TextFile) -> None:
-    """Warns if a text seems to be in another language than the one it is encoded as."""
     try:
-        found = common_language(read_lines(text.path))
-    except OSError as error:  # py3langid unpacks itself into a temporary file
-        logger.info("%s: cannot detect the language: %s", text.path, error)
-        return
-    if found and found != base_language(text.lang):
-        logger.warning(
-            "%s: looks like language %s, but is encoded as %s; if this is wrong, swap the files or the languages",
-            text.path,
-            found,
-            text.lang,
-        )
+        with counting(f"encoding {text.lang}", left) as progress:
+            for number, packed in (engine or LocalEngine()).run(work, pending(store, text.path, lines), progress):
+                store.add(number, packed)
+                if done:
+                    done(number)
+    except TextChangedError:
+        if is_new:
+            store.discard()  # its text is gone
+        raise
+    return store
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ class Encoding:
         packed = []
         for start in range(0, len(texts), BAR_SENTENCES):
             part = texts[start : start + BAR_SENTENCES]
-            packed.append(pack(self.model.encode(part, lang=self.lang, progress=False), self.precision))
+            packed.append(pack(self.model.encode_as(part, self.lang, progress=False), self.precision))
             progress(len(part))
         return np.concatenate(packed)
 

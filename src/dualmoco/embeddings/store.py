@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from dualmoco.core import VERSION
 from dualmoco.core.config_loader import VectorPrecision
-from dualmoco.core.errors import DataError
-from dualmoco.core.storage import LOCK, file_sha256, write_bytes, write_json
+from dualmoco.core.errors import DataError, RunError
+from dualmoco.core.storage import LOCK, check_contained, file_sha256, read_json, write_bytes, write_json
 from dualmoco.core.vectors import Ids, Vectors, unit_vectors
-from dualmoco.embeddings.unique_lines import UniqueLines, lines_at
+from dualmoco.embeddings.unique_lines import UniqueLines, unchanged_sentences
 
 LARGEST_INT8 = 127
 STORED_TYPES = {VectorPrecision.fp32: np.float32, VectorPrecision.fp16: np.float16}
@@ -128,13 +127,21 @@ class ShardedVectors:
 
 
 def _map(path: Path, dimension: int) -> np.ndarray:
-    try:
-        array = np.load(path, mmap_mode="c", allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read as vectors: {error}; encode again") from None
+    array = load_array(path, "if", mode="c")
     if array.ndim != 2 or array.shape[1] != dimension:
         raise DataError(f"{path}: an array of shape {array.shape}; expected (n, {dimension})")
     return np.asarray(array)
+
+
+def load_array(path: Path, kinds: str, mode: Literal["r", "c"] = "r") -> np.ndarray:
+    """Maps a `.npy` file; DataError if it is damaged or its numbers are not of NumPy's `kinds`."""
+    try:
+        array = np.lib.format.open_memmap(path, mode=mode)
+    except Exception as error:  # a damaged header raises almost anything
+        raise DataError(f"{path}: cannot be read as vectors: {error or 'damaged'}; encode again") from None
+    if array.dtype.kind not in kinds:
+        raise DataError(f"{path}: has the type {array.dtype}; expected numbers: encode again")
+    return array
 
 
 @dataclass(frozen=True)
@@ -170,13 +177,22 @@ class Store:
         """Numbers of the shards that are not written yet."""
         return [number for number in range(-(-self.count // self.key.shard_rows)) if number not in self.shards]
 
+    def rows_of(self, number: int) -> int:
+        """Number of vectors that a shard must have."""
+        return min(self.key.shard_rows, self.count - number * self.key.shard_rows)
+
     def vectors(self) -> ShardedVectors:
         """Unit vectors (n, D) of the distinct sentences, mapped from disk; DataError if shards are missing."""
         if self.missing():
             raise DataError(f"{self.folder}: {len(self.missing())} shards are missing; run dualmoco encode again")
         shards = [self.shards[number] for number in sorted(self.shards)]
         paths = [self.folder / shard.file for shard in shards]
-        return ShardedVectors(paths, self.dimension, [shard.sha256 for shard in shards])
+        vectors = ShardedVectors(paths, self.dimension, [shard.sha256 for shard in shards])
+        for number, part in zip(sorted(self.shards), vectors.parts, strict=True):
+            if len(part) != self.rows_of(number):
+                found = f"{len(part):,} vectors; expected {self.rows_of(number):,}"
+                raise DataError(f"{vectors.paths[number]}: {found}: run dualmoco encode again")
+        return vectors
 
     def first_lines(self) -> Ids:
         """First line, from 0, of each distinct sentence, shape (n,)."""
@@ -184,11 +200,22 @@ class Store:
         return first[rows >= 0]
 
     def add(self, number: int, packed: np.ndarray) -> None:
-        """Writes a shard, then the manifest that lists it."""
-        name = f"{number:05d}.npy"
+        """Writes a shard, then the manifest that lists it; RunError if it does not have one vector per sentence."""
+        if packed.shape != (self.rows_of(number), self.dimension):
+            expected = self.rows_of(number), self.dimension
+            raise RunError(f"{self.folder}: shard {number} has the shape {packed.shape}; expected {expected}")
+        name = shard_name(number)
         write_array(self.folder / name, packed)
         self.shards[number] = Shard(name, len(packed), file_sha256(self.folder / name))
         self.save()
+
+    def discard(self) -> None:
+        """Removes the manifest and the shards, so that another text can be encoded into the folder."""
+        (self.folder / STORE_MANIFEST).unlink()
+        for shard in self.shards.values():
+            (self.folder / shard.file).unlink()
+        (self.folder / STORE_ROWS).unlink()
+        self.shards = {}
 
     def save(self) -> None:
         """Writes the manifest."""
@@ -220,30 +247,55 @@ def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: UniqueLine
         if stored != value:
             found = f"{name} {_short(stored)}; expected {_short(value)}"
             raise DataError(f"{folder}: holds vectors with {found}: use another folder")
-    store.shards = {number: shard for number, shard in store.shards.items() if _is_intact(folder, shard)}
+    kept = {number: shard for number, shard in store.shards.items() if _is_intact(store, number)}
+    if store.count != len(lines.first) or not np.array_equal(store.lines, lines.rows):
+        write_array(folder / STORE_ROWS, lines.rows)  # damaged; the text is the same
+    store = Store(folder, key, dimension, lines.rows, len(lines.first))
+    store.shards = {number: shard for number, shard in kept.items() if shard.rows == store.rows_of(number)}
     return store
 
 
 def open_store(folder: Path) -> Store:
     """Opens a folder of `dualmoco encode` without verifying checksums; DataError if it is not such a folder."""
     try:
-        content: dict[str, Any] = json.loads((folder / STORE_MANIFEST).read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(folder / STORE_MANIFEST)
         key = StoreKey(**content["key"])
-        rows = np.load(folder / STORE_ROWS, allow_pickle=False)
+        rows = np.array(load_array(folder / STORE_ROWS, "i"))
         store = Store(folder, key, int(content["width"]), rows, int(content["sentences"]))
-        store.shards = {int(shard["file"].partition(".")[0]): Shard(**shard) for shard in content["shards"]}
+        shards = [Shard(**shard) for shard in content["shards"]]
+        store.shards = {int(shard.file.partition(".")[0]): shard for shard in shards}
+        _check_store(store, shards)
         return store
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataError(f"{folder}: not a folder of dualmoco encode ({error}); expected one") from None
 
 
-def pending(store: Store, path: Path, first: Ids) -> Iterator[tuple[int, list[str]]]:
-    """Yields the number and the sentences of each missing shard; `first` is the first line of each sentence."""
-    size, missing = store.key.shard_rows, store.missing()
-    wanted = [first[number * size : (number + 1) * size] for number in missing]
-    texts = lines_at(path, np.concatenate([np.empty(0, dtype=np.int64), *wanted]).tolist())
-    for number, numbers in zip(missing, wanted, strict=True):
-        yield number, list(islice(texts, len(numbers)))
+def _check_store(store: Store, shards: Sequence[Shard]) -> None:
+    """ValueError or DataError if the manifest of a store contradicts itself or names files of other places."""
+    if store.key.shard_rows < 1 or store.dimension < 1:
+        raise ValueError(f"shards of {store.key.shard_rows} rows, dimension {store.dimension}")
+    if store.lines.ndim != 1 or (len(store.lines) and int(store.lines.max()) != store.count - 1):
+        raise ValueError(f"{STORE_ROWS} does not have {store.count} sentences")
+    for number, shard in store.shards.items():
+        if shard.file != shard_name(number):
+            raise ValueError(f"a shard is named {shard.file!r}")
+        check_contained(store.folder / shard.file, store.folder)
+    if len(store.shards) != len(shards):
+        raise ValueError("a shard is listed twice")
+
+
+def pending(store: Store, path: Path, lines: UniqueLines) -> Iterator[tuple[int, list[str]]]:
+    """Yields the number and the sentences of each missing shard; DataError if the text was changed."""
+    rows = np.arange(store.count)
+    missing = store.missing()
+    texts = unchanged_sentences(path, lines, rows[np.isin(rows // store.key.shard_rows, missing)])
+    for number in missing:
+        yield number, list(islice(texts, store.rows_of(number)))
+
+
+def shard_name(number: int) -> str:
+    """File name of a shard."""
+    return f"{number:05d}.npy"
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
@@ -253,9 +305,13 @@ def write_array(path: Path, array: np.ndarray) -> None:
     write_bytes(path, stream.getvalue())
 
 
-def _is_intact(folder: Path, shard: Shard) -> bool:
-    path = folder / shard.file
-    return path.is_file() and file_sha256(path) == shard.sha256
+def _is_intact(store: Store, number: int) -> bool:
+    shard, path = store.shards[number], store.folder / store.shards[number].file
+    if not path.is_file() or file_sha256(path) != shard.sha256:
+        return False
+    with suppress(DataError):
+        return load_array(path, "if").shape == (shard.rows, store.dimension)
+    return False
 
 
 def _short(value: Any) -> str:

@@ -17,12 +17,16 @@ from dualmoco.text.files import open_binary, read_lines
 EMPTY = -1  # row of a line without text
 
 
+class TextChangedError(DataError):
+    """A text file was changed while it was being read."""
+
+
 @dataclass(frozen=True)
 class TextFile:
     """A text file with one sentence per line, and its language."""
 
     path: Path
-    lang: str
+    lang: str  # empty until it is recognised
     is_known: bool = False  # whether its language was checked before
 
 
@@ -33,23 +37,38 @@ class UniqueLines:
     rows: Ids  # (lines,) EMPTY for a line without text
     first: Ids  # (n,) first line, from 0, of each distinct sentence
     sha256: str  # checksum of the file's unpacked bytes
+    keys: np.ndarray[tuple[int], np.dtype[np.uint64]]  # (n,) hash of each distinct sentence
 
 
 def find_unique_lines(path: Path) -> UniqueLines:
     """Finds the distinct sentences of a text file by 64-bit hashes; spaces at line ends do not count."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected text, one sentence per line")
+    before = _state(path)
     keys = np.fromiter((_key(line) for line in read_lines(path)), dtype=np.uint64)  # (lines,) 0 for an empty one
     filled = np.flatnonzero(keys)
     if not len(filled):
         raise DataError(f"{path}: no sentence in {len(keys):,} lines; expected text, one sentence per line")
-    _, first, inverse = np.unique(keys[filled], return_index=True, return_inverse=True)
+    distinct, first, inverse = np.unique(keys[filled], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")  # distinct sentences by first line
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     rows = np.full(len(keys), EMPTY, dtype=np.int64)
     rows[filled] = rank[inverse]
-    return UniqueLines(rows, filled[first[order]], _text_sha256(path))
+    lines = UniqueLines(rows, filled[first[order]], _text_sha256(path), distinct[order])
+    if _state(path) != before:
+        raise _changed(path)
+    return lines
+
+
+def unchanged_sentences(path: Path, lines: UniqueLines, rows: Ids | slice) -> Iterator[str]:
+    """Yields the distinct sentences of some rows, ascending; TextChangedError if the file was changed meanwhile."""
+    texts = lines_at(path, map(int, lines.first[rows]))
+    for key in map(int, lines.keys[rows]):
+        text = next(texts, "")
+        if _key(text) != key:
+            raise _changed(path)
+        yield text
 
 
 def lines_at(path: Path, wanted: Iterable[int]) -> Iterator[str]:
@@ -67,6 +86,15 @@ def lines_at(path: Path, wanted: Iterable[int]) -> Iterator[str]:
 def _key(line: str) -> int:
     text = line.strip()
     return (xxhash.xxh3_64_intdigest(text.encode()) or 1) if text else 0
+
+
+def _state(path: Path) -> tuple[int, int, int]:
+    state = path.stat()
+    return state.st_ino, state.st_size, state.st_mtime_ns
+
+
+def _changed(path: Path) -> TextChangedError:
+    return TextChangedError(f"{path}: changed while it was read; run the command again when the file is complete")
 
 
 def _text_sha256(path: Path) -> str:

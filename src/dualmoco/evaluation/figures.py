@@ -24,6 +24,7 @@ from sklearn.manifold import TSNE
 
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
+from dualmoco.core.storage import check_replaceable
 from dualmoco.core.vectors import Floats, Vectors, check_vectors, unit_vectors
 from dualmoco.data.pairs import SentencePair
 from dualmoco.data.readers.base import Source
@@ -406,8 +407,8 @@ def visualize(
     out: str | Path = "parallel.png",
     *,
     model: Model | str | Path = DEFAULT_MODEL,
-    src_lang: str = "en",
-    tgt_lang: str = "zh",
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     tgt_file: str | Path | None = None,
     format: str = "auto",
     columns: tuple[str, str] | None = None,
@@ -416,6 +417,7 @@ def visualize(
     seed: int = 0,
     pooling: str = AUTO,
     backend: str = AUTO,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Visualization:
     """Draws sentences and their translations in the plane.
@@ -424,8 +426,8 @@ def visualize(
         pairs: Bitext in any format of `prepare`, or a folder written by it.
         out: Figure to write: .png, .svg or .html.
         model: Model that encodes the sentences, or its name.
-        src_lang: Source language.
-        tgt_lang: Target language.
+        src_lang: Source language; recognised if None, and en in the names of columns and TMX segments.
+        tgt_lang: Target language; recognised if None, and zh in the names of columns and TMX segments.
         tgt_file: Target side, if `pairs` is a line-aligned source file.
         format: Format of `pairs`, if its extension does not say.
         columns: Source and target column, by name or number.
@@ -434,6 +436,7 @@ def visualize(
         seed: Random seed of the choice and of the layout.
         pooling: Pooling of a model given by name, if it does not say.
         backend: Back-end of a model given by name.
+        overwrite: Replace a file at `out`.
         progress: Show progress bars.
 
     Returns:
@@ -449,16 +452,15 @@ def visualize(
     from dualmoco.evaluation.canvas import check_figure_path, save_figure
 
     check_figure_path(Path(out))
+    check_replaceable([Path(out)], (pairs, tgt_file), overwrite=overwrite)
     check_format(format)
     if count < 2:
         raise ConfigError(f"count {count}; expected at least 2 pairs")
-    source = Source(Path(pairs), src_lang, tgt_lang, columns, Path(tgt_file) if tgt_file else None)
+    source = Source(Path(pairs), src_lang or "en", tgt_lang or "zh", columns, Path(tgt_file) if tgt_file else None)
     chosen = choose_pairs(source, format, count, None if first else seed)
     opened = model if isinstance(model, Model) else open_model(model, backend, pooling=pooling)
-    languages = src_lang, tgt_lang
-    for lang in languages:
-        opened.backend(lang)
     texts = [pair[0] for pair in chosen], [pair[1] for pair in chosen]
+    languages = opened.resolve(src_lang, texts[0], "sources"), opened.resolve(tgt_lang, texts[1], "targets")
     with showing(progress):
         src, tgt = (opened.encode(side, lang=lang) for side, lang in zip(texts, languages, strict=True))  # (n, D) each
     save_figure(draw_parallel(*texts, src, tgt, languages=languages, seed=seed), Path(out))

@@ -119,7 +119,7 @@ def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict
         if not texts:
             raise DataError(f"no sentences of {lang} to encode; expected at least one")
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # similar lengths waste little padding
-        found = model.encode([texts[row] for row in order], lang=lang, normalize=False)
+        found = model.encode_as([texts[row] for row in order], lang, normalize=False)
         check_vectors(found[:0], 0, f"{model.identity.name} ({lang})", dimensions[0])
         arrays[lang] = np.empty_like(found)
         arrays[lang][order] = found

@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape, quoteattr
 import numpy as np
 
 from dualmoco.core.errors import ConfigError, DataError, require
-from dualmoco.core.storage import write_bytes, write_json, write_text
+from dualmoco.core.storage import write_recorded, write_text
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.data.readers.base import Row, Source
 from dualmoco.data.readers.formats import read_pairs
@@ -146,8 +146,7 @@ def write_pairs(
         content = as_tmx(map(_translation_unit, table.rows(sides)), langs, notes)
     else:
         content = _as_tsv(table.rows(sides))
-    write_bytes(path, content)
-    write_json(path.with_name(f"{path.name}.json"), dict(origin))
+    write_recorded(path, origin, {path: content})
 
 
 def sentences_at(path: Path, lines: Ids) -> list[str]:

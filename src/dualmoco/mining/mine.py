@@ -22,8 +22,8 @@ from dualmoco.core.config_loader import VectorPrecision, check_options, parse_ch
 from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import showing
-from dualmoco.core.storage import locked, write_text
-from dualmoco.embeddings.encode import encode_file
+from dualmoco.core.storage import check_replaceable, locked, write_text
+from dualmoco.embeddings.encode import encode_file, resolve_text
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.embeddings.store import Store
 from dualmoco.embeddings.unique_lines import TextFile
@@ -67,6 +67,7 @@ class MiningOptions(TypedDict, total=False):
     engine: str | Engine  # local (default), ray, or an engine that is already open
     address: str | None  # address of a running Ray cluster; None starts a local one
     backend: str  # back-end of a model given by name: auto (default), torch, static, int8, onnx or onnx-int8
+    overwrite: bool  # replace an output that was edited or that something else wrote; False
     progress: bool  # show progress bars; True
 
 
@@ -121,8 +122,8 @@ def mine(
     tgt: Texts,
     *,
     model: Model | str | Path = DEFAULT_MODEL,
-    src_lang: str = "en",
-    tgt_lang: str = "zh",
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     out: str | Path | None = None,
     retrieval: str = "max",
     gold: str | Path | Sequence[tuple[int, int]] | None = None,
@@ -136,8 +137,8 @@ def mine(
         src: Source text.
         tgt: Target text.
         model: Model that encodes both texts, or its name.
-        src_lang: Language of `src`.
-        tgt_lang: Language of `tgt`.
+        src_lang: Language of `src`; recognised if None.
+        tgt_lang: Language of `tgt`; recognised if None.
         out: File to write the pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
         retrieval: Which candidates become pairs: forward, backward, intersection or max.
         gold: Pairs of line numbers, from 1, that are translations, or a file of them; they choose the threshold.
@@ -158,13 +159,15 @@ def mine(
     known = read_gold_pairs(gold, planted)
     if settings.threshold is not None and (gold is not None or planted is not None):
         raise ConfigError("a threshold together with gold or planted pairs; expected one of them")
-    langs = src_lang, tgt_lang
-    with mining_job(out, model, options) as job:
+    with mining_job(out, model, options, (src, tgt, gold, planted)) as job:
+        given = as_text_file(src, src_lang or "", job.work / "given.src.txt")
+        texts = [resolve_text(given, job.model, "" if isinstance(src, str | Path) else "src")]
+        given = as_text_file(tgt, tgt_lang or "", job.work / "given.tgt.txt")
+        texts += [resolve_text(given, job.model, "" if isinstance(tgt, str | Path) else "tgt")]
+        langs = texts[0].lang, texts[1].lang
         own = None if known.gold or known.planted else model_threshold(job.model, langs, settings)
         settings = replace(settings, threshold=own.threshold) if own else settings
         fast = make_prefilter(prefilter, langs, settings) if prefilter else None
-        texts = [as_text_file(src, src_lang, job.work / "given.src.txt")]
-        texts += [as_text_file(tgt, tgt_lang, job.work / "given.tgt.txt")]
         texts = _plant(texts, known.planted, job.work)
         texts = fast.apply(texts, settings, job.work / "prefilter", job.engine) if fast else texts
         stores = encode_sides(texts, job.model, settings, job.work, job.engine)
@@ -194,8 +197,8 @@ def mine(
             "model_sha256": src_store.key.model_sha256,
             "backend": src_store.key.backend,
             "precision": src_store.key.precision,
-            "src_lang": src_lang,
-            "tgt_lang": tgt_lang,
+            "src_lang": langs[0],
+            "tgt_lang": langs[1],
             "src_text_sha256": src_store.key.text_sha256,
             "tgt_text_sha256": tgt_store.key.text_sha256,
             "src_sentences": src_store.count,
@@ -218,7 +221,7 @@ def paraphrases(
     text: Texts,
     *,
     model: Model | str | Path = DEFAULT_MODEL,
-    lang: str = "en",
+    lang: str | None = None,
     out: str | Path | None = None,
     **options: Unpack[MiningOptions],
 ) -> MiningResult:
@@ -227,7 +230,7 @@ def paraphrases(
     Args:
         text: The text; equal lines are one sentence.
         model: Model that encodes the text, or its name.
-        lang: Language of the text.
+        lang: Language of the text; recognised if None.
         out: File to write the pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
         **options: See `MiningOptions`.
 
@@ -240,8 +243,9 @@ def paraphrases(
         ModelError: The model cannot be opened, or lacks the language.
     """
     settings = parse_settings(options)
-    with mining_job(out, model, options) as job:
-        file = as_text_file(text, lang, job.work / "given.txt")
+    with mining_job(out, model, options, (text,)) as job:
+        given = as_text_file(text, lang or "", job.work / "given.txt")
+        file = resolve_text(given, job.model, "" if isinstance(text, str | Path) else "text")
         store = encode_file(file, job.work / "src", job.model, settings.form, job.engine)
         if store.count < 2:
             raise DataError(f"{file.path}: {store.count} sentence; expected at least two that differ")
@@ -258,7 +262,7 @@ def paraphrases(
             "model": job.model.identity.name,
             "model_sha256": store.key.model_sha256,
             "backend": store.key.backend,
-            "lang": lang,
+            "lang": file.lang,
             "text_sha256": store.key.text_sha256,
             "margin": settings.margin.value,
             "k": settings.k,
@@ -266,7 +270,7 @@ def paraphrases(
             "approximate_recall": recall,
         }
         sides = sentences_at(file.path, table.src_lines), sentences_at(file.path, table.tgt_lines)
-        write_pairs(job.file, table, sides, (lang, lang), origin)
+        write_pairs(job.file, table, sides, (file.lang, file.lang), origin)
         return job.result(MiningResult(job.file, None, len(pairs), len(pairs), settings.threshold, recall=recall))
 
 
@@ -310,7 +314,9 @@ class MiningJob:
 
 
 @contextmanager
-def mining_job(out: str | Path | None, model: Model | str | Path, options: MiningOptions) -> Iterator[MiningJob]:
+def mining_job(
+    out: str | Path | None, model: Model | str | Path, options: MiningOptions, inputs: Sequence[object]
+) -> Iterator[MiningJob]:
     """Opens the model and the engine, and locks the work folder.
 
     The work folder is removed at the end unless it was named. It stays if the block fails, so that the same call
@@ -318,6 +324,7 @@ def mining_job(out: str | Path | None, model: Model | str | Path, options: Minin
     """
     if out is not None:
         check_pairs_path(Path(out))
+        check_replaceable([Path(out)], inputs, overwrite=options.get("overwrite", False), has_record=True)
     opened = model if isinstance(model, Model) else open_model(model, options.get("backend", AUTO))
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as temporary, showing(options.get("progress", True)):
@@ -332,7 +339,8 @@ def mining_job(out: str | Path | None, model: Model | str | Path, options: Minin
 
 def model_threshold(model: Model, langs: tuple[str, str], settings: MiningSettings) -> ModelCalibration | None:
     """The calibration of a model, which gives the threshold if none was given."""
-    return read_calibration(model, langs, settings) if settings.threshold is None else None
+    own = model.language(langs[0]), model.language(langs[1])
+    return read_calibration(model, own, settings) if settings.threshold is None else None
 
 
 def _plant(texts: list[TextFile], planted: Sequence[tuple[str, str]], work: Path) -> list[TextFile]:
@@ -344,7 +352,7 @@ def _plant(texts: list[TextFile], planted: Sequence[tuple[str, str]], work: Path
         path = work / f"planted.{side}.txt"
         lines = [*read_lines(text.path), *(pair[side] for pair in planted)]
         write_text(path, "".join(f"{line}\n" for line in lines))
-        copies.append(TextFile(path, text.lang))
+        copies.append(replace(text, path=path))
     return copies
 
 

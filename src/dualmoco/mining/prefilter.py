@@ -68,9 +68,7 @@ class Prefilter:
 def make_prefilter(name: Model | str | Path, langs: tuple[str, str], settings: MiningSettings) -> Prefilter:
     """Opens a prefilter; ModelError if the model lacks a language or is not calibrated for both."""
     model = name if isinstance(name, Model) else open_model(name)
-    for lang in langs:
-        model.backend(lang)
-    found = read_calibration(model, langs, settings)
+    found = read_calibration(model, (model.language(langs[0]), model.language(langs[1])), settings)
     if found is None:
         raise ModelError(
             f"{model.identity.name}: not calibrated for {' and '.join(langs)}, margin {settings.margin.value} and "

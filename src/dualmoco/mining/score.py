@@ -18,6 +18,7 @@ from dualmoco.core.storage import write_text
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.data.readers.base import Row
 from dualmoco.data.readers.formats import check_format
+from dualmoco.embeddings.encode import resolve_text
 from dualmoco.embeddings.store import Store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.mining.io import Bitext, PairTable, Problems, read_bitext, sentences_at, write_pairs
@@ -36,8 +37,8 @@ def score(
     pairs: Bitext,
     *,
     model: Model | str | Path = DEFAULT_MODEL,
-    src_lang: str = "en",
-    tgt_lang: str = "zh",
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     out: str | Path | None = None,
     tgt_file: str | Path | None = None,
     format: str = "auto",
@@ -50,8 +51,8 @@ def score(
     Args:
         pairs: The bitext.
         model: Model that encodes both sides, or its name.
-        src_lang: Language of the sources.
-        tgt_lang: Language of the targets.
+        src_lang: Language of the sources; recognised if None, and en in the names of columns and TMX segments.
+        tgt_lang: Language of the targets; recognised if None, and zh in the names of columns and TMX segments.
         out: File to write the accepted pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
         tgt_file: File of the translations, if `pairs` is a file of source lines only.
         format: Format of the file, if its extension does not tell.
@@ -70,13 +71,17 @@ def score(
     if on_error not in ("stop", "skip"):
         raise ConfigError(f"on_error {on_error}; expected stop or skip")
     check_format(format)
-    settings, langs = parse_settings(options), (src_lang, tgt_lang)
-    with mining_job(out, model, options) as job:
+    settings, given_langs = parse_settings(options), (src_lang or "", tgt_lang or "")
+    with mining_job(out, model, options, (pairs, tgt_file)) as job:
+        for lang in filter(None, given_langs):
+            job.model.language(lang)
+        problems = Problems(pairs, skip=on_error == "skip")
+        rows = read_bitext(pairs, (src_lang or "en", tgt_lang or "zh"), tgt_file, format, problems, columns)
+        sides, lines = _write_sides(rows, given_langs, job.work, problems)
+        texts = [resolve_text(side, job.model, name) for side, name in zip(sides, ("sources", "targets"), strict=True)]
+        langs = texts[0].lang, texts[1].lang
         own = model_threshold(job.model, langs, settings)
         threshold = own.threshold if own else settings.threshold
-        problems = Problems(pairs, skip=on_error == "skip")
-        rows = read_bitext(pairs, langs, tgt_file, format, problems, columns)
-        texts, lines = _write_sides(rows, langs, job.work, problems)
         stores = encode_sides(texts, job.model, settings, job.work, job.engine)
         src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)
         src, tgt = stores[0].lines, stores[1].lines  # (pairs,) rows
@@ -98,8 +103,8 @@ def score(
             "model": job.model.identity.name,
             "model_sha256": stores[0].key.model_sha256,
             "backend": stores[0].key.backend,
-            "src_lang": src_lang,
-            "tgt_lang": tgt_lang,
+            "src_lang": langs[0],
+            "tgt_lang": langs[1],
             "src_text_sha256": stores[0].key.text_sha256,
             "tgt_text_sha256": stores[1].key.text_sha256,
             "margin": settings.margin.value,

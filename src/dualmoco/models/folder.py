@@ -8,10 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from dualmoco.core.errors import ConfigError, ModelError
+from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.storage import file_sha256, write_text
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion, parse_conversion
@@ -26,6 +28,11 @@ NLI_FOLDER = "nli"  # the classifier of a model trained on NLI
 MODEL_CARD = "README.md"
 LEGAL_NAMES = ("LICENSE", "NOTICE")  # beginnings of the names of files that a copy must keep
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
+CODE_ENDINGS = (".py", ".pyc", ".pyw", ".so", ".dll", ".dylib")
+PICKLED_WEIGHTS = "pytorch_model.bin"
+SHARDS_FILE, ADAPTER_FILE = "model.safetensors.index.json", "adapter_config.json"
+FILE_KEYS = ("tokenizer_file", "vocab_file", "merges_file", "tokenizer_name_or_path")
+"""Settings of tokenizers that libraries read files by."""
 MODEL_ENDINGS = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
 """Endings of the files that a model is loaded from: weights, settings, vocabularies."""
 HUB_EXCLUDED = ("onnx/*", "openvino/*")
@@ -78,34 +85,104 @@ def fetch_model(name: str) -> Path:
         raise ModelError(f"{name}: neither a model folder nor a hub model that can be loaded: {reason}") from None
 
 
+@contextmanager
+def guard_opening(name: str | Path) -> Iterator[None]:
+    """Turns an unexpected exception of the block into a ModelError of one line, with the cause chained."""
+    # The errors of dualmoco pass, and ImportError, which says what to install. A panic in Rust is not an Exception.
+    try:
+        yield
+    except (ConfigError, DataError, ModelError, RunError, ImportError):
+        raise
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        reason = f"{type(error).__name__} {str(error).strip().partition(chr(10))[0]}".strip()
+        raise ModelError(
+            f"{name}: cannot be opened as a model ({reason}); expected a complete folder: save or download it again"
+        ) from error
+
+
 def check_folder(folder: Path) -> None:
-    """Refuses a folder whose loading could run code: Python files, foreign module classes, remote code, pickles."""
+    """Refuses a folder whose loading could run code or read files elsewhere, with ModelError."""
+    # Code are Python files, foreign module classes, remote code and pickles.
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; expected a model folder such as runs/tiny/model")
-    for code in folder.rglob("*.py"):
-        raise ModelError(f"{code}: code in a model folder is never run; expected weights and JSON only")
-    for config in folder.rglob("*.json"):
-        for name in _foreign_classes(config):
-            raise ModelError(f"{config}: names the class {name}; expected only classes of sentence-transformers")
-    for weights in folder.rglob("*"):
-        if weights.suffix in PICKLE_ENDINGS and not list(weights.parent.glob("*.safetensors")):
-            raise ModelError(f"{weights}: pickled weights are never loaded; expected them as {WEIGHTS_FILE}")
+    check_links(folder)
+    for file in sorted(folder.rglob("*")):
+        ending = file.suffix.lower()
+        if ending in CODE_ENDINGS:
+            raise ModelError(f"{file}: code in a model folder is never run; expected weights and JSON only")
+        if ending in PICKLE_ENDINGS and not _has_safe_weights(file):
+            raise ModelError(f"{file}: pickled weights are never loaded; expected them as {WEIGHTS_FILE}")
+        if file.name == ADAPTER_FILE:
+            raise ModelError(f"{file}: an adapter, whose weights are in another model; expected them merged into one")
+        if ending == ".json" and file.is_file():
+            with guard_opening(file):
+                _check_references(file, folder)
 
 
-def _foreign_classes(config: Path) -> list[str]:
-    """Classes from outside sentence-transformers that a JSON file of a model folder would import."""
-    if config.name not in (MODULES_FILE, ROUTER_FILE, "config.json", "tokenizer_config.json"):
-        return []
+def check_links(folder: Path) -> None:
+    """Refuses links that lead out of a model folder, or to a folder, with ModelError."""
+    # The cache of the Hugging Face Hub is an exception: its snapshots/REVISION holds links to files of its blobs.
+    root = folder.resolve()
+    homes = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
+    for path in folder.rglob("*"):
+        if path.is_symlink() and (path.is_dir() or not any(path.resolve().is_relative_to(home) for home in homes)):
+            raise ModelError(f"{path}: a link to {path.resolve()}; expected the file itself inside the model folder")
+
+
+def _has_safe_weights(pickled: Path) -> bool:
+    """Whether every library takes the weights beside a pickled file, so that it is never read."""
+    names = (WEIGHTS_FILE, INT8_FILE) if pickled.name == PICKLED_WEIGHTS else (WEIGHTS_FILE, INT8_FILE, SHARDS_FILE)
+    return any((pickled.parent / name).is_file() for name in names)
+
+
+def _check_references(config: Path, folder: Path) -> None:
+    """Refuses a JSON file that names classes from outside sentence-transformers, or files outside of the folder."""
+    if config.name not in (MODULES_FILE, ROUTER_FILE, SHARDS_FILE, "config.json", "tokenizer_config.json") and not (
+        config.name.startswith("sentence_") and config.name.endswith("_config.json")
+    ):
+        return
     try:
         content = json.loads(config.read_text(encoding="utf-8"))
-        if isinstance(content, list):
-            types = [str(module.get("type")) for module in content]
-        else:
-            types = [str(name) for name in (content.get("types") or {}).values()]
-            types += [f"in auto_map: {name}" for name in content.get("auto_map") or {}]
-    except (ValueError, AttributeError) as error:
+        types, paths = _named_modules(content) if isinstance(content, list) else _named_parts(content)
+    except (ValueError, AttributeError, RecursionError) as error:
         raise ModelError(f"{config}: not a model's JSON file ({error}); save or download the model again") from None
-    return [name for name in types if not name.startswith("sentence_transformers.")]
+    for name in types:
+        if not name.startswith("sentence_transformers."):
+            raise ModelError(f"{config}: names the class {name}; expected only classes of sentence-transformers")
+    _check_paths(config, folder, paths)
+    given = [content.get(key) for key in FILE_KEYS] if isinstance(content, dict) else []
+    for path in filter(None, given):
+        if Path(str(path)).exists():
+            raise ModelError(f"{config}: names the file {path!r}; expected no files by path")
+
+
+def _check_paths(config: Path, folder: Path, paths: list[str]) -> None:
+    """Refuses paths that lead out of a model folder or to files that its checksum leaves out."""
+    for path in paths:
+        place = config.parent.relative_to(folder) / path
+        if place.is_absolute() or ".." in place.parts or "\\" in path or not _is_covered(place):
+            raise ModelError(f"{config}: names the path {path!r}; expected one inside the model folder")
+
+
+def _named_modules(content: list[Any]) -> tuple[list[str], list[str]]:
+    """The classes and paths of `modules.json`."""
+    return [str(module.get("type")) for module in content], [str(module.get("path") or "") for module in content]
+
+
+def _named_parts(content: Any) -> tuple[list[str], list[str]]:
+    """The classes and paths of a router, of shards, or of the settings of a network or tokenizer."""
+    types = content.get("types") or {}
+    structure = content.get("structure") or {}
+    classes = [*map(str, types.values()), *(f"in auto_map: {name}" for name in content.get("auto_map") or {})]
+    paths = [*types, *(name for names in structure.values() for name in names)]
+    return classes, [*map(str, paths), *map(str, (content.get("weight_map") or {}).values())]
+
+
+def _is_covered(name: Path) -> bool:
+    """Whether the files of a path within a model folder count in its checksum."""
+    return not any(part.startswith(".") for part in name.parts) and name.parts[:1] != (NLI_FOLDER,)
 
 
 def read_conversion(folder: Path) -> TextConversion:
@@ -115,7 +192,7 @@ def read_conversion(folder: Path) -> TextConversion:
         return NO_CONVERSION
     try:
         content = json.loads(record.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{record}: not a record of a model ({error}); save the model again") from None
     return parse_conversion(content.get(TEXT_KEY) or {}, record) if isinstance(content, dict) else NO_CONVERSION
 
@@ -148,7 +225,7 @@ def files_sha256(files: Iterable[tuple[str, Path]]) -> str:
 
 def _decides(name: Path) -> bool:
     """Whether a file, by its path within a model folder, can change the vectors."""
-    if any(part.startswith(".") for part in name.parts) or name.parts[0] == NLI_FOLDER:
+    if not _is_covered(name):
         return False
     return name.as_posix() not in (MODEL_RECORD, CALIBRATION_FILE) and name.suffix in MODEL_ENDINGS
 

@@ -54,9 +54,7 @@ class HybridBackend:
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors (n, D) of sentences in their order; zeros where all parts return zeros."""
-        return join_vectors(
-            [model.encode(texts, lang=self.lang, progress=False) for model in self.models], self.weights
-        )
+        return join_vectors([model.encode_as(texts, self.lang, progress=False) for model in self.models], self.weights)
 
 
 def join_vectors(parts: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
@@ -119,7 +117,6 @@ def write_hybrid(folder: Path, parts: Sequence[HybridPart], about: Mapping[str, 
 
 def read_hybrid(folder: Path) -> list[HybridPart]:
     """Reads the parts of a hybrid; ModelError if one is missing or itself a hybrid, or the weights are invalid."""
-    again = "combine the models again"
     try:
         content = json.loads((folder / HYBRID_FILE).read_text(encoding="utf-8"))
         parts = [HybridPart(**part) for part in content["parts"]]
@@ -129,15 +126,24 @@ def read_hybrid(folder: Path) -> list[HybridPart]:
             if part.folder in ("", "..") or Path(part.folder).name != part.folder:
                 raise ValueError(f"part {part.folder!r}; expected a folder inside, or one of {', '.join(EMBEDDED)}")
         check_weights([part.weight for part in parts], len(parts))
-    except (OSError, ValueError, KeyError, TypeError, ConfigError) as error:
-        raise ModelError(f"{folder / HYBRID_FILE}: cannot be read as a hybrid ({error}); {again}") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
+        raise ModelError(
+            f"{folder / HYBRID_FILE}: cannot be read as a hybrid ({error}); combine the models again"
+        ) from None
     for part in parts:
-        place = find_part_folder(folder, part)
-        if not place.is_dir():
-            raise ModelError(f"{folder}: its part {part.folder} is missing; {again}")
-        if is_hybrid(place):
-            raise ModelError(f"{place}: a hybrid inside a hybrid; expected single models as parts")
+        _check_place(folder, part)
     return parts
+
+
+def _check_place(folder: Path, part: HybridPart) -> None:
+    """Refuses a part that is missing, a link or itself a hybrid, with ModelError."""
+    place = find_part_folder(folder, part)
+    if not place.is_dir():
+        raise ModelError(f"{folder}: its part {part.folder} is missing; combine the models again")
+    if (folder / part.folder).is_symlink():
+        raise ModelError(f"{place}: a link to {place.resolve()}; expected the part itself inside the hybrid")
+    if is_hybrid(place):
+        raise ModelError(f"{place}: a hybrid inside a hybrid; expected single models as parts")
 
 
 def check_part(part: HybridPart, found: Identity) -> None:

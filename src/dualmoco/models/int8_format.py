@@ -39,6 +39,29 @@ def pack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return packed
 
 
+def check_packed(tensors: Mapping[str, np.ndarray], place: Path) -> None:
+    """Refuses tensors other than those of `pack_tensors`, by type, shape and value, with ModelError."""
+    for name, tensor in tensors.items():
+        scales = tensors.get(name + SCALE_SUFFIX)
+        if tensor.dtype == np.int8:
+            fits = tensor.ndim == 2 and scales is not None and scales.shape == tensor.shape[:1]
+        else:
+            fits = tensor.dtype == np.float32 and scales is None
+        if not fits:
+            given = f"{tensor.dtype} of shape {tensor.shape}, scales {None if scales is None else scales.shape}"
+            raise ModelError(f"{place}: {name} is {given}; expected int8 rows with one scale each, or float32")
+        if name.endswith(SCALE_SUFFIX) and not (np.isfinite(tensor) & (tensor > 0)).all():
+            raise ModelError(f"{place}: {name} holds a scale that is not a finite number above 0; make the model again")
+    check_finite(tensors, place)
+
+
+def check_finite(tensors: Mapping[str, np.ndarray], place: Path) -> None:
+    """Refuses weights that hold NaN or infinity, with ModelError."""
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+            raise ModelError(f"{place}: {name} holds NaN or infinity; expected finite weights: make the model again")
+
+
 def unpack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The tensors that `pack_tensors` was given, to the precision of int8, in fp32."""
     scales = {name: tensor for name, tensor in tensors.items() if name.endswith(SCALE_SUFFIX)}
@@ -85,8 +108,10 @@ def is_packed(folder: Path) -> bool:
 
 
 def read_packed(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a packed file in fp32; ModelError if it cannot be read."""
-    return unpack_tensors(_read_tensors(path))
+    """The tensors of a packed file in fp32; ModelError if it cannot be read or holds anything else."""
+    tensors = _read_tensors(path)
+    check_packed(tensors, path)
+    return unpack_tensors(tensors)
 
 
 def _read_tensors(path: Path) -> dict[str, np.ndarray]:

@@ -24,7 +24,15 @@ from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.config import FIRST_LAST, PoolingMode
 from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, check_embedded
-from dualmoco.models.folder import check_folder, folder_sha256, model_folder, portable_name, read_conversion
+from dualmoco.models.folder import (
+    check_folder,
+    check_links,
+    folder_sha256,
+    guard_opening,
+    model_folder,
+    portable_name,
+    read_conversion,
+)
 from dualmoco.models.hybrid import HybridPart, assemble_hybrid, check_part, find_part_folder, is_hybrid, read_hybrid
 from dualmoco.models.int8_format import is_packed
 from dualmoco.models.model import (
@@ -109,10 +117,11 @@ def open_model(
     _check_choice("pooling", pooling, POOLING_NAMES)
     _check_choice("compute", compute, PRECISIONS)
     settings = _Settings(backend, pooling, prompt, compute, threads)
-    folder = find_folder(name)
-    if folder and name in EMBEDDED:
-        check_embedded(name, folder_sha256(folder))
-    model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
+    with guard_opening(name):
+        folder = find_folder(name)
+        if folder and name in EMBEDDED:
+            check_embedded(name, folder_sha256(folder))
+        model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
     model.folder = folder
     model.reopen = partial(open_model, portable_name(name), backend, pooling=pooling, prompt=prompt, compute=compute)
     return model
@@ -123,8 +132,8 @@ def similarity(
     tgt: str | Sequence[str],
     *,
     model: Model | str | Path = DEFAULT_MODEL,
-    src_lang: str = "en",
-    tgt_lang: str = "zh",
+    src_lang: str | None = None,
+    tgt_lang: str | None = None,
     backend: str = AUTO,
 ) -> Vectors:
     """Returns the cosine similarity of every sentence of one list with every sentence of another, shape (n, m).
@@ -133,12 +142,13 @@ def similarity(
         src: One sentence or n sentences.
         tgt: One sentence or m sentences.
         model: Model that encodes both, or its name.
-        src_lang: Language of `src`.
-        tgt_lang: Language of `tgt`.
+        src_lang: Language of `src`; recognised if None.
+        tgt_lang: Language of `tgt`; recognised if None.
         backend: Back-end of a model given by name.
 
     Raises:
-        DataError: Something other than sentences.
+        ConfigError: A language is not given, and there are no letters to recognise it by.
+        DataError: Something other than sentences of one language.
         ModelError: The model cannot be opened, or lacks a language.
 
     Example:
@@ -202,6 +212,7 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
         ]
         return assemble_hybrid(title, models, [part.weight for part in parts])
     if is_onnx_folder(folder):
+        check_links(folder)
         _refuse_settings(title, settings)
         opened = open_onnx_folder(folder, title, settings.threads)
         if settings.part:

@@ -18,11 +18,11 @@ from sentence_transformers.base.modules import Dense, Normalize, Router, Transfo
 from sentence_transformers.sentence_transformer.modules import Dropout, Pooling, StaticEmbedding
 from tokenizers import Tokenizer, normalizers
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import ModelError
-from dualmoco.models.backends.static import StaticTable
+from dualmoco.models.backends.static import StaticTable, check_vocabulary
 from dualmoco.models.config import FIRST_LAST
 from dualmoco.models.folder import MODULES_FILE, check_folder
 from dualmoco.models.hybrid import is_hybrid
@@ -202,8 +202,35 @@ def open_modules(folder: Path) -> SentenceTransformer | Transformer:
     except LOADING_ERRORS as error:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{folder}: cannot be opened as a model: {reason}") from None
+    _check_weights(opened, folder)
     opened.float()  # modules other than the transformer are in the precision they are stored in
     return opened
+
+
+def _check_weights(opened: nn.Module, folder: Path) -> None:
+    """Refuses weights that are missing from the files, not finite, or too few for the vocabulary, with ModelError."""
+    for module in opened.modules():
+        if isinstance(module, StaticEmbedding):
+            check_vocabulary(tuple(module.embedding.weight.shape), module.tokenizer, folder)
+        elif isinstance(module, PreTrainedModel):
+            _check_transformer(module, folder)
+    for name, weight in opened.named_parameters():
+        if not bool(torch.isfinite(weight).all()):
+            raise ModelError(f"{folder}: {name} holds NaN or infinity; expected finite weights: make the model again")
+
+
+def _check_transformer(model: PreTrainedModel, folder: Path) -> None:
+    """Refuses weights that transformers filled with random numbers, except for a pooler, which has no influence."""
+    heads = getattr(model.config, "num_attention_heads", 1)
+    if isinstance(heads, int) and heads < 1:
+        raise ModelError(f"{folder}: {heads} attention heads; expected at least one")
+    loaded = {name: getattr(weight, "_is_hf_initialized", False) for name, weight in model.named_parameters()}
+    missing = [name for name, known in loaded.items() if not known and "pooler." not in name]
+    if missing:
+        raise ModelError(
+            f"{folder}: {len(missing)} weights are missing, such as {missing[0]}; expected all that config.json "
+            "describes: save or download the model again"
+        )
 
 
 def route_of(router: Router, lang: str, name: str) -> nn.Module:

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dualmoco.core.errors import DataError
 from dualmoco.core.progress import Progress
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
 
@@ -103,6 +104,8 @@ def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
     for start in range(0, len(ids), RESCORED_ROWS):
         rows = slice(start, start + RESCORED_ROWS)
         scores[rows] = np.einsum("nd,ncd->nc", queries[rows], keys[ids[rows]], dtype=np.float64)
+    if np.isnan(scores).any():
+        raise DataError("vectors hold NaN, so that they are not of length 1; encode them again")
     scores = np.where(rough > UNSEEN, scores.round(COSINE_PLACES), -np.inf)
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
     found = Neighbors(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))

@@ -83,6 +83,9 @@ class InvertedLists:
             raise DataError(f"{path}: cannot be read by FAISS; build the index again") from None
         if index.d != vectors.shape[1]:
             raise DataError(f"{path}: lists of dimension {index.d}; expected {vectors.shape[1]}: build the index again")
+        if index.ntotal != len(vectors) and not writable:
+            found = f"lists of {index.ntotal:,} vectors; expected {len(vectors):,}"
+            raise DataError(f"{path}: {found}: build the index again")
         return cls(index, vectors)
 
     def extend(self) -> None:
@@ -147,6 +150,8 @@ class InvertedLists:
         chosen = None if allowed is None else faiss.IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
         options = faiss.SearchParametersIVF(nprobe=min(probes, self.index.nlist), sel=chosen)
         scores, ids = self.index.search(np.ascontiguousarray(queries), kept, params=options)
+        if ids.max() >= len(self.vectors):
+            raise DataError(f"the inverted lists have row {ids.max()} of {len(self.vectors):,}; build the index again")
         return scores, ids
 
 

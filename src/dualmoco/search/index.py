@@ -18,7 +18,8 @@ import numpy as np
 from dualmoco.core.config_loader import VectorPrecision, parse_choice
 from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
-from dualmoco.core.storage import locked
+from dualmoco.core.progress import counting
+from dualmoco.core.storage import check_contained, locked
 from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.unique_lines import TextFile
@@ -29,6 +30,7 @@ from dualmoco.models.model import AUTO, BACKENDS, Model
 from dualmoco.search.exact import Neighbors, nearest
 from dualmoco.search.faiss_index import InvertedLists
 from dualmoco.search.index_files import (
+    LISTS_FILE,
     PARTS,
     TEXTS,
     VECTORS,
@@ -40,6 +42,8 @@ from dualmoco.search.index_files import (
     building_folder,
     check_file,
     check_index_model,
+    check_lengths,
+    check_part_model,
     copy_texts,
     map_vectors,
     part_folder,
@@ -48,6 +52,7 @@ from dualmoco.search.index_files import (
 )
 from dualmoco.search.ivf import require_faiss
 from dualmoco.text.characters import normalize
+from dualmoco.text.languages import find_language
 
 logger = logging.getLogger(__name__)
 
@@ -105,6 +110,8 @@ def build_index(
 def add_to_index(folder: str | Path, files: Files, model: Model | str | Path | None = None) -> IndexManifest:
     """Adds text files to an index, without encoding its other files again.
 
+    A file replaces the sentences of an earlier file of the same name and language.
+
     Args:
         folder: The index.
         files: Text files to add, by language.
@@ -144,15 +151,18 @@ def _check_languages(model: Model, files: Sequence[TextFile]) -> str:
 def _add_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile], model: Model) -> IndexManifest:
     """Makes parts, then inverted lists, then the manifest that lists them."""
     made_with = {"model": manifest.model_sha256, "backend": manifest.backend, "precision": manifest.precision.value}
-    places = [part_folder(folder, len(manifest.parts) + number) for number in range(len(files))]
-    records = list(manifest.parts)
+    _check_names(files)
+    places = [part_folder(folder, manifest.next_number + number) for number in range(len(files))]
+    records: list[PartRecord] = []
     for file, place in zip(files, places, strict=True):
         record = copy_texts(file, place, made_with)
-        _check_new(record, file, records, place)
+        _check_new(record, file, [*manifest.parts, *records], place)
         records.append(record)
     for file, place in zip(files, places, strict=True):
         encode_file(TextFile(place / TEXTS, file.lang), place / VECTORS, model, StoreForm(manifest.precision))
-    manifest = replace(manifest, parts=tuple(records))
+    kept = _without_replaced(manifest.parts, records)
+    is_smaller = len(kept) < len(manifest.parts)
+    manifest = replace(manifest, parts=(*kept, *records), lists=None if is_smaller else manifest.lists)
     if manifest.kind != IndexKind.exact:
         manifest = replace(manifest, lists=_make_lists(folder, manifest))
     write_index_manifest(folder, manifest)
@@ -160,27 +170,48 @@ def _add_files(folder: Path, manifest: IndexManifest, files: Sequence[TextFile],
     return manifest
 
 
+def _check_names(files: Sequence[TextFile]) -> None:
+    """DataError if hits in two files could not be told apart."""
+    seen = set()
+    for file in files:
+        if (file.path.name, file.lang) in seen:
+            raise DataError(f"{file.path}: a second {file.lang} file of this name; expected different names: rename it")
+        seen.add((file.path.name, file.lang))
+
+
 def _check_new(record: PartRecord, file: TextFile, records: Sequence[PartRecord], place: Path) -> None:
+    """DataError if the index has the same text, except under the name of a text that will be replaced."""
+    named = [other for other in records if (other.name, other.lang) == (record.name, record.lang)]
     for other in records:
-        if (other.text_sha256, other.lang) == (record.text_sha256, record.lang):
+        is_same = (other.text_sha256, other.lang) == (record.text_sha256, record.lang)
+        if is_same and (other not in named or len(named) == 1):
             shutil.rmtree(place)
             raise DataError(f"{file.path}: is already in the index, as {other.name}; expected another file")
 
 
+def _without_replaced(parts: Sequence[PartRecord], new: Sequence[PartRecord]) -> list[PartRecord]:
+    """The parts that no new file of the same name and language replaces."""
+    for record in new:
+        old = sum(part.rows for part in parts if (part.name, part.lang) == (record.name, record.lang))
+        if old:
+            logger.info("%s: replaced its %s old sentences with %s", record.name, f"{old:,}", f"{record.rows:,}")
+    names = {(record.name, record.lang) for record in new}
+    return [part for part in parts if (part.name, part.lang) not in names]
+
+
 def _make_lists(folder: Path, manifest: IndexManifest) -> ListsRecord:
-    parts = [IndexPart(part_folder(folder, number), record) for number, record in enumerate(manifest.parts)]
-    vectors = map_vectors(parts)
+    vectors = map_vectors([IndexPart(folder, record) for record in manifest.parts])
     if manifest.lists:
         lists = InvertedLists.load(folder / manifest.lists.file, vectors, writable=True)
         lists.extend()
     else:
         lists = InvertedLists.train(vectors, manifest.kind)
-    return lists.save(folder / f"index-{len(parts):05d}.faiss")
+    return lists.save(folder / LISTS_FILE.format(manifest.next_number))
 
 
 def _remove_strays(folder: Path, manifest: IndexManifest) -> None:
     """Removes files of interrupted work that the manifest does not list."""
-    known = {part_folder(folder, number) for number in range(len(manifest.parts))}
+    known = {part_folder(folder, part.number) for part in manifest.parts}
     for place in (folder / PARTS).iterdir():
         if place not in known:
             shutil.rmtree(place)
@@ -202,6 +233,7 @@ class Hit:
     lang: str
     part: str  # name of the text file
     line: int  # first line of the sentence in the file, from 1
+    lines: tuple[int, ...] = ()  # all lines of the sentence
 
 
 class Index:
@@ -212,10 +244,14 @@ class Index:
         self._model = model
         if model:
             check_index_model(model, manifest)
-        self.parts = [IndexPart(part_folder(folder, number), record) for number, record in enumerate(manifest.parts)]
+        self.parts = [IndexPart(folder, record) for record in manifest.parts]
+        for part in self.parts:
+            check_part_model(part, manifest)
         self.starts = np.cumsum([0, *(record.rows for record in manifest.parts)])  # first row of each part, and the end
         self.vectors = map_vectors(self.parts)
         lists = manifest.lists
+        if lists:
+            check_contained(folder / lists.file, folder)
         self.lists = InvertedLists.load(folder / lists.file, self.vectors) if lists else None
 
     def __len__(self) -> int:
@@ -245,7 +281,7 @@ class Index:
         self,
         texts: str | Sequence[str],
         *,
-        lang: str,
+        lang: str | None = None,
         k: int = 5,
         within: str | None = None,
         exact_match: bool = True,
@@ -255,7 +291,7 @@ class Index:
 
         Args:
             texts: One or more queries.
-            lang: Language of the queries.
+            lang: Language of the queries; recognised for each query if None.
             k: Number of hits per query; fewer only if the index has fewer sentences.
             within: Language of the hits; any if None.
             exact_match: Whether to include sentences that equal the query, ignoring case, punctuation and spaces.
@@ -270,11 +306,12 @@ class Index:
             ModelError: The model is missing, is not the one that made the index, or lacks the language.
         """
         queries = [texts] if isinstance(texts, str) else list(texts)
+        within = find_language(within, self.manifest.languages) or within if within else None
         self._check(queries, k, within, probes)
         found: list[list[Hit]] = []
         for start in range(0, len(queries), QUERIES_AT_ONCE):
             block = queries[start : start + QUERIES_AT_ONCE]
-            vectors = self.model.encode(block, lang=lang, progress=False)
+            vectors = self.model.encode(block, lang=lang, progress=False) if lang else self.model.encode_each(block)
             found += self._search_block(block, vectors, k, within, exact_match, probes)
         return found
 
@@ -305,6 +342,7 @@ class Index:
         left, wanted = np.arange(len(queries)), min(k if exact_match else k + EXPECTED_EQUALS, possible)
         while len(left):
             near = self._nearest(vectors[left], wanted, within, probes)
+            check_lengths(self.vectors[near.ids], self.folder)
             for place, ids, scores in zip(left.tolist(), near.ids.tolist(), near.scores.tolist(), strict=True):
                 hits = map(self._hit, ids, scores)
                 found[place] = [hit for hit in hits if exact_match or not _equal(hit.text, queries[place])][:k]
@@ -335,7 +373,8 @@ class Index:
     def _hit(self, row: int, score: float) -> Hit:
         number = int(np.searchsorted(self.starts, row, side="right")) - 1
         part, place = self.parts[number], row - int(self.starts[number])
-        return Hit(score, part.text(place), part.record.lang, part.record.name, int(part.lines[place]) + 1)
+        lines = part.lines_of(place)
+        return Hit(score, part.text(place), part.record.lang, part.record.name, lines[0], lines)
 
     @property
     def model(self) -> Model:
@@ -368,8 +407,9 @@ def open_index(folder: str | Path, model: Model | str | Path | None = None, *, c
     opened = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
     index = Index(path, manifest, opened)
     if check:
-        for part in index.parts:
-            part.check()
+        with counting("checking the index", len(index)) as progress:
+            for part in index.parts:
+                part.check(progress)
         if manifest.lists:
             check_file(path / manifest.lists.file, manifest.lists.sha256)
     return index

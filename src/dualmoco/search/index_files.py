@@ -5,10 +5,10 @@ Whatever the manifest does not list is not part of the index.
 
 from __future__ import annotations
 
-import json
+import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -18,15 +18,21 @@ import numpy as np
 from dualmoco.core import VERSION
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.core.storage import file_sha256, new_file, write_json
+from dualmoco.core.progress import Progress
+from dualmoco.core.storage import check_contained, file_sha256, new_file, read_json, write_json
 from dualmoco.core.vectors import Ids
-from dualmoco.embeddings.store import ShardedVectors, open_store, write_array
-from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines, lines_at
+from dualmoco.embeddings.store import ShardedVectors, load_array, open_store, write_array
+from dualmoco.embeddings.unique_lines import EMPTY, TextFile, UniqueLines, find_unique_lines, unchanged_sentences
 from dualmoco.models.model import Model
 
 INDEX_MANIFEST, PARTS = "manifest.json", "parts"
 TEXTS, OFFSETS, LINES, VECTORS, PART_RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
 """Files of a part."""
+REPEATS = "repeats.npy"  # of a part too; indexes of earlier versions do not have it
+LISTS_FILE = "index-{:05d}.faiss"
+LINE_FEED = 10
+VERIFIED_ROWS = 65_536  # at once
+LENGTH_TOLERANCE = 0.01
 
 
 class IndexKind(StrEnum):
@@ -46,6 +52,7 @@ class PartRecord:
     text_sha256: str  # checksum of the file's unpacked bytes
     rows: int
     files: dict[str, str]  # checksum of each file of the part, except those of vectors, which their store has
+    number: int  # of the part's folder
 
 
 @dataclass(frozen=True)
@@ -82,6 +89,11 @@ class IndexManifest:
         """Languages of the parts."""
         return sorted({part.lang for part in self.parts})
 
+    @property
+    def next_number(self) -> int:
+        """Number of the folder of the next part."""
+        return 1 + max((part.number for part in self.parts), default=-1)
+
 
 def part_folder(folder: Path, number: int) -> Path:
     """Folder of a part."""
@@ -100,18 +112,45 @@ def read_index_manifest(folder: Path) -> IndexManifest:
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; expected an index of dualmoco search build")
     try:
-        content: dict[str, Any] = json.loads((folder / INDEX_MANIFEST).read_text(encoding="utf-8"))
+        content: dict[str, Any] = read_json(folder / INDEX_MANIFEST)
         del content["version"]
         lists = content.pop("lists")
-        parts = tuple(PartRecord(**part) for part in content.pop("parts"))
+        parts = tuple(PartRecord(**{"number": place, **part}) for place, part in enumerate(content.pop("parts")))
         precision, kind = VectorPrecision(content.pop("precision")), IndexKind(content.pop("kind"))
-        return IndexManifest(
+        manifest = IndexManifest(
             **content, precision=precision, kind=kind, parts=parts, lists=ListsRecord(**lists) if lists else None
         )
+        _check_manifest(manifest)
+        return manifest
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         raise DataError(
             f"{folder}: has no readable {INDEX_MANIFEST}; expected an index of dualmoco search build"
         ) from None
+
+
+def _check_manifest(manifest: IndexManifest) -> None:
+    """ValueError or TypeError if a value of a manifest cannot be, such as the name of a file in another place."""
+    lists, names = manifest.lists, {TEXTS, OFFSETS, LINES}
+    records: list[IndexManifest | PartRecord | ListsRecord] = [manifest, *manifest.parts, *([lists] if lists else [])]
+    for record in records:
+        _check_types(record)
+    for part in manifest.parts:
+        if part.rows < 1 or part.number < 0 or set(part.files) not in (names, names | {REPEATS}):
+            raise ValueError(part.name)
+    if not manifest.parts or len({part.number for part in manifest.parts}) < len(manifest.parts):
+        raise ValueError(PARTS)
+    is_named = lists is None or (re.fullmatch(r"index-\d{5,}\.faiss", lists.file) and lists.probes > 0)
+    if not is_named or (lists is None) != (manifest.kind == IndexKind.exact):
+        raise ValueError("lists")
+
+
+def _check_types(record: IndexManifest | PartRecord | ListsRecord) -> None:
+    types: dict[object, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
+    types["dict[str, str]"] = (dict,)
+    for field in fields(record):
+        value = getattr(record, field.name)
+        if field.type in types and (not isinstance(value, types[field.type]) or isinstance(value, bool)):
+            raise TypeError(field.name)
 
 
 def building_folder(folder: Path) -> Path:
@@ -123,28 +162,73 @@ class IndexPart:
     """A part of an open index, mapped from disk."""
 
     def __init__(self, folder: Path, record: PartRecord) -> None:
-        self.folder, self.record = folder, record
-        self.store = open_store(folder / VECTORS)
+        self.folder, self.record = part_folder(folder, record.number), record
+        for name in (*record.files, VECTORS):
+            check_contained(self.folder / name, folder)
+        self.store = open_store(self.folder / VECTORS)
+        self.offsets: Ids = load_array(self.folder / OFFSETS, "i")  # (n + 1,)
+        self.lines: Ids = load_array(self.folder / LINES, "i")  # (n,)
+        self.repeats: Ids = np.empty((2, 0), dtype=np.int64)  # rows and lines, from 0, after the first, by row and line
+        if REPEATS in record.files:
+            self.repeats = load_array(self.folder / REPEATS, "i")
         try:
-            self.offsets: Ids = np.load(folder / OFFSETS, mmap_mode="r", allow_pickle=False)  # (n + 1,)
-            self.lines: Ids = np.load(folder / LINES, mmap_mode="r", allow_pickle=False)  # (n,)
-            self.bytes = np.memmap(folder / TEXTS, dtype=np.uint8, mode="r")
+            self.bytes = np.memmap(self.folder / TEXTS, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:
-            raise DataError(f"{folder}: cannot be read ({error}); build the index again") from None
-        if len(self.offsets) != record.rows + 1 or self.store.count != record.rows:
-            raise DataError(f"{folder}: {self.store.count:,} vectors; expected {record.rows:,}: build the index again")
+            raise DataError(f"{self.folder}: cannot be read ({error}); build the index again") from None
+        self._check_shapes()
+
+    def _check_shapes(self) -> None:
+        rows, expected = self.record.rows, f"expected {self.record.rows:,}: build the index again"
+        if self.store.count != rows:
+            raise DataError(f"{self.folder}: {self.store.count:,} vectors; {expected}")
+        if self.offsets.shape != (rows + 1,) or self.lines.shape != (rows,):
+            raise DataError(
+                f"{self.folder}: {len(self.offsets) - 1:,} sentences, {len(self.lines):,} lines; {expected}"
+            )
+        if self.repeats.ndim != 2 or len(self.repeats) != 2:
+            raise DataError(f"{self.folder / REPEATS}: an array of shape {self.repeats.shape}; expected (2, n)")
+        if self.offsets[0] != 0 or self.offsets[-1] != len(self.bytes):
+            raise DataError(f"{self.folder}: offsets do not fit the {len(self.bytes):,} bytes of {TEXTS}; {expected}")
+        if (self.store.key.text_sha256, self.store.key.lang) != (self.record.files[TEXTS], self.record.lang):
+            raise DataError(f"{self.folder}: the vectors are of another text than {TEXTS}; build the index again")
 
     def text(self, row: int) -> str:
-        """The sentence of a row."""
+        """The sentence of a row; DataError if the row is not one line of the texts."""
         start, stop = self.offsets[row : row + 2].tolist()
-        return self.bytes[start : stop - 1].tobytes().decode("utf-8")
+        if 0 <= start < stop <= len(self.bytes) and (start == 0 or self.bytes[start - 1] == LINE_FEED):
+            content = self.bytes[start:stop].tobytes()
+            if content.find(b"\n") == len(content) - 1:
+                return content[:-1].decode("utf-8", "replace")
+        raise DataError(f"{self.folder}: the offsets of sentence {row} are wrong; build the index again")
 
-    def check(self) -> None:
-        """Verifies the checksum of every file; DataError if one is missing or damaged."""
+    def lines_of(self, row: int) -> tuple[int, ...]:
+        """All lines of a sentence in its file, from 1."""
+        start, stop = np.searchsorted(self.repeats[0], [row, row + 1]).tolist()
+        return (int(self.lines[row]) + 1, *(self.repeats[1, start:stop] + 1).tolist())
+
+    def check(self, progress: Progress) -> None:
+        """Verifies the checksum of every file and every vector; DataError if one is missing or damaged."""
         checksums = {self.folder / name: sha256 for name, sha256 in self.record.files.items()}
         checksums |= {self.store.folder / shard.file: shard.sha256 for shard in self.store.shards.values()}
         for path, sha256 in checksums.items():
             check_file(path, sha256)
+        vectors = self.store.vectors()
+        for start in range(0, self.record.rows, VERIFIED_ROWS):
+            check_lengths(vectors[start : start + VERIFIED_ROWS], self.folder)
+            ends = self.offsets[start + 1 : start + 1 + VERIFIED_ROWS]
+            lines = self.bytes[self.offsets[start] : ends[-1]]
+            if not np.array_equal(np.flatnonzero(lines == LINE_FEED) + self.offsets[start] + 1, ends):
+                raise DataError(f"{self.folder}: offsets do not fit the lines of {TEXTS}; build the index again")
+            progress(len(ends))
+
+
+def check_lengths(vectors: np.ndarray, folder: Path) -> None:
+    """DataError if a vector (..., D) has neither length 1 nor length 0, as that of a sentence of unknown words."""
+    lengths = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64))
+    wrong = ~((np.abs(lengths - 1) < LENGTH_TOLERANCE) | (lengths == 0))  # true for NaN
+    if wrong.any():
+        found = f"{wrong.sum():,} vectors are not of length 1, but {lengths[wrong][0]:.3g}"
+        raise DataError(f"{folder}: {found}; build the index again")
 
 
 def check_file(path: Path, sha256: str) -> None:
@@ -170,13 +254,24 @@ def check_index_model(model: Model, manifest: IndexManifest) -> None:
         )
 
 
+def check_part_model(part: IndexPart, manifest: IndexManifest) -> None:
+    """DataError if the vectors of a part were not made as the manifest says."""
+    key = part.store.key
+    made = key.model_sha256, key.precision, key.pooling
+    if made != (manifest.model_sha256, manifest.precision, manifest.pooling):
+        raise DataError(f"{part.folder}: vectors of another model or precision than the index; build the index again")
+
+
 def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
     """Concatenated vectors (n, D) of several parts."""
     for part in parts:
         if part.store.missing():
             raise DataError(f"{part.folder}: vectors are missing; build the index again")
-    shards = [part.store.folder / shard.file for part in parts for _, shard in sorted(part.store.shards.items())]
-    return ShardedVectors(shards, parts[0].store.dimension)
+    of_parts = [part.store.vectors() for part in parts]
+    vectors = ShardedVectors([path for some in of_parts for path in some.paths], parts[0].store.dimension)
+    if len({part.dtype for part in vectors.parts}) > 1:
+        raise DataError(f"{parts[0].folder.parent}: vectors of several precisions; build the index again")
+    return vectors
 
 
 def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> PartRecord:
@@ -191,22 +286,31 @@ def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> Pa
     shutil.rmtree(folder, ignore_errors=True)
     offsets = np.zeros(len(lines.first) + 1, dtype=np.int64)
     with new_file(folder / TEXTS) as stream:
-        for row, text in enumerate(lines_at(file.path, lines.first.tolist())):
+        for row, text in enumerate(unchanged_sentences(file.path, lines, slice(None))):
             offsets[row + 1] = offsets[row] + stream.write(text.encode() + b"\n")
-    if not offsets[-1]:
-        raise DataError(f"{file.path}: changed while it was read; run the command again")
     write_array(folder / OFFSETS, offsets)
     write_array(folder / LINES, lines.first)
-    files = {name: file_sha256(folder / name) for name in (TEXTS, OFFSETS, LINES)}
-    record = PartRecord(file.path.name, file.lang, lines.sha256, len(lines.first), files)
+    write_array(folder / REPEATS, _repeats(lines))
+    files = {name: file_sha256(folder / name) for name in (TEXTS, OFFSETS, LINES, REPEATS)}
+    record = PartRecord(file.path.name, file.lang, lines.sha256, len(lines.first), files, int(folder.name))
     write_json(folder / PART_RECORD, {"made_of": made_of, "record": asdict(record)})
     return record
+
+
+def _repeats(lines: UniqueLines) -> Ids:
+    """Rows and lines (2, r) of all lines that repeat an earlier one, by row and line."""
+    is_repeat = lines.rows != EMPTY
+    is_repeat[lines.first] = False
+    places = np.flatnonzero(is_repeat)
+    rows = lines.rows[places]
+    order = np.argsort(rows, kind="stable")
+    return np.stack([rows[order], places[order]])
 
 
 def _read_part_record(folder: Path, made_of: dict[str, str]) -> PartRecord | None:
     """The record of a part whose sentences were copied before, if it was made of the same."""
     try:
-        content = json.loads((folder / PART_RECORD).read_text(encoding="utf-8"))
+        content = read_json(folder / PART_RECORD)
         return PartRecord(**content["record"]) if content["made_of"] == made_of else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

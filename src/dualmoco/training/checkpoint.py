@@ -91,25 +91,54 @@ def load_checkpoint(
         weights, moments, generators = (
             load_file(checkpoint / f"{name}.safetensors") for name in ("model", "optimizer", "generators")
         )
-    except (OSError, ValueError, SafetensorError) as error:
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
         raise RunError(f"{checkpoint}: damaged ({error}); remove it to resume from the one before") from None
+    if not isinstance(state, dict) or "signature" not in state:
+        raise RunError(f"{checkpoint / 'state.json'}: damaged; remove the checkpoint to resume from the one before")
     if state["signature"] != signature:
         raise RunError(
             f"{checkpoint}: written with other settings or training data ({state['signature']}, now {signature}); "
             "resume with the same ones, or start another run with out=FOLDER"
         )
+    own = module_tensors(objective)
+    _check_tensors(own, weights, checkpoint)
+    try:
+        restored = _restore_moments(moments, optimizer)
+        progress = RunProgress(**state["progress"])
+        optimizer.load_state_dict({"state": restored, "param_groups": state["param_groups"]})
+        if scaler and state["scaler"]:
+            scaler.load_state_dict(state["scaler"])
+        _restore_generators(generators)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
+        raise RunError(f"{checkpoint}: damaged ({error}); remove it to resume from the one before") from error
     with torch.no_grad():
-        for name, tensor in module_tensors(objective).items():
+        for name, tensor in own.items():
             tensor.copy_(weights[name])
+    return progress
+
+
+def _check_tensors(own: dict[str, Tensor], given: dict[str, Tensor], checkpoint: Path) -> None:
+    """Refuses tensors that are not those of the objective, by name, shape and type, with RunError."""
+    for name in sorted({*own, *given}):
+        found, expected = (
+            f"{tuple(some[name].shape)} {some[name].dtype}" if name in some else "missing" for some in (given, own)
+        )
+        if found != expected:
+            raise RunError(
+                f"{checkpoint}: {name} is {found}; expected {expected}: remove it to resume from the one before"
+            )
+
+
+def _restore_moments(moments: dict[str, Tensor], optimizer: Any) -> dict[int, dict[str, Tensor]]:
+    """The state of the optimizer by parameter; ValueError if one has neither its parameter's shape nor is a number."""
+    shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
     restored: dict[int, dict[str, Tensor]] = {}
     for key, value in moments.items():
         index, name = key.split(".", 1)
+        if value.numel() != 1 and value.shape != shapes[int(index)]:
+            raise ValueError(f"{key} of shape {tuple(value.shape)}; expected {tuple(shapes[int(index)])}")
         restored.setdefault(int(index), {})[name] = value
-    optimizer.load_state_dict({"state": restored, "param_groups": state["param_groups"]})
-    if scaler and state["scaler"]:
-        scaler.load_state_dict(state["scaler"])
-    _restore_generators(generators)
-    return RunProgress(**state["progress"])
+    return restored
 
 
 def list_checkpoints(folder: Path) -> list[Path]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -184,9 +183,19 @@ class ParsedRows:
 
 
 def in_blocks(rows: Iterable[Row]) -> Iterator[ParsedRows]:
-    """Cuts a stream of pairs into blocks."""
-    stream = iter(rows)
-    while part := list(islice(stream, PARSED_ROWS)):
+    """Cuts a stream of pairs into blocks; an error of the stream is raised after the pairs before it."""
+    part: list[Row] = []
+    try:
+        for row in rows:
+            part.append(row)
+            if len(part) == PARSED_ROWS:
+                yield ParsedRows(part)
+                part = []
+    except Exception:
+        if part:
+            yield ParsedRows(part)
+        raise
+    if part:
         yield ParsedRows(part)
 
 
@@ -280,9 +289,12 @@ class JsonLines(RawLines):
             if line.strip():
                 try:
                     rows.append(Row(*pick_pair(json.loads(line), self.keys), number))
+                except json.JSONDecodeError as error:
+                    problems.append((number, f"not valid JSON ({error.msg})"))
+                except RecursionError:
+                    problems.append((number, "nested too deeply; expected an object with two sentences"))
                 except ValueError as error:
-                    reason = f"not valid JSON ({error.msg})" if isinstance(error, json.JSONDecodeError) else str(error)
-                    problems.append((number, reason))
+                    problems.append((number, str(error)))
         return ParsedRows(rows).parse()[0], problems
 
 
@@ -303,13 +315,18 @@ def pick_pair(record: Any, keys: tuple[str, str]) -> tuple[str, str]:
     inner = record.get("translation", record) if isinstance(record, dict) else record
     if not isinstance(inner, dict) or any(key not in inner for key in keys):
         found = ", ".join(map(str, inner)) if isinstance(inner, dict) else type(inner).__name__
-        raise ValueError(f"found {found}; expected {keys[0]} and {keys[1]} (set columns)")
+        raise ValueError(f"found {clip_reason(found)}; expected {keys[0]} and {keys[1]} (set columns)")
     src, tgt = ("" if inner[key] is None else inner[key] for key in keys)
     if not isinstance(src, str) or not isinstance(tgt, str):
         raise ValueError(f"{keys[0]} or {keys[1]} is not a string; expected two sentences")
     if not is_unicode(src) or not is_unicode(tgt):
         raise ValueError("contains half a surrogate pair; expected text")
     return src, tgt
+
+
+def clip_reason(text: object) -> str:
+    """The beginning of a text or of an error's message, on one line."""
+    return " ".join(str(text).encode("utf-8", "replace").decode().split())[:200]
 
 
 def is_unicode(text: str) -> bool:

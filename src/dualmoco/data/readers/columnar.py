@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from dualmoco.core.errors import DataError, require
-from dualmoco.data.readers.base import PARSED_ROWS, Raw, Report, Row, Source, in_blocks, pick_pair
+from dualmoco.data.readers.base import PARSED_ROWS, Raw, Report, Row, Source, clip_reason, in_blocks, pick_pair
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,9 +21,9 @@ def read_parquet(source: Source, report: Report) -> Iterator[Raw]:
         with pq.ParquetFile(source.path, memory_map=True) as file:
             names = file.schema_arrow.names
             batches = file.iter_batches(PARSED_ROWS, columns=_wanted(source, names))
-            yield from in_blocks(_rows(batches, source, names))
+            yield from in_blocks(_rows(batches, source, names, report))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source.path}: not a Parquet file, or damaged ({_short(error)})") from None
+        raise DataError(f"{source.path}: not a Parquet file, or damaged ({clip_reason(error)})") from None
 
 
 def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
@@ -39,9 +39,9 @@ def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
                 batches = reader = pa.ipc.open_stream(file)
             names = reader.schema.names
             _wanted(source, names)
-            yield from in_blocks(_rows(batches, source, names))
+            yield from in_blocks(_rows(batches, source, names, report))
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{source.path}: not an Arrow file, or damaged ({_short(error)})") from None
+        raise DataError(f"{source.path}: not an Arrow file, or damaged ({clip_reason(error)})") from None
 
 
 def read_dataset(source: Source, report: Report) -> Iterator[Raw]:
@@ -55,21 +55,44 @@ def read_dataset(source: Source, report: Report) -> Iterator[Raw]:
         else:
             dataset = datasets.load_dataset(name, configuration or None, split="train", streaming=True)
     except Exception as error:  # the hub's errors have no common class
-        raise DataError(f"{source.path}: cannot be opened as a dataset ({_short(error)})") from None
+        raise DataError(f"{source.path}: cannot be opened as a dataset ({clip_reason(error)})") from None
     keys = _keys(source, list(dataset.column_names or []))
-    rows = (Row(*pick_pair(record, keys), number) for number, record in enumerate(dataset, start=1))
-    yield from in_blocks(rows)
+    yield from in_blocks(_pick_rows(enumerate(dataset, start=1), keys, report))
 
 
-def _rows(batches: Iterable[pa.RecordBatch], source: Source, names: list[str]) -> Iterator[Row]:
-    keys, number = _keys(source, names), 0
+def _rows(batches: Iterable[pa.RecordBatch], source: Source, names: list[str], report: Report) -> Iterator[Row]:
+    keys, wanted, number = _keys(source, names), _wanted(source, names), 0
     for batch in batches:
-        for record in batch.select(_wanted(source, names)).to_pylist():
-            number += 1
-            try:
-                yield Row(*pick_pair(record, keys), number)
-            except ValueError as error:
-                raise DataError(f"{source.path}, row {number}: {error}") from None
+        yield from _pick_rows(_records(batch.select(wanted), number + 1, report), keys, report)
+        number += len(batch)
+
+
+def _records(batch: pa.RecordBatch, first: int, report: Report) -> Iterator[tuple[int, Any]]:
+    """The rows of a batch that Python can represent, with their numbers."""
+    try:
+        records = batch.to_pylist()
+    except (ValueError, OverflowError):  # invalid UTF-8, a timestamp beyond the calendar
+        pass
+    else:
+        yield from enumerate(records, start=first)
+        return
+    for row in range(len(batch)):
+        try:
+            record = batch.slice(row, 1).to_pylist()[0]
+        except (ValueError, OverflowError) as error:
+            report(first + row, f"not readable ({clip_reason(error)}); expected two sentences")
+        else:
+            yield first + row, record
+
+
+def _pick_rows(records: Iterable[tuple[int, Any]], keys: tuple[str, str], report: Report) -> Iterator[Row]:
+    for number, record in records:
+        try:
+            pair = pick_pair(record, keys)
+        except ValueError as error:
+            report(number, str(error))
+        else:
+            yield Row(*pair, number)
 
 
 def _keys(source: Source, names: list[str]) -> tuple[str, str]:
@@ -81,7 +104,3 @@ def _keys(source: Source, names: list[str]) -> tuple[str, str]:
 def _wanted(source: Source, names: list[str]) -> list[str]:
     keys = _keys(source, names)
     return list(keys) if set(keys) <= set(names) else [TRANSLATION]
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:200]

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import DataError, DualmocoError
 from dualmoco.data.manifest import PREPARED_MANIFEST
 from dualmoco.data.readers import columnar, lines, tmx
-from dualmoco.data.readers.base import Raw, Report, Row, Source, plain_suffix
-from dualmoco.text.files import READ_ERRORS
+from dualmoco.data.readers.base import Raw, Report, Row, Source, clip_reason, plain_suffix
 
 Reader = Callable[[Source, Report], Iterator[Raw]]
 READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # and their extensions
@@ -62,9 +61,11 @@ def read_blocks(source: Source, form: str, report: Report) -> Iterator[Raw]:
         for raw in reader(source, report):
             line = raw.last
             yield raw
-    except READ_ERRORS as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise DataError(f"{source.path}: cannot be read after line {line}: {reason}") from None
+    except (DualmocoError, MemoryError):
+        raise
+    except Exception as error:  # the libraries that readers call raise any exception for a damaged file
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise DataError(f"{source.path}: cannot be read after line {line}: {clip_reason(reason)}") from error
 
 
 def guess_format(source: Source) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from xml.parsers import expat
 
 from dualmoco.core.errors import DataError, require
@@ -26,11 +26,7 @@ def _units(source: Source) -> Iterator[Row]:
     parser = units.parser
     with source.open() as stream:
         try:
-            while chunk := stream.read(XML_BYTES):
-                parser.Parse(chunk, False)
-                yield from units.pop()
-            parser.Parse(b"", True)
-            yield from units.pop()
+            yield from units.parse(stream)
         except expat.ExpatError as error:
             reason = expat.errors.messages[error.code]
             raise DataError(f"{source.path}:{error.lineno}: malformed XML ({reason})") from None
@@ -64,6 +60,17 @@ class _Units:
         self.parser.EndElementHandler = self.end
         self.parser.CharacterDataHandler = self.characters
         self.parser.EntityDeclHandler = self.refuse
+
+    def parse(self, stream: IO[bytes]) -> Iterator[Row]:
+        """Yields the units of a file; an error is raised after the units before it."""
+        try:
+            while chunk := stream.read(XML_BYTES):
+                self.parser.Parse(chunk, False)
+                yield from self.pop()
+            self.parser.Parse(b"", True)
+        except Exception:
+            yield from self.pop()
+            raise
 
     def pop(self) -> list[Row]:
         rows, self.rows = self.rows, []

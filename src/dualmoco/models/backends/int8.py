@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from safetensors.torch import load_file
-from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.functional import gelu, layer_norm, normalize, scaled_dot_product_attention
 
+from dualmoco.core.errors import ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.st_format import (
     DENSE,
@@ -31,7 +32,9 @@ from dualmoco.models.backends.st_format import (
     read_layout,
     read_prompt,
     read_settings,
+    read_tokenizer,
 )
+from dualmoco.models.backends.static import check_vocabulary
 from dualmoco.models.backends.tokens import (
     CPU_BATCH_TOKENS,
     TOKEN_IDS,
@@ -39,10 +42,11 @@ from dualmoco.models.backends.tokens import (
     Arrays,
     Padding,
     TokenSource,
+    check_length,
     one_thread_workers,
 )
-from dualmoco.models.folder import INT8_FILE, TOKENIZER_FILE
-from dualmoco.models.int8_format import INT8_MAX, SCALE_SUFFIX
+from dualmoco.models.folder import INT8_FILE
+from dualmoco.models.int8_format import INT8_MAX, SCALE_SUFFIX, check_packed
 from dualmoco.models.model import INT8
 
 Tensors = Mapping[str, Tensor]
@@ -205,9 +209,50 @@ def _read_encoder(layers: tuple[Layer, ...], prompt: str) -> Int8Encoder:
         raise UnknownLayoutError
     for layer in rest:
         check_projection(layer.folder)
-    projections = [load_file(layer.folder / INT8_FILE) for layer in rest]
-    network = Int8Bert(load_file(folder / INT8_FILE), _read_shape(folder, pooling), projections, unit=unit)
-    return Int8Encoder(network, _read_tokens(folder, prompt))
+    shape, source = _read_shape(folder, pooling), _read_tokens(folder, prompt)
+    tensors = _load_packed(folder)
+    check_vocabulary(tensors["embeddings.word_embeddings.weight"].shape, source.tokenizer, folder)
+    _check_shapes(tensors, _bert_shapes(read_settings(folder)), folder)
+    projections, width = [], int(read_settings(folder)["hidden_size"])
+    for layer in rest:
+        projections.append(_load_packed(layer.folder))
+        outputs = len(projections[-1]["linear.weight"])
+        _check_shapes(projections[-1], {"linear.weight": (outputs, width)}, layer.folder)
+        width = outputs
+    return Int8Encoder(Int8Bert(tensors, shape, projections, unit=unit), source)
+
+
+def _load_packed(folder: Path) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = load_file(folder / INT8_FILE)
+    check_packed({name: tensor.numpy() for name, tensor in tensors.items()}, folder / INT8_FILE)
+    return tensors
+
+
+def _bert_shapes(config: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The tensors that a BERT of these settings has, with their shapes."""
+    width, inner = int(config["hidden_size"]), int(config["intermediate_size"])
+    tables = {"word": "vocab_size", "position": "max_position_embeddings", "token_type": "type_vocab_size"}
+    shapes: dict[str, tuple[int, ...]] = {
+        f"embeddings.{name}_embeddings.weight": (int(config[key]), width) for name, key in tables.items()
+    }
+    layers = [f"encoder.layer.{number}." for number in range(int(config["num_hidden_layers"]))]
+    norms = ["embeddings", *(f"{layer}{name}" for layer in layers for name in ("attention.output", "output"))]
+    shapes |= {f"{name}.LayerNorm.{part}": (width,) for name in norms for part in ("weight", "bias")}
+    for layer in layers:
+        square = [f"attention.self.{part}" for part in ("query", "key", "value")] + ["attention.output.dense"]
+        sizes = {name: (width, width) for name in square}
+        sizes |= {"intermediate.dense": (inner, width), "output.dense": (width, inner)}
+        for name, size in sizes.items():
+            shapes |= {f"{layer}{name}.weight": size, f"{layer}{name}.bias": size[:1]}
+    return shapes
+
+
+def _check_shapes(tensors: Tensors, expected: Mapping[str, tuple[int, ...]], folder: Path) -> None:
+    """Refuses tensors that are missing or of another shape, and matrices that are not int8, with ModelError."""
+    for name, shape in expected.items():
+        found = tuple(tensors[name].shape) if name in tensors else None
+        if found != shape or 0 in shape or (len(shape) == 2 and tensors[name].dtype != torch.int8):
+            raise ModelError(f"{folder / INT8_FILE}: {name} {found or 'is missing'}; expected {shape} by config.json")
 
 
 def _read_shape(folder: Path, pooling: Path) -> BertShape:
@@ -218,18 +263,23 @@ def _read_shape(folder: Path, pooling: Path) -> BertShape:
     known_pooling = pools["pooling_mode"] in INT8_POOLINGS and pools.get("include_prompt", True)
     if not (is_bert and is_known and known_pooling):
         raise UnknownLayoutError
-    return BertShape(
-        config["num_hidden_layers"], config["num_attention_heads"], config["layer_norm_eps"], pools["pooling_mode"]
-    )
+    layers, heads = int(config["num_hidden_layers"]), int(config["num_attention_heads"])
+    if layers < 1 or heads < 1 or config["hidden_size"] % heads:
+        sizes = f"{layers} layers, {heads} heads, width {config['hidden_size']}"
+        raise ModelError(
+            f"{folder / 'config.json'}: {sizes}; expected at least one each, and heads that divide the width"
+        )
+    return BertShape(layers, heads, config["layer_norm_eps"], pools["pooling_mode"])
 
 
 def _read_tokens(folder: Path, prompt: str) -> TokenSource:
     config = read_settings(folder, "tokenizer_config.json")
     if any(config.get(side, "right") != "right" for side in ("padding_side", "truncation_side")):
         raise UnknownLayoutError
-    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
+    tokenizer = read_tokenizer(folder)
     tokenizer.no_padding()
-    tokenizer.enable_truncation(int(config["model_max_length"]))
+    positions = int(read_settings(folder)["max_position_embeddings"])
+    tokenizer.enable_truncation(check_length(config["model_max_length"], positions, folder))
     padding = tokenizer.token_to_id(config["pad_token"])
     if padding is None:
         raise UnknownLayoutError

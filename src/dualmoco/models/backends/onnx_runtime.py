@@ -122,7 +122,7 @@ def is_onnx_folder(folder: Path) -> bool:
         return False
     try:
         return bool(json.loads((folder / ONNX_CONFIG).read_text(encoding="utf-8"))["format"] == ONNX_FORMAT)
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return False
 
 

@@ -22,6 +22,7 @@ from dualmoco.models.backends.tokens import (
     Arrays,
     Padding,
     TokenSource,
+    check_length,
     one_thread_workers,
 )
 from dualmoco.models.model import ONNX, ONNX_INT8, STATIC, TORCH
@@ -107,7 +108,8 @@ def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
     own.no_padding()
     own.no_truncation()
     if tokenizer.model_max_length < UNLIMITED_TOKENS:
-        own.enable_truncation(tokenizer.model_max_length, direction=tokenizer.truncation_side)
+        longest = check_length(tokenizer.model_max_length, None, tokenizer.name_or_path)
+        own.enable_truncation(longest, direction=tokenizer.truncation_side)
     padding = Padding(tokenizer.pad_token_id, tokenizer.pad_token_type_id, tokenizer.padding_side == "left")
     return TokenSource(own, inputs, padding, prompt)
 

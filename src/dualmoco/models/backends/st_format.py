@@ -12,9 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors import SafetensorError, deserialize, safe_open
+from tokenizers import Tokenizer
 
-from dualmoco.models.folder import INT8_FILE, MODULES_FILE, ROUTER_FILE, WEIGHTS_FILE
-from dualmoco.models.int8_format import read_packed
+from dualmoco.core.errors import ModelError
+from dualmoco.models.folder import INT8_FILE, MODULES_FILE, ROUTER_FILE, TOKENIZER_FILE, WEIGHTS_FILE
+from dualmoco.models.int8_format import check_finite, read_packed
 from dualmoco.models.model import ANY_LANGUAGE
 
 TRANSFORMER, TABLE, POOLING = "Transformer", "StaticEmbedding", "Pooling"
@@ -98,7 +100,11 @@ def read_projection(folder: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """The matrix (D, E) of a dense layer and its bias (D,) or None."""
     check_projection(folder)
     tensors = read_tensors(folder)
-    return tensors["linear.weight"], tensors.get("linear.bias")
+    matrix, bias = tensors["linear.weight"], tensors.get("linear.bias")
+    if matrix.ndim != 2 or 0 in matrix.shape or (bias is not None and bias.shape != matrix.shape[:1]):
+        shapes = ", ".join(f"{name} {tensor.shape}" for name, tensor in tensors.items())
+        raise ModelError(f"{folder}: {shapes}; expected linear.weight (D, E) and linear.bias (D,) or none")
+    return matrix, bias
 
 
 def _keeps_names(config: dict[str, Any]) -> bool:
@@ -114,10 +120,26 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
     with safe_open(path, framework="np") as file:
         kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
         if set(kinds.values()) == {BFLOAT16}:
-            return _read_bfloat16(path)
-        if not set(kinds.values()) <= NUMPY_FLOATS:
+            tensors = _read_bfloat16(path)
+        elif set(kinds.values()) <= NUMPY_FLOATS:
+            tensors = {name: file.get_tensor(name).astype(np.float32) for name in kinds}
+        else:
             raise UnknownLayoutError
-        return {name: file.get_tensor(name).astype(np.float32) for name in kinds}
+    check_finite(tensors, path)
+    return tensors
+
+
+def read_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a layer; ModelError if its file is damaged."""
+    path = folder / TOKENIZER_FILE
+    if not path.is_file():
+        raise UnknownLayoutError
+    try:
+        tokenizer: Tokenizer = Tokenizer.from_file(str(path))
+    except Exception as error:  # the tokenizers library raises nothing more specific
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{path}: cannot be read as a tokenizer ({reason}); save or download it again") from error
+    return tokenizer
 
 
 def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:

@@ -18,6 +18,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
+from dualmoco.core.errors import ModelError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.models.backends.st_format import (
     DENSE,
@@ -30,6 +31,7 @@ from dualmoco.models.backends.st_format import (
     read_projection,
     read_prompt,
     read_tensors,
+    read_tokenizer,
 )
 from dualmoco.models.backends.tokens import WINDOW
 from dualmoco.models.folder import TOKENIZER_FILE
@@ -49,6 +51,16 @@ class StaticTable:
     tokenizer: Tokenizer  # without padding
     vectors: Vectors  # token vectors of shape (V + 1, D); the last row is for a sentence without tokens
     normalize: bool  # whether the encoder scales its vectors to unit length
+
+
+def check_vocabulary(shape: tuple[int, ...], tokenizer: Tokenizer, place: Path | str) -> None:
+    """Refuses token vectors, given by their shape, that are not (V, D) with a row per token, with ModelError."""
+    needed = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
+    if len(shape) != 2 or shape[0] < needed or not shape[1]:
+        raise ModelError(
+            f"{place}: token vectors of shape {shape}; expected at least {needed:,} rows, one for each token of "
+            f"{TOKENIZER_FILE}, and a dimension above 0"
+        )
 
 
 class StaticBackend:
@@ -166,12 +178,15 @@ def _read_table(layers: Sequence[Layer]) -> StaticTable:
     if set(tensors) != {"embedding.weight"}:
         raise UnknownLayoutError
     weight = tensors["embedding.weight"]
+    tokenizer = read_tokenizer(folder)
+    check_vocabulary(weight.shape, tokenizer, folder)
     vectors = np.concatenate([weight, np.zeros((1, weight.shape[1]), dtype=np.float32)])
     for kind, place in rest:
         if kind != DENSE:
             raise UnknownLayoutError
         matrix, bias = read_projection(place)
+        if matrix.shape[1] != vectors.shape[1]:
+            raise ModelError(f"{place}: a matrix of shape {matrix.shape}; expected {vectors.shape[1]} columns")
         vectors = vectors @ matrix.T if bias is None else vectors @ matrix.T + bias
-    tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     tokenizer.no_padding()
     return StaticTable(tokenizer, np.ascontiguousarray(vectors), normalize)

@@ -6,13 +6,17 @@ Shapes: n sentences, N of them in a batch, L tokens, D dimension.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer
 
+from dualmoco.core.errors import ModelError
 from dualmoco.core.vectors import Ids, Vectors
 
 WINDOW = 4096  # sentences that are tokenized and sorted by length together
@@ -96,6 +100,13 @@ def batch_by_length(lengths: Ids, batch_tokens: int) -> list[Ids]:
             batches.append(order[start:end])
             start = end
     return batches
+
+
+def check_length(given: Any, positions: int | None, place: Path | str) -> int:
+    """The maximum length of a model in tokens, at most its positions; ModelError if `given` is not one."""
+    if not isinstance(given, int | float) or not 1 <= given < math.inf:
+        raise ModelError(f"{place}: model_max_length {given!r}; expected the most tokens of a sentence, at least 1")
+    return int(given) if positions is None else min(int(given), positions)
 
 
 def one_thread_workers() -> ThreadPoolExecutor | None:
