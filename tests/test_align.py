@@ -143,15 +143,18 @@ def test_files_of_all_kinds_are_written(model: Model, tmp_path: Path) -> None:
     written: list[dict[str, bytes]] = []
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
-        for ending in ALIGNMENT_ENDINGS:
-            out, page = folder / f"x{ending}", folder / "x.html"
+        for number, ending in enumerate(ALIGNMENT_ENDINGS):
+            out, page = folder / f"{number}{ending}", folder / f"{number}.html"
             dualmoco.align(*paths, model=model, out=out, html=page, progress=False)
-            assert json.loads((folder / f"x{ending}.json").read_text(encoding="utf-8"))["links"] == 30
+            assert json.loads(Path(f"{out}.json").read_text(encoding="utf-8"))["links"] == 30
         written.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
     assert written[0] == written[1]
-    assert ZH[3] in written[0]["x.html"].decode() and written[0]["x.html"].startswith(b"<!")
-    assert {"x.tsv", "x.parquet", "x.tmx", "x.xml", "x.intertext.xml", "x.src.xml", "x.tgt.xml"} <= set(written[0])
-    assert [row[2] for row in rows_of(tmp_path / "one" / "x.tsv")] == EN[:30]
+    content = written[0]["0.html"]
+    assert ZH[3] in content.decode() and content.startswith(b"<!")
+    names = {name[1:] for name in written[0]}
+    assert {".tsv", ".parquet", ".tmx", ".xml", ".intertext.xml", ".src.xml", ".tgt.xml"} <= names
+    table = tmp_path / "one" / f"{ALIGNMENT_ENDINGS.index('.tsv')}.tsv"
+    assert [row[2] for row in rows_of(table)] == EN[:30]
 
 
 def test_one_sentence_a_side(model: Model) -> None:

@@ -192,7 +192,7 @@ def test_a_back_end_that_disagrees_is_refused() -> None:
     ):
         check_agreement("onnx", lambda texts: near, reference)
     near[5] = np.nan
-    with pytest.raises(ModelError, match=r"cosine 0\.0000 .*expected at least 0.99"):
+    with pytest.raises(ModelError, match=r"cosine nan .*expected at least 0.99"):
         check_agreement("onnx-int8", lambda texts: near, reference)
 
 

@@ -101,7 +101,7 @@ def test_our_model_is_asked_by_language(ours: Path) -> None:
         np.testing.assert_allclose(
             encoder.encode(texts, lang=lang, normalize=False), library.encode(texts, task=lang), atol=1e-6
         )
-    with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh$"):
+    with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh"):
         encoder.encode(EN[:1], lang="fr", normalize=False)
 
 

@@ -37,7 +37,7 @@ from dualmoco.core.config_loader import check_options, parse_choice
 from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
-from dualmoco.core.storage import check_replaceable, write_text
+from dualmoco.core.storage import check_replaceable, write_recorded
 from dualmoco.mining.io import check_pairs_path
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
@@ -207,7 +207,7 @@ def check_alignment_files(
     """ConfigError if an output is an input, or exists and was edited; see `check_replaceable`."""
     files = [Path(out), *link_files(Path(out))[:-1]] if out is not None else []
     pages = [Path(html)] if html is not None else []
-    check_replaceable([*files, *pages], inputs, overwrite=overwrite, has_record=out is not None)
+    check_replaceable([*files, *pages], inputs, overwrite=overwrite, has_record=True)
 
 
 def as_text(given: DocumentInput, name: str) -> Text:
@@ -328,4 +328,4 @@ def write_outputs(aligned: Aligned, out: str | Path | None, html: str | Path | N
     if out is not None:
         write_aligned(Path(out), aligned, page)
     elif page is not None:
-        write_text(page, alignment_page(aligned))
+        write_recorded(page, aligned.origin, {page: alignment_page(aligned).encode()})
