@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 
 from dualmoco.core.errors import DataError
 from dualmoco.text.sentences import as_sentences
 
+pd = pytest.importorskip("pandas")
 TEXTS = ["a b", "猫。", ""]
 CONTAINERS = {
     "list": TEXTS,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from dualmoco.core.errors import DataError
 
 LIST_METHODS = ("to_pylist", "tolist", "to_list")  # of Arrow, of NumPy and pandas, of polars
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # lone surrogates, which stand for bytes that are not UTF-8
 EXPECTED_SENTENCES = "expected strings in a list, tuple, Series or array"
 
 
@@ -50,3 +52,10 @@ def _check_items(items: list[Any], name: str) -> None:
     for place, item in enumerate(items):
         if not isinstance(item, str):
             raise DataError(f"{name}: item {place} is {item!r:.40}, a {type(item).__name__}; expected a string")
+
+
+def check_characters(sentences: Iterable[str]) -> None:
+    """Refuses sentences that cannot be written as UTF-8, with DataError."""
+    for sentence in sentences:
+        if HALF_CHARACTER.search(sentence):
+            raise DataError(f"{sentence!r:.60}: half a character, as of invalid UTF-8; expected text")
