@@ -36,7 +36,7 @@ from dualmoco.data.pairs import Pairs, load_pairs
 from dualmoco.embeddings.store import SHARD_ROWS, StoreKey, open_or_start, open_store
 from dualmoco.embeddings.unique_lines import UniqueLines
 from dualmoco.evaluation.retrieval import Tatoeba
-from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders
 from dualmoco.models.folder import read_conversion
 from dualmoco.models.hybrid import join_vectors
@@ -101,7 +101,7 @@ def score_run(parsed: argparse.Namespace) -> None:
     rows = []
     for checkpoint in [None, *list_checkpoints(parsed.run / "checkpoints")]:
         minutes = load_state(objective, checkpoint) / 60 if checkpoint else 0.0
-        own = [TorchBackend(encoders[lang]).encode(side) for side, lang in zip(texts, test.langs, strict=True)]
+        own = [run_in_torch(encoders[lang]).encode(side) for side, lang in zip(texts, test.langs, strict=True)]
         row = {"minutes": round(minutes, 2), **accuracies(own, "alone")}
         if other:
             row |= accuracies([join_vectors(pair, weights) for pair in zip(other, own, strict=True)], "hybrid")

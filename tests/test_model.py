@@ -98,7 +98,7 @@ def test_vectors_can_be_left_as_the_model_makes_them(encoders: dict[str, Encoder
 
 def test_only_sentences_are_encoded(model: Model) -> None:
     """The error names the place and the kind of what is no sentence."""
-    with pytest.raises(DataError, match=r"^sentence 1 is a float; expected a string$"):
+    with pytest.raises(DataError, match=r"^sentences: item 1 is 0.5, a float; expected a string$"):
         model.encode(["a", 0.5], lang="en")  # type: ignore[list-item]
 
 

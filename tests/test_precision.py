@@ -20,7 +20,7 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.models.backends.pytorch import TorchBackend, encode_by_itself
+from dualmoco.models.backends.pytorch import encode_by_itself, run_in_torch
 from dualmoco.models.build import build_encoders, load_teacher
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import TARGETS, export_model
@@ -235,6 +235,6 @@ def test_a_network_in_half_precision_gives_vectors_in_fp32(plain: Path) -> None:
     """The back-end takes the network as it is, and what it gives is near what fp32 gives, but not equal."""
     first: Any = Transformer(str(plain))
     encoder = Encoder([first, Pooling(16, pooling_mode="mean")])
-    expected = TorchBackend(encoder).encode(EN[:9])
-    found = TorchBackend(encoder.to(torch.bfloat16)).encode(EN[:9])
+    expected = run_in_torch(encoder).encode(EN[:9])
+    found = run_in_torch(encoder.to(torch.bfloat16)).encode(EN[:9])
     assert found.dtype == np.float32 and 1e-5 < np.abs(found - expected).max() < 0.1

@@ -22,7 +22,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.vectors import Vectors
-from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind, PoolingMode
 from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
@@ -205,7 +205,7 @@ def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, 
             f"{lang}: projection_init ridge from {len(texts):,} pairs; expected at least {projection.in_features:,}, "
             "one for each dimension of the pooled vectors: give more pairs, raise ridge_pairs, or use random"
         )
-    pooled = TorchBackend(Encoder(below)).encode(texts)  # (n, P)
+    pooled = run_in_torch(Encoder(below)).encode(texts)  # (n, P)
     with torch.no_grad():
         projection.linear.weight.copy_(torch.from_numpy(ridge_regression(pooled, goals)))
 

@@ -28,7 +28,15 @@ from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_place, folder_s
 from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.load import find_folder, open_model, run_network
 from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity, Model
-from dualmoco.models.network import Encoder, add_nfkc_normalizer, carries_nfkc, is_static, open_network, save_encoder
+from dualmoco.models.network import (
+    Encoder,
+    add_nfkc_normalizer,
+    carries_nfkc,
+    is_static,
+    open_network,
+    save_encoder,
+    take_all_tokens,
+)
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 
 SENTENCE_TRANSFORMERS = "sentence-transformers"
@@ -122,6 +130,7 @@ def _open_part(name: str, folder: Path, lang: str) -> _Part:
     network = opened.encoders.get(ANY_LANGUAGE if any_language else lang)
     if network is None:
         raise ModelError(f"{name}: has no language {lang!r}; expected one of {', '.join(opened.encoders)}")
+    take_all_tokens(network)
     identity = Identity(name, folder_sha256(folder), opened.pooling)
     conversion = read_conversion(folder)
     return _Part(
@@ -188,7 +197,6 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
     graph = make_graph(to, part.network, source)
     made = OnnxBackend(to, graph, source)
     cosine = check_agreement(to, lambda texts: made.encode(part.convert(texts)), reference)
-    truncation = source.tokenizer.truncation
     pooling = next((str(layer.pooling_mode) for layer in part.network.layers if hasattr(layer, "pooling_mode")), "own")
     config = OnnxConfig(
         backend=to,
@@ -198,7 +206,8 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
         sha256=part.identity.sha256,
         pooling=pooling,
         width=made.dimension,
-        max_tokens=truncation["max_length"] if truncation else None,
+        max_tokens=source.max_tokens,
+        positions=source.positions,
         inputs=source.inputs,
         padding=source.padding,
         prompt=part.prompt,

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from dualmoco.core.storage import write_json
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
 from dualmoco.models.folder import HYBRID_FILE
-from dualmoco.models.model import STATIC, Identity, Model
+from dualmoco.models.model import NO_LIMITS, STATIC, EncodeLimits, Identity, LimitedBackend, Model
 
 HYBRID_FORMAT = "dualmoco-hybrid-1"
 FEWEST_PARTS = 2
@@ -43,18 +43,50 @@ class HybridPart:
 class HybridBackend:
     """Runs one language of all parts."""
 
-    is_unit = True
+    is_unit = is_joined = True
 
-    def __init__(self, models: Sequence[Model], weights: Sequence[float], lang: str) -> None:
+    def __init__(
+        self, models: Sequence[Model], weights: Sequence[float], lang: str, limits: EncodeLimits = NO_LIMITS
+    ) -> None:
         self.models, self.weights, self.lang = models, weights, lang
         backends = [model.backend(lang) for model in models]
         networks = dict.fromkeys(backend.name for backend in backends if backend.name != STATIC)
         self.name = "+".join(networks) or STATIC  # the back-ends of the networks; static parts are always static
         self.dimension = sum(backend.dimension for backend in backends)
+        has_limit = [isinstance(backend, LimitedBackend) and backend.max_tokens is not None for backend in backends]
+        self.limits = [limits if limited else replace(limits, max_tokens=None) for limited in has_limit]
+
+    @property
+    def _networks(self) -> list[LimitedBackend]:
+        backends = [model.backend(self.lang, limits) for model, limits in zip(self.models, self.limits, strict=True)]
+        return [backend for backend in backends if isinstance(backend, LimitedBackend)]
+
+    @property
+    def cut(self) -> int:
+        """Sentences that were cut so far by the part that cut most."""
+        return max((network.cut for network in self._networks), default=0)
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens after which a part cuts a sentence; None if none does."""
+        return min((network.max_tokens for network in self._networks if network.max_tokens), default=None)
+
+    @property
+    def positions(self) -> int | None:
+        """Most tokens that all networks can take; None if there is no such limit."""
+        return min((network.positions for network in self._networks if network.positions), default=None)
+
+    def limited(self, max_tokens: int | None, batch_size: int | None) -> HybridBackend:
+        """The same parts with other limits for those that are networks."""
+        return HybridBackend(self.models, self.weights, self.lang, EncodeLimits(max_tokens, batch_size))
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors (n, D) of sentences in their order; zeros where all parts return zeros."""
-        return join_vectors([model.encode_as(texts, self.lang, progress=False) for model in self.models], self.weights)
+        parts = [
+            model.encode_as(texts, self.lang, progress=False, limits=limits)
+            for model, limits in zip(self.models, self.limits, strict=True)
+        ]
+        return join_vectors(parts, self.weights)
 
 
 def join_vectors(parts: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
@@ -71,6 +103,8 @@ def assemble_hybrid(name: str, models: Sequence[Model], weights: Sequence[float]
     poolings = [model.identity.pooling for model in models]
     pooling = poolings[0] if len(set(poolings)) == 1 else " + ".join(poolings)
     languages = shared_languages(models)
+    for model in models:
+        model.warned_of_cuts = True  # the hybrid warns
     return Model(Identity(name, sha256, pooling), languages, lambda lang: HybridBackend(models, weights, lang))
 
 

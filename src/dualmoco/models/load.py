@@ -290,17 +290,19 @@ def run_network(
     """Makes the back-end `name` of a network; ModelError if its vectors do not agree with those of PyTorch."""
     import torch
 
-    from dualmoco.models.backends.pytorch import TorchBackend, check_agreement, reference_vectors
+    from dualmoco.models.backends.pytorch import check_agreement, reference_vectors, run_in_torch
+    from dualmoco.models.network import take_all_tokens
 
     if name == INT8:
         raise ModelError("back-end int8 is for packed BERT models; expected one, or back-end auto")
     _check_choice("back-end", name, BACKENDS)
+    take_all_tokens(encoder)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if compute != FP32 and (device == "cpu" or name not in (AUTO, TORCH)):
         raise ConfigError(f"compute {compute} with back-end {name} on a {device}; expected {FP32}, or torch on a GPU")
     made = _other_than_torch(encoder, name, prompt, threads) if compute == FP32 else None
     if made is None:
-        return TorchBackend(encoder.to(device, getattr(torch, TORCH_DTYPES[compute])), prompt)
+        return run_in_torch(encoder.to(device, getattr(torch, TORCH_DTYPES[compute])), prompt)
     check_agreement(made.name, made.encode, reference_vectors(encoder, prompt))
     return made
 

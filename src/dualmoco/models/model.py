@@ -10,17 +10,21 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 
 from dualmoco.core.display import html_table
-from dualmoco.core.errors import ConfigError, DataError, ModelError
+from dualmoco.core.errors import ConfigError, DataError, ModelError, require
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 from dualmoco.models.folder import guard_opening
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 from dualmoco.text.languages import apparent_language, find_language, recognize_language
+from dualmoco.text.sentences import as_sentences, check_characters
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 logger = logging.getLogger(__name__)
 AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8 = "auto", "torch", "static", "int8", "onnx", "onnx-int8"
@@ -31,6 +35,9 @@ UNDETERMINED = "und"  # code of a text whose language cannot be recognised, for 
 ANY_LANGUAGE = ""  # key, in place of a language, of an encoder that takes text of any language
 Runnable = TypeVar("Runnable")
 BAR_SENTENCES = 4096  # sentences between two updates of the progress bar; back-ends sort as many by length
+MOST_LIMITED = 8  # back-ends with limits of their own that a model keeps
+NUMPY = "numpy"
+VECTOR_TYPES = (NUMPY, TORCH)  # what `Model.encode` can return
 
 
 @dataclass(frozen=True)
@@ -66,6 +73,40 @@ class Backend(Protocol):
         """Vectors (n, D) of sentences in their order."""
 
 
+@runtime_checkable
+class LimitedBackend(Backend, Protocol):
+    """A back-end whose network takes a limited number of tokens."""
+
+    cut: int  # sentences that were cut so far
+
+    @property
+    def max_tokens(self) -> int | None:
+        """Tokens after which a sentence is cut; None if it is not."""
+
+    @property
+    def positions(self) -> int | None:
+        """Most tokens that the network can take; None if there is no such limit."""
+
+    def limited(self, max_tokens: int | None, batch_size: int | None) -> Backend:
+        """The same network with other limits; None keeps its own."""
+
+
+@dataclass(frozen=True)
+class EncodeLimits:
+    """Most tokens of a sentence, and most sentences that a network runs at once; None keeps the model's own."""
+
+    max_tokens: int | None = None
+    batch_size: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if value is not None and value < 1:
+                raise ConfigError(f"{name} {value}; expected at least 1")
+
+
+NO_LIMITS = EncodeLimits()
+
+
 class Model:
     """Encoders of several languages that share a space, or one encoder for any language.
 
@@ -91,6 +132,8 @@ class Model:
         self.languages = None if languages is None else list(languages)
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}
+        self._limited: dict[tuple[str, EncodeLimits], Backend] = {}
+        self.warned_of_cuts = False  # whether users know that sentences are too long
         self._suspected: set[str] = set()  # languages whose sentences looked like another one
 
     def __repr__(self) -> str:
@@ -122,13 +165,47 @@ class Model:
             )
         return found
 
-    def backend(self, lang: str) -> Backend:
-        """The back-end of a language, opened at the first call; ModelError if the model does not have the language."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy, also in another process, is the model opened again."""
+        if self.reopen is None:
+            raise ModelError(f"{self.identity.name}: was not opened by name, so it cannot be copied or pickled")
+        return reopen_model, (self.reopen, self.identity)
+
+    @property
+    def dimension(self) -> int:
+        """D, the length of a vector."""
+        return self.backend(self.languages[0] if self.languages else UNDETERMINED).dimension
+
+    def backend(self, lang: str, limits: EncodeLimits = NO_LIMITS) -> Backend:
+        """The back-end of a language, opened at the first call.
+
+        Raises:
+            ConfigError: Limits that the back-end does not take.
+            ModelError: The model does not have the language.
+        """
         known = self.language(lang)
         if known not in self._backends:
             with guard_opening(self.identity.name):
                 self._backends[known] = self._open_backend(known)
-        return self._backends[known]
+        return self._backends[known] if limits == NO_LIMITS else self._limit(known, limits)
+
+    def _limit(self, lang: str, limits: EncodeLimits) -> Backend:
+        """The back-end of a language with other limits."""
+        backend = self._backends[lang]
+        has_limit = isinstance(backend, LimitedBackend) and backend.max_tokens is not None
+        if limits.max_tokens is not None and not has_limit:
+            raise ConfigError(
+                f"{self.identity.name}: max_tokens {limits.max_tokens} with back-end {backend.name}, which has no such "
+                "limit; leave it out"
+            )
+        if not isinstance(backend, LimitedBackend):
+            return backend
+        found = self._limited.get((lang, limits))
+        if found is None:
+            if len(self._limited) >= MOST_LIMITED:
+                self._limited.clear()
+            found = self._limited[lang, limits] = backend.limited(limits.max_tokens, limits.batch_size)
+        return found
 
     def resolve(self, lang: str | None, texts: Iterable[str], name: str = "sentences") -> str:
         """The language of a text: as given, or else recognised.
@@ -165,40 +242,102 @@ class Model:
             )
         return found or self.languages[0]
 
+    @overload
     def encode(
-        self, sentences: str | Sequence[str], *, lang: str | None = None, normalize: bool = True, progress: bool = True
-    ) -> Vectors:
+        self,
+        sentences: str | Iterable[str],
+        *,
+        lang: str | None = None,
+        normalize: bool = True,
+        progress: bool = True,
+        batch_size: int | None = None,
+        max_tokens: int | None = None,
+        dimension: int | None = None,
+        convert: Literal["numpy"] = "numpy",
+    ) -> Vectors: ...
+
+    @overload
+    def encode(
+        self,
+        sentences: str | Iterable[str],
+        *,
+        lang: str | None = None,
+        normalize: bool = True,
+        progress: bool = True,
+        batch_size: int | None = None,
+        max_tokens: int | None = None,
+        dimension: int | None = None,
+        convert: Literal["torch"],
+    ) -> Tensor: ...
+
+    def encode(
+        self,
+        sentences: str | Iterable[str],
+        *,
+        lang: str | None = None,
+        normalize: bool = True,
+        progress: bool = True,
+        batch_size: int | None = None,
+        max_tokens: int | None = None,
+        dimension: int | None = None,
+        convert: str = NUMPY,
+    ) -> Vectors | Tensor:
         """Encodes sentences of one language.
 
+        An empty sentence, or one of spaces alone, has a vector of zeros with every model and back-end, so its
+        similarity to everything is 0. A static model takes all tokens of a sentence. A network takes as many as it was
+        made for and cuts the rest; a warning, once per model, says how many sentences were cut.
+
         Args:
-            sentences: One sentence or several.
+            sentences: One sentence, or several in a list, tuple, generator, Series, NumPy or Arrow array.
             lang: Their language, one of `languages`, also with a country or script such as `zh-CN`. None to recognise
                 it from all sentences together; sentences in several scripts are then refused.
             normalize: Whether to scale the vectors to unit length; if not, they are as the model makes them. ONNX
                 back-ends always return unit vectors.
             progress: Whether to show a progress bar if it takes longer than two seconds.
+            batch_size: Most sentences that a network runs at once, to save memory; by default as many as are fast.
+            max_tokens: Tokens after which a network cuts a sentence, up to its number of positions; its own limit if
+                None. In a hybrid it applies to the parts that are networks.
+            dimension: Number of leading components to keep, scaled to unit length again; useful for models that were
+                trained for it (Matryoshka).
+            convert: `numpy` for an array, or `torch` for a tensor on the CPU.
 
         Returns:
             Vectors of shape (n, D), one row per sentence.
 
         Raises:
-            ConfigError: The language is not given, and there are no letters to recognise it by.
+            ConfigError: The language is not given, and there are no letters to recognise it by; or a number or type
+                that the model cannot return.
             ModelError: The model does not have the language.
-            DataError: A sentence that is not a string, sentences in several languages, or vectors that are not finite
+            DataError: Something other than strings, sentences in several languages, or vectors that are not finite
                 numbers.
         """
+        limits = EncodeLimits(max_tokens, batch_size)
         if lang is not None:
             self.language(lang)
-        texts = [sentences] if isinstance(sentences, str) else list(sentences)
-        for place, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise DataError(f"sentence {place} is a {type(text).__name__}; expected a string")
+        texts = as_sentences(sentences)
         if lang is None and not texts:
             lang = self.languages[0] if self.languages else UNDETERMINED
         if lang is None:
-            return self.encode_as(texts, self.resolve(None, texts), normalize=normalize, progress=progress)
-        self._suspect(texts, lang)
-        return self.encode_as(texts, lang, normalize=normalize, progress=progress)
+            lang = self.resolve(None, texts)
+        else:
+            self._suspect(texts, lang)
+        self._check_output(lang, dimension, convert)
+        vectors = self.encode_as(texts, lang, normalize=normalize, progress=progress, limits=limits)
+        if dimension is not None:
+            vectors = unit_vectors(vectors[:, :dimension]) if normalize else vectors[:, :dimension]
+        return _as_tensor(vectors) if convert == TORCH else vectors
+
+    def _check_output(self, lang: str, dimension: int | None, convert: str) -> None:
+        if convert not in VECTOR_TYPES:
+            raise ConfigError(f"convert {convert!r}; expected one of {', '.join(VECTOR_TYPES)}")
+        if dimension is None:
+            return
+        backend = self.backend(lang)
+        if getattr(backend, "is_joined", False):
+            raise ConfigError(f"{self.identity.name}: a hybrid, whose parts dimension would cut off; leave it out")
+        if not 1 <= dimension <= backend.dimension:
+            raise ConfigError(f"dimension {dimension}; expected from 1 to {backend.dimension}, that of the model")
 
     def encode_each(self, texts: Sequence[str]) -> Vectors:
         """Unit vectors (n, D) of sentences in several languages, each recognised by itself; errors as for `resolve`.
@@ -215,19 +354,52 @@ class Model:
             vectors[rows] = self.encode_as([texts[row] for row in rows], lang, progress=False)
         return vectors
 
-    def encode_as(self, texts: Sequence[str], lang: str, *, normalize: bool = True, progress: bool = True) -> Vectors:
+    def encode_as(
+        self,
+        texts: Sequence[str],
+        lang: str,
+        *,
+        normalize: bool = True,
+        progress: bool = True,
+        limits: EncodeLimits = NO_LIMITS,
+    ) -> Vectors:
         """Encodes sentences whose language was checked before; see `encode`."""
-        backend = self.backend(lang)
-        vectors: Vectors = np.empty((len(texts), backend.dimension), dtype=np.float32)
+        backend = self.backend(lang, limits)
+        cut_before = backend.cut if isinstance(backend, LimitedBackend) else 0
+        vectors: Vectors = np.zeros((len(texts), backend.dimension), dtype=np.float32)
         with showing(progress), counting(f"encoding {lang}", len(texts)) as advance:
             for start in range(0, len(texts), BAR_SENTENCES):
-                chunk = self.conversion.apply(texts[start : start + BAR_SENTENCES], lang)
-                made = check_vectors(backend.encode(chunk), len(chunk), self.identity.name, backend.dimension)
-                vectors[start : start + BAR_SENTENCES] = (
-                    unit_vectors(made) if normalize and not backend.is_unit else made
-                )
+                chunk = texts[start : start + BAR_SENTENCES]
+                rows = [row for row, text in enumerate(chunk) if text.strip()]  # blank sentences have zero vectors
+                filled = chunk if len(rows) == len(chunk) else [chunk[row] for row in rows]
+                made = self._run(backend, filled, lang)
+                made = unit_vectors(made) if normalize and not backend.is_unit else made
+                if filled is chunk:
+                    vectors[start : start + BAR_SENTENCES] = made
+                else:
+                    vectors[[start + row for row in rows]] = made
                 advance(len(chunk))
+        if isinstance(backend, LimitedBackend) and limits.max_tokens is None:
+            self._warn_of_cuts(backend, backend.cut - cut_before, len(texts))
         return vectors
+
+    def _run(self, backend: Backend, texts: Sequence[str], lang: str) -> Vectors:
+        """The vectors that a back-end makes of sentences, checked."""
+        try:
+            made = backend.encode(self.conversion.apply(texts, lang))
+        except (UnicodeEncodeError, TypeError):  # tokenizers raise either for half a character
+            check_characters(texts)
+            raise
+        return check_vectors(made, len(texts), self.identity.name, backend.dimension)
+
+    def _warn_of_cuts(self, backend: LimitedBackend, cut: int, count: int) -> None:
+        if not cut or self.warned_of_cuts:
+            return
+        self.warned_of_cuts = True
+        most, positions = backend.max_tokens or 0, backend.positions or 0
+        advice = f"split them, or encode with max_tokens up to {positions}" if positions > most else "split them"
+        name, share = self.identity.name, f"{cut:,} of {count:,}"
+        logger.warning("%s: %s sentences were cut after %s tokens; %s", name, share, most, advice)
 
     def _suspect(self, texts: Sequence[str], lang: str) -> None:
         """Warns once per language if sentences clearly look like another one."""
@@ -245,6 +417,19 @@ class Model:
 def warn_of_language(name: str, found: str, lang: str) -> None:
     """Warns that a text looks like another language than the one it is encoded as."""
     logger.warning("%s: looks like %s, but is encoded as %s; if that is wrong, correct the language", name, found, lang)
+
+
+def reopen_model(reopen: Callable[..., Model], identity: Identity) -> Model:
+    """Opens a model again; ModelError if it changed."""
+    model = reopen()
+    if model.identity.sha256 != identity.sha256:
+        raise ModelError(f"{identity.name}: changed since it was opened; open it again by its name")
+    return model
+
+
+def _as_tensor(vectors: Vectors) -> Tensor:
+    tensor: Tensor = require("torch", "torch", 'convert="torch"').from_numpy(np.ascontiguousarray(vectors))
+    return tensor
 
 
 def assemble_model(

@@ -83,6 +83,17 @@ def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
     return tokenizer if isinstance(tokenizer, PreTrainedTokenizerFast) and tokenizer is first.processor else None
 
 
+def count_positions(encoder: Encoder) -> int | None:
+    """Most tokens that a transformer can take; None if it does not number positions."""
+    model: Any = getattr(encoder.layers[0], "model", None)
+    rows = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    tables = [module for name, module in model.named_modules() if name.endswith("position_embeddings")] if model else []
+    if not isinstance(rows, int) or rows < 1:
+        return None
+    padding = next((getattr(table, "padding_idx", None) for table in tables), None)
+    return rows if padding is None else rows - padding - 1  # RoBERTa numbers positions after that of padding
+
+
 def add_nfkc_normalizer(encoder: Encoder) -> None:
     """Prepends Unicode NFKC to an encoder's tokenizer, if it is one of the `tokenizers` library."""
     first: Any = encoder.layers[0]
@@ -103,6 +114,13 @@ def carries_nfkc(encoder: Encoder) -> bool:
 def is_static(encoder: Encoder) -> bool:
     """Whether an encoder averages token vectors from a table."""
     return isinstance(encoder.layers[0], StaticEmbedding)
+
+
+def take_all_tokens(encoder: Encoder) -> None:
+    """Lets an average of token vectors, for which length costs nothing, take all tokens of a sentence."""
+    first: Any = encoder.layers[0]
+    if isinstance(first, StaticEmbedding):
+        first.tokenizer.no_truncation()
 
 
 @torch.inference_mode()

@@ -11,7 +11,7 @@ import torch
 from dualmoco.core.progress import Progress, counting
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.pairs import Pairs
-from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.network import Encoder
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.distributed import first_numbers
@@ -62,7 +62,7 @@ class Heldout:
 
 def encode_heldout(encoder: Encoder, texts: list[str], progress: Progress) -> Vectors:
     """Vectors (n, D) of sentences, with progress."""
-    backend, parts = TorchBackend(encoder), []
+    backend, parts = run_in_torch(encoder), []
     for start in range(0, len(texts), SENTENCES_PER_UPDATE):
         part = texts[start : start + SENTENCES_PER_UPDATE]
         parts.append(backend.encode(part))

@@ -18,7 +18,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.core.storage import new_folder, restore_folder, write_json
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.pairs import Split
-from dualmoco.models.backends.pytorch import TorchBackend
+from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
 from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion
@@ -91,7 +91,7 @@ def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encod
             continue
         rows = np.random.default_rng([config.seed, 4]).permutation(len(split.train))[: side.ridge_pairs]
         texts = dict(zip((config.src.lang, config.tgt.lang), split.train.texts(rows), strict=True))
-        goals = TorchBackend(built[other.lang]).encode(texts[other.lang])
+        goals = run_in_torch(built[other.lang]).encode(texts[other.lang])
         start_projection(built[side.lang], texts[side.lang], goals, lang=side.lang)
         logger.info("%s: projection started by ridge regression on %s pairs", side.lang, f"{len(rows):,}")
 

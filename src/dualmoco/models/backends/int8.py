@@ -41,6 +41,7 @@ from dualmoco.models.backends.tokens import (
     TOKEN_MASK,
     Arrays,
     Padding,
+    TokenBackend,
     TokenSource,
     check_length,
     one_thread_workers,
@@ -170,21 +171,18 @@ class Int8Encoder:
     source: TokenSource
 
 
-class Int8Backend:
+class Int8Backend(TokenBackend):
     """Runs one language of a packed model."""
 
-    name, is_unit = INT8, False
+    name = INT8
 
     def __init__(self, encoder: Int8Encoder) -> None:
-        self.network, self.source, self.dimension = encoder.network, encoder.source, encoder.network.dimension
-        self.workers = one_thread_workers()
-
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors (n, D) of sentences in their order, as the network makes them."""
-        return self.source.encode(texts, CPU_BATCH_TOKENS, self.dimension, self._run, self.workers)
+        super().__init__(encoder.source, encoder.network.dimension, CPU_BATCH_TOKENS, one_thread_workers)
+        self.network = encoder.network
 
     @torch.inference_mode()
-    def _run(self, arrays: Arrays) -> Vectors:
+    def run(self, arrays: Arrays) -> Vectors:
+        """Vectors (N, D) of a padded batch (N, L)."""
         ids, mask = (torch.from_numpy(arrays[name]) for name in (TOKEN_IDS, TOKEN_MASK))
         vectors: Vectors = np.asarray(self.network.encode(ids, mask))
         return vectors
@@ -283,4 +281,4 @@ def _read_tokens(folder: Path, prompt: str) -> TokenSource:
     padding = tokenizer.token_to_id(config["pad_token"])
     if padding is None:
         raise UnknownLayoutError
-    return TokenSource(tokenizer, (TOKEN_IDS, TOKEN_MASK), Padding(padding), prompt)
+    return TokenSource(tokenizer, (TOKEN_IDS, TOKEN_MASK), Padding(padding), prompt, positions)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from dualmoco.core import VERSION
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.vectors import Vectors
-from dualmoco.models.backends.tokens import Arrays, Padding, TokenSource
+from dualmoco.models.backends.tokens import Arrays, Padding, TokenBackend, TokenSource
 from dualmoco.models.folder import TOKENIZER_FILE
 from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 from dualmoco.models.text_normalization import parse_conversion
@@ -40,10 +40,8 @@ HOW_TO_USE = (
 )
 
 
-class OnnxBackend:
+class OnnxBackend(TokenBackend):
     """Runs a graph in onnxruntime; `threads` each run a batch, by default OMP_NUM_THREADS or one per core."""
-
-    is_unit = False
 
     def __init__(self, name: str, graph: bytes, source: TokenSource, threads: int | None = None) -> None:
         check_onnx("onnxruntime")
@@ -56,15 +54,13 @@ class OnnxBackend:
         except Exception as error:  # the exceptions of onnxruntime have no common base class
             reason = str(error).strip().partition("\n")[0]
             raise ModelError(f"onnxruntime cannot read the graph: {reason}; export it again") from None
-        self.name, self.source = name, source
-        self.workers = ThreadPoolExecutor(threads or int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1))
-        self.dimension = int(self._run(next(source.batches(["a"], ONNX_BATCH_TOKENS))).shape[1])
+        self.name = name
+        workers = threads or int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+        dimension = int(self.run(next(source.batches(["a"], ONNX_BATCH_TOKENS))).shape[1])
+        super().__init__(source, dimension, ONNX_BATCH_TOKENS, partial(ThreadPoolExecutor, workers))
 
-    def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors (n, D) of sentences in their order, of unit length except for rounding."""
-        return self.source.encode(texts, ONNX_BATCH_TOKENS, self.dimension, self._run, self.workers)
-
-    def _run(self, arrays: Arrays) -> Vectors:
+    def run(self, arrays: Arrays) -> Vectors:
+        """Vectors (N, D) of a padded batch (N, L), of unit length except for rounding."""
         vectors: Vectors = np.asarray(self.session.run([ONNX_OUTPUT], arrays)[0])
         return vectors
 
@@ -92,6 +88,7 @@ class OnnxConfig:
     padding: Padding
     prompt: str
     lowest_cosine: float  # lowest cosine with the model itself, on the check sentences
+    positions: int | None = None  # most tokens that the network can take; exports of earlier versions do not say
     text: dict[str, Any] = field(default_factory=dict)  # the text conversion of the model
     files: dict[str, str] = field(default_factory=dict)  # the checksum of each file
 
@@ -142,7 +139,7 @@ def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Mo
         )
     tokenizer: Tokenizer = Tokenizer.from_file(str(folder / TOKENIZER_FILE))
     tokenizer.no_padding()
-    source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt)
+    source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt, config.positions)
     return assemble_model(
         Identity(title, config.sha256, config.pooling),
         {ANY_LANGUAGE if config.any_language else config.lang: source},

@@ -21,12 +21,13 @@ from dualmoco.models.backends.tokens import (
     TOKEN_TYPES,
     Arrays,
     Padding,
+    TokenBackend,
     TokenSource,
     check_length,
     one_thread_workers,
 )
 from dualmoco.models.model import ONNX, ONNX_INT8, STATIC, TORCH
-from dualmoco.models.network import Encoder, text_tokenizer
+from dualmoco.models.network import Encoder, count_positions, text_tokenizer
 
 GPU_BATCH_TOKENS = 16_384
 LIBRARY_BATCH = 32  # sentences per batch if the network's own library tokenizes them
@@ -72,30 +73,47 @@ CHECK_SENTENCES = (
 """Several lengths and scripts, from one character to more tokens than a network takes."""
 
 
-class TorchBackend:
+class TorchBackend(TokenBackend):
     """Runs a network with PyTorch on its device: the same operations as its own library, less padding."""
 
-    name, is_unit = TORCH, False
+    name = TORCH
 
-    def __init__(self, encoder: Encoder, prompt: str = "") -> None:
-        self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.dimension
-        self.source = token_source(encoder, prompt)  # None if only the network's own library can tokenize
-        self.device = next(encoder.parameters()).device
-        self.workers = one_thread_workers() if self.device.type == "cpu" else None
+    def __init__(self, encoder: Encoder, source: TokenSource) -> None:
+        self.encoder, self.device = encoder, next(encoder.parameters()).device
+        is_cpu = self.device.type == "cpu"
+        batch_tokens = CPU_BATCH_TOKENS if is_cpu else GPU_BATCH_TOKENS
+        super().__init__(source, encoder.dimension, batch_tokens, one_thread_workers if is_cpu else lambda: None)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (n, D) of sentences in their order, as the network makes them."""
         self.encoder.eval()
-        if self.source is None:
-            return encode_by_itself(self.encoder, [self.prompt + text for text in texts])
-        batch_tokens = CPU_BATCH_TOKENS if self.device.type == "cpu" else GPU_BATCH_TOKENS
-        return self.source.encode(texts, batch_tokens, self.dimension, self._run, self.workers)
+        return super().encode(texts)
 
     @torch.inference_mode()
-    def _run(self, arrays: Arrays) -> Vectors:
+    def run(self, arrays: Arrays) -> Vectors:
+        """Vectors (N, D) of a padded batch (N, L)."""
         features = {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
         vectors: Vectors = np.asarray(self.encoder(features).float().cpu())
         return vectors
+
+
+class LibraryBackend:
+    """Runs a network whose own library must tokenize: a table of token vectors, or one with inputs of its own."""
+
+    name, is_unit = TORCH, False
+
+    def __init__(self, encoder: Encoder, prompt: str) -> None:
+        self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.dimension
+
+    def encode(self, texts: Sequence[str]) -> Vectors:
+        """Vectors (n, D) of sentences in their order, as the network makes them."""
+        return encode_by_itself(self.encoder, [self.prompt + text for text in texts])
+
+
+def run_in_torch(encoder: Encoder, prompt: str = "") -> TorchBackend | LibraryBackend:
+    """The back-end of a network, on the device where it is."""
+    source = token_source(encoder, prompt)
+    return LibraryBackend(encoder, prompt) if source is None else TorchBackend(encoder, source)
 
 
 def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
@@ -111,7 +129,7 @@ def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
         longest = check_length(tokenizer.model_max_length, None, tokenizer.name_or_path)
         own.enable_truncation(longest, direction=tokenizer.truncation_side)
     padding = Padding(tokenizer.pad_token_id, tokenizer.pad_token_type_id, tokenizer.padding_side == "left")
-    return TokenSource(own, inputs, padding, prompt)
+    return TokenSource(own, inputs, padding, prompt, count_positions(encoder))
 
 
 @torch.inference_mode()

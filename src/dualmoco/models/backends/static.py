@@ -48,7 +48,7 @@ NEW_SHARE = 0.25  # if a larger share of the words in a block is new, the cache 
 class StaticTable:
     """An encoder that averages token vectors, its projections multiplied in."""
 
-    tokenizer: Tokenizer  # without padding
+    tokenizer: Tokenizer  # without padding and truncation
     vectors: Vectors  # token vectors of shape (V + 1, D); the last row is for a sentence without tokens
     normalize: bool  # whether the encoder scales its vectors to unit length
 
@@ -102,36 +102,32 @@ class StaticBackend:
 
 
 class WordCache:
-    """Tokenizes sentences with a tokenizer without padding; a word that was seen before is looked up."""
+    """Tokenizes sentences; a word that was seen before is looked up. The tokenizer neither pads nor truncates."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
         self.by_words = splits_at_spaces(tokenizer)
-        self.longest = tokenizer.truncation["max_length"] if tokenizer.truncation else None
         self.known: dict[str, list[int]] = {}
 
     def tokens(self, texts: list[str]) -> list[list[int]]:
         """The token ids of a block of sentences, without special tokens; blocks of several hundred are fastest."""
         words = [text.split(" ") for text in texts] if self.by_words else []
-        if not self._learn(words):
+        known = self._learn(words)
+        if known is None:
             return self._tokenize(texts)
-        known = self.known
-        found = [list(chain.from_iterable([known[word] for word in sentence])) for sentence in words]
-        if self.longest is not None:
-            long = [place for place, ids in enumerate(found) if len(ids) >= self.longest]
-            for place, ids in zip(long, self._tokenize([texts[place] for place in long]), strict=True):
-                found[place] = ids
-        return found
+        return [list(chain.from_iterable([known[word] for word in sentence])) for sentence in words]
 
-    def _learn(self, words: list[list[str]]) -> bool:
-        """Adds the words of some sentences to the cache, unless too many are new."""
-        if len(self.known) > MOST_WORDS:
-            self.known.clear()
-        new = list(set(chain.from_iterable(words)) - self.known.keys())
+    def _learn(self, words: list[list[str]]) -> dict[str, list[int]] | None:
+        """A cache that has the words of some sentences; None if too many are new."""
+        # Other threads may read the cache at the same time, so words are added, and never removed.
+        known = self.known
+        if len(known) > MOST_WORDS:
+            self.known = known = {}
+        new = [word for word in set(chain.from_iterable(words)) if word not in known]
         if len(new) > NEW_SHARE * sum(map(len, words)) or not words:
-            return False
-        self.known.update(zip(new, self._tokenize(new), strict=True))
-        return True
+            return None
+        known.update(zip(new, self._tokenize(new), strict=True))
+        return known
 
     def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
         return [one.ids for one in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
@@ -189,4 +185,5 @@ def _read_table(layers: Sequence[Layer]) -> StaticTable:
             raise ModelError(f"{place}: a matrix of shape {matrix.shape}; expected {vectors.shape[1]} columns")
         vectors = vectors @ matrix.T if bias is None else vectors @ matrix.T + bias
     tokenizer.no_padding()
+    tokenizer.no_truncation()  # length costs nothing
     return StaticTable(tokenizer, np.ascontiguousarray(vectors), normalize)
