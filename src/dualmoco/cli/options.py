@@ -38,7 +38,9 @@ POOLING_CHOICES = ("auto", "mean", "max", "cls", "first-last")
 PRECISION_CHOICES = ("fp32", "fp16", "int8")
 """The choices of options, repeated here because the modules that define them are slow to import."""
 
-BITEXT_FILES = "bitext files; with --format aligned, a source file and its target file in turn"
+BITEXT_FILES = "bitext files, or - for standard input; with --format aligned, a source file and its target file in turn"
+STANDARD_INPUT_FORMAT = ".tsv"
+"""Extension of a bitext on standard input, which is its format unless `--format` names another."""
 MODEL_HELP = (
     f"{DEFAULT_MODEL} or {FAST_MODEL}, which come with dualmoco; a run or model folder, hub name or package:NAME"
 )
