@@ -30,6 +30,8 @@ EXIT_USAGE = 2
 """An option, a file, a model or a recipe cannot be used."""
 EXIT_UNRELATED = 3
 """`align`: the two texts are not translations of each other."""
+EXIT_INTERNAL = 70
+"""A fault of dualmoco itself."""
 
 BACKEND_CHOICES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
 FORMAT_CHOICES = ("auto", "tsv", "csv", "jsonl", "aligned", "moses", "tmx", "parquet", "arrow", "dataset", "gettext")
