@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import re
 import resource
 import shlex
@@ -12,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,10 +22,11 @@ import pytest
 from dualmoco import __version__
 from dualmoco.alignment.documents import SplitMode
 from dualmoco.alignment.pipeline import SpanVectors
+from dualmoco.cli import main as main_module
 from dualmoco.cli import train
-from dualmoco.cli.main import build_parser, main
-from dualmoco.cli.options import EXIT_PARTIAL, EXIT_UNRELATED, EXIT_USAGE
-from dualmoco.cli.parser import OLD_SPELLINGS, find_leaves
+from dualmoco.cli.main import INTERRUPTION_HINTS, build_parser, main
+from dualmoco.cli.options import EXIT_INTERNAL, EXIT_PARTIAL, EXIT_UNRELATED, EXIT_USAGE
+from dualmoco.cli.parser import OLD_SPELLINGS, CommandParser, find_leaves
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import are_shown
@@ -250,7 +253,7 @@ def test_exit_statuses_are_documented() -> None:
     """The page has a row for each status that the code names."""
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `?(\d+)`? \| (.+?) \|$", page, flags=re.MULTILINE))
-    assert {0, EXIT_PARTIAL, EXIT_USAGE, EXIT_UNRELATED, 130, 141, 143} == set(map(int, rows))
+    assert {0, EXIT_PARTIAL, EXIT_USAGE, EXIT_UNRELATED, EXIT_INTERNAL, 130, 141, 143} == set(map(int, rows))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
@@ -453,17 +456,123 @@ def test_result_is_told(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert (tmp_path / "run" / "model" / "modules.json").is_file()
 
 
-def test_interruption_before_training_is_quiet(
-    monkeypatch: pytest.MonkeyPatch, recipe: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "terminated")])
+@pytest.mark.parametrize(
+    ("line", "kept"),
+    [
+        ("train tiny", "the last checkpoint is kept in the run folder; run the same command again to resume"),
+        ("encode a.txt --out v", "finished shards are kept in v; run the same command again to resume"),
+        ("mine a b --out p.tsv", "finished work is kept in p.tsv.work; run the same command again to resume"),
+        ("mine a b --out p.tsv --work w", "finished work is kept in w; run the same command again to resume"),
+        ("search build i en=a.txt", "finished vectors are kept next to i; run the same command again to resume"),
+        ("export en-zh --lang en --to onnx --out m", "nothing was written; run the same command again"),
+    ],
+)
+def test_interruption_says_what_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    word: str,
+    line: str,
+    kept: str,
 ) -> None:
-    """Ctrl-C while data are read ends without a traceback."""
+    """Ctrl-C and SIGTERM end any command without a traceback; one line says how to resume."""
+    monkeypatch.setattr(main_module, "build_parser", lambda: _interrupting(number))
+    assert main(line.split()) == 128 + number
+    assert capsys.readouterr() == ("", f"dualmoco: {word}: {kept}\n")
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
-    def interrupt(parsed: object) -> int:
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(train, "run", interrupt)
-    assert main(["train", str(recipe)]) == 130
-    assert capsys.readouterr() == ("", "")
+def _interrupting(number: signal.Signals) -> CommandParser:
+    """The real parser, with commands that signal their own process."""
+
+    def run(parsed: object) -> int:
+        os.kill(os.getpid(), number)
+        time.sleep(60)
+        return 0
+
+    parser = build_parser()
+    for leaf in find_leaves(parser):
+        leaf.set_defaults(run=run)
+    return parser
+
+
+def test_hints_are_of_commands() -> None:
+    """Each hint for an interrupted command belongs to a command that exists, and fits its options."""
+    assert INTERRUPTION_HINTS.keys() <= LEAVES.keys()
+
+
+FAILING = """
+import sys
+from dualmoco.cli import train
+from dualmoco.cli.main import main
+def fail(parsed):
+    raise {error}
+train.run = fail
+sys.exit(main(["train", "recipe.yaml", *sys.argv[1:]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (
+            "TypeError('one\\ntwo')",
+            70,
+            "internal error: TypeError: one two; run with --debug for the traceback, and report it",
+        ),
+        ("OSError(36, 'File name too long', 'x')", 2, "x: File name too long"),
+        ("MemoryError()", 2, "memory ran out; expected a machine with more memory, or less to do at once"),
+    ],
+)
+def test_any_exception_is_one_line(error: str, status: int, line: str) -> None:
+    """A fault of dualmoco is one line with its own exit status; `--debug` shows where it happened."""
+    code = FAILING.format(error=error)
+    plain, debug = (
+        subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+        for words in ([], ["--debug"])
+    )
+    assert (plain.returncode, plain.stdout, plain.stderr) == (status, "", f"dualmoco: {line}\n")
+    assert debug.returncode == status and debug.stderr.startswith("Traceback") and debug.stderr.endswith(plain.stderr)
+
+
+def test_arguments_that_are_not_text_are_refused() -> None:
+    """A name with bytes that are not UTF-8 is one line, in every command."""
+    for words in (
+        [b"inspect", b"caf\xe9.tsv"],
+        [b"similarity", b"\xff", b"b"],
+        [b"train", b"tiny", b"out=\xed\xa0\x80"],
+    ):
+        done = subprocess.run([sys.executable.encode(), b"-m", b"dualmoco", *words], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert re.fullmatch(r"dualmoco: argument [^\n]*\\udc\w\w[^\n]*: not valid UTF-8; [^\n]*\n", done.stderr)
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_long_names_are_one_line(length: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that the file system does not take is refused before any work, as input and as output."""
+    name, text = str(tmp_path / ("n" * length)), _write(tmp_path / "a.txt", "Hello.\n")
+    for words in (
+        ["inspect", f"{name}.tsv"],
+        ["train", "tiny", f"out={name}"],
+        ["train", f"{name}.yaml"],
+        ["encode", text, "--out", name],
+        ["encode", name, "--out", str(tmp_path / "v")],
+        ["mine", text, text, "--out", f"{name}.tsv"],
+        ["prepare", text, "--src", "en", "--tgt", "zh", "--out", name],
+        ["prepare", text, "--src", "en", "--tgt", "zh", "--out", str(tmp_path / "o"), "--exclude", name],
+    ):
+        status, error = main([*words, "--quiet"]), capsys.readouterr().err
+        assert status == 2 and error.count("\n") == 1 and "internal" not in error, (words[0], error[-200:])
+
+
+def test_names_that_leave_no_room_are_refused_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An output of 245 characters could be created, but not the temporary file that becomes it."""
+    text = _write(tmp_path / "a.txt", "Hello.\n")
+    assert main(["align", text, text, "--out", str(tmp_path / f"{'n' * 241}.tsv")]) == 2
+    assert "a name of 245 bytes; expected at most 240" in capsys.readouterr().err
 
 
 def test_closed_pipe_is_quiet(recipe: Path) -> None:

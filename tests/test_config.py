@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import recipe_reference
+from dualmoco.analysis.study import StudyConfig, read_study
 from dualmoco.cli.main import build_parser
 from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError
@@ -87,17 +88,60 @@ def test_default_precision_can_be_written(path: Path) -> None:
 
 
 def test_norwegian_is_a_language(path: Path) -> None:
-    """YAML reads a bare `no` as false: in a file that is refused with the way out; an override is text as typed."""
+    """YAML reads a bare `no` as false; where text is expected, it stays as it was typed."""
     assert load_config(path, ["tgt.lang=no"]).tgt.lang == "no"
     assert load_config(path, ['tgt.lang="no"']).tgt.lang == "no"
-    with pytest.raises(ConfigError, match=r"tgt\.lang is 'False'; expected a language name; quote it"):
-        load_config(_changed(path, "lang: zh", "lang: no"))
+    assert load_config(_changed(path, "lang: zh", "lang: no")).tgt.lang == "no"
 
 
 @pytest.mark.parametrize("text", ["2024_11_18", "no", "1e3", "null", "0x10", "a: b", "[a", "a\\b", "12:30"])
 def test_text_of_an_override_stays_as_typed(path: Path, text: str) -> None:
     """A key that takes text is not read as YAML."""
     assert load_config(path, [f"out={text}"]).out == text
+
+
+@pytest.mark.parametrize(
+    ("override", "values"),
+    [
+        ("data.train=[no, 2024_11_18]", ["no", "2024_11_18"]),
+        ("data.train=[1e3.tsv, 0x10, '12:30', on, a b.tsv]", ["1e3.tsv", "0x10", "12:30", "on", "a b.tsv"]),
+        ("data.train=[]", []),
+        ("data.exclude=[007, '*.txt']", ["007", "*.txt"]),
+    ],
+)
+def test_text_in_lists_stays_as_typed(path: Path, tmp_path: Path, override: str, values: list[str]) -> None:
+    """Elements of a list of texts are not read as booleans and numbers, on the command line and in a recipe."""
+    key, _, value = override.partition("=")
+    name = key.partition(".")[2]
+    settings = ["data.prepared=p"] if not values else []
+    assert getattr(load_config(path, [override, *settings]).data, name) == values
+    (tmp_path / "r.yaml").write_text(f"data:\n  {name}: {value}\nout: 1_0\nseed: 3\n", encoding="utf-8")
+    found = read_recipe(TrainConfig, tmp_path / "r.yaml")
+    assert (getattr(found.data, name), found.out, found.seed) == (values, "1_0", 3)
+
+
+def test_text_in_lists_of_settings_stays_as_typed(tmp_path: Path) -> None:
+    """The same for text in a list of settings, and for `prepare` and studies."""
+    (tmp_path / "p.yaml").write_text(
+        "src: no\ntgt: en\ncorpora: [{name: 2024_11, files: [on], max_pairs: 1_000}]\n", encoding="utf-8"
+    )
+    found = read_recipe(PrepareConfig, tmp_path / "p.yaml", ["out=1e3"])
+    (corpus,) = found.corpora
+    assert (found.src, found.out, corpus.name, corpus.files, corpus.max_pairs) == ("no", "1e3", "2024_11", ["on"], 1000)
+    (tmp_path / "s.yaml").write_text("title: 1_0\nvary: {optimizer.lr: [1e-3, 2]}\nseeds: [0]\n", encoding="utf-8")
+    study = read_recipe(StudyConfig, tmp_path / "s.yaml", ["set=[src.lang=no]", "out=2024_11_18"])
+    assert (study.title, study.out, study.set) == ("1_0", "2024_11_18", ["src.lang=no"])
+    assert (study.vary, study.seeds) == ({"optimizer.lr": [1e-3, 2]}, [0])
+
+
+@pytest.mark.parametrize("seeds", ["[[1]]", "[{a: 1}]", "3", "{a: 1}", "[x]"])
+def test_seeds_of_another_type_are_refused(tmp_path: Path, seeds: str) -> None:
+    """A study with values of another type is refused in one line."""
+    (tmp_path / "s.yaml").write_text(
+        f"title: t\nout: s\nrecipe: tiny\nvary: {{seed: [1]}}\nseeds: {seeds}\n", encoding="utf-8"
+    )
+    with pytest.raises(ConfigError, match="seeds|list"):
+        read_study(tmp_path / "s.yaml")
 
 
 def test_data_is_no_recipe(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from dualmoco.analysis.study import DONE, FAILED, INTERRUPTED, RUNS_FOLDER, Run,
 from dualmoco.analysis.study_report import StudyResult, gather, write_report
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import Progress, counting, showing
+from dualmoco.core.signals import exiting_on_sigterm
 from dualmoco.core.storage import LOCK, locked, write_json
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.evaluation.tasks import read_tasks
@@ -160,7 +159,7 @@ def _work(
     import torch
 
     gpus = itertools.cycle([*map(str, range(torch.cuda.device_count()))] or [None])  # runs take them in turn
-    with _stopping(), ThreadPoolExecutor(parallel) as pool:
+    with exiting_on_sigterm(), ThreadPoolExecutor(parallel) as pool:
         begun = {pool.submit(run_task, str(task), next(gpus), work.workers): place for place, task in enumerate(tasks)}
         try:
             for future in as_completed(begun):
@@ -238,20 +237,3 @@ def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")
         write_json(result, {"status": FAILED, "reason": f"the process ended with code {code}: {last}"})
     return str(json.loads(result.read_text(encoding="utf-8"))["status"])
-
-
-@contextmanager
-def _stopping() -> Iterator[None]:
-    """Turns SIGTERM into KeyboardInterrupt, so that the workers are interrupted and write their checkpoints."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(number: int, frame: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

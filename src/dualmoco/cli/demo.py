@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import csv
+import signal
 import sys
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dualmoco.cli.options import EXIT_PARTIAL, add_command, add_overrides, counted
+from dualmoco.cli.options import add_command, add_overrides, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,8 +100,8 @@ def run(parsed: argparse.Namespace) -> int:
     mined = _mine(model, out, pairs)
     _report(model, out, pairs)
     trained = _train(config)
-    if trained is None:
-        return EXIT_PARTIAL
+    if isinstance(trained, str):
+        return 128 + signal.Signals[trained]
     write_json(
         out / DEMO_FILE,
         {"model": model.identity.name, "sha256": model.identity.sha256, "mined": mined, "tiny": trained},
@@ -196,8 +197,8 @@ def _report(model: Model, out: Path, pairs: Sequence[DemoPair]) -> None:
     _say(f"\n4. A report with plots, on {len(pairs)} {DEMO_ABOUT}: {out}/report.html")
 
 
-def _train(config: TrainConfig) -> dict[str, float] | None:
-    """Trains a tiny pair of encoders on generated text; None if training was interrupted."""
+def _train(config: TrainConfig) -> dict[str, float] | str:
+    """Trains a tiny pair of encoders on generated text; the name of the signal if training was interrupted."""
     from dualmoco.training.run import train
 
     _say(
@@ -207,7 +208,7 @@ def _train(config: TrainConfig) -> dict[str, float] | None:
     result = train(config)
     if result.best is None or result.stop.startswith("SIG"):
         _say(f"   {result.stop} at step {result.step}: the demo ends here")
-        return None
+        return result.stop
     _say(
         f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
         f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s); it knows the words of its "

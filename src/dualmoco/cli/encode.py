@@ -17,9 +17,11 @@ def add(commands: Any) -> None:
         "encode a text file of any size into shards of vectors",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
-        "  dualmoco encode examples/en.txt --out vectors --precision fp16",
+        "  dualmoco encode examples/en.txt --out vectors --precision fp16\n"
+        "\nwith your own files:\n"
+        "  zcat news.en.gz | dualmoco encode - --out vectors",
     )
-    encode.add_argument("file", metavar="FILE", help="text, one sentence per line, plain or compressed")
+    encode.add_argument("file", metavar="FILE", help="text, one sentence per line; - is standard input")
     add_language(encode, "FILE")
     output = encode.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the vectors to FOLDER")
@@ -30,18 +32,20 @@ def add(commands: Any) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Encodes, and prints what the folder holds."""
     from dualmoco.embeddings.encode import encode
+    from dualmoco.text.files import standard_input
 
-    store = encode(
-        parsed.file,
-        parsed.out,
-        lang=parsed.lang,
-        model=parsed.model,
-        precision=parsed.precision,
-        shard_rows=parsed.shard_rows,
-        engine=parsed.engine,
-        address=parsed.address,
-        backend=parsed.backend,
-    )
+    with standard_input([parsed.file]) as files:
+        store = encode(
+            files[0],
+            parsed.out,
+            lang=parsed.lang,
+            model=parsed.model,
+            precision=parsed.precision,
+            shard_rows=parsed.shard_rows,
+            engine=parsed.engine,
+            address=parsed.address,
+            backend=parsed.backend,
+        )
     return print_result(
         parsed,
         {

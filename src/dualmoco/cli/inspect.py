@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.options import (
     BITEXT_FILES,
+    STANDARD_INPUT_FORMAT,
     add_command,
     add_format,
     add_json,
@@ -49,11 +50,12 @@ def run(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dualmoco.data.inspection import inspect_sources
-    from dualmoco.text.files import find_files
+    from dualmoco.text.files import find_files, standard_input
 
-    paths = find_files(parsed.files, ".", folders=True)
-    sources = [make_source(parsed, src, tgt) for src, tgt in pair_files(paths, parsed.format)]
-    result = inspect_sources(sources, parsed.format, seed=parsed.seed)
+    with standard_input(parsed.files, STANDARD_INPUT_FORMAT) as files:
+        paths = find_files(files, ".", folders=True)
+        sources = [make_source(parsed, src, tgt) for src, tgt in pair_files(paths, parsed.format)]
+        result = inspect_sources(sources, parsed.format, seed=parsed.seed)
     return print_result(parsed, asdict(result), show_inspection(result))
 
 

@@ -37,10 +37,12 @@ from dualmoco.cli import (
     visualize,
 )
 from dualmoco.cli.completion import SHELLS, PrintCompletion
-from dualmoco.cli.options import EXIT_USAGE
-from dualmoco.cli.parser import CommandParser, find_leaves
+from dualmoco.cli.options import EXIT_INTERNAL, EXIT_USAGE
+from dualmoco.cli.parser import CommandParser, UsageError, find_leaves
 from dualmoco.core import VERSION
+from dualmoco.core.config_loader import MAX_REASON
 from dualmoco.core.errors import DualmocoError, missing_package
+from dualmoco.core.signals import Terminated, exiting_on_sigterm
 
 COMMAND_EXTRAS = {
     "data": "data",
@@ -80,6 +82,27 @@ COMMANDS = (
 )
 
 
+RESUME = "run the same command again to resume"
+AGAIN = "run the same command again"
+WORK_IS_KEPT = f"finished work is kept in {{work}}; {RESUME}"
+UNCHANGED = f"nothing was written; {AGAIN}"
+INTERRUPTION_HINTS = {
+    "train": f"the last checkpoint is kept in the run folder; {RESUME}",
+    "ablate": f"results and checkpoints are kept in the study folder; {RESUME}",
+    "encode": f"finished shards are kept in {{out}}; {RESUME}",
+    "mine": WORK_IS_KEPT,
+    "score": WORK_IS_KEPT,
+    "paraphrases": WORK_IS_KEPT,
+    "search build": f"finished vectors are kept next to {{folder}}; {RESUME}",
+    "search add": f"{{folder}} is unchanged and finished vectors are kept in it; {RESUME}",
+    "align": f"documents that are finished are kept; {RESUME}",
+    "data get": f"finished downloads are kept; {RESUME}",
+    "demo": f"what was written is kept in {{out}}; {AGAIN} to start over",
+    "prepare": f"nothing was written, and an earlier result is unchanged; {AGAIN}",
+}
+"""What an interrupted command keeps and how to resume it; the others write nothing before they are finished."""
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
@@ -89,22 +112,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status, as listed in `docs/commands.md`.
     """
-    parsed = argparse.Namespace(command="", verbose=False)
+    parsed = argparse.Namespace(command="", verbose=False, leaf="")
     try:
-        parsed = build_parser().parse_args(arguments, parsed)
-        return run_command(parsed)
-    except DualmocoError as error:
-        return report_error(error, show_traceback=parsed.verbose)
-    except ModuleNotFoundError as error:
-        if parsed.command not in COMMAND_EXTRAS or (error.name or "").startswith("dualmoco"):
-            raise
-        missing = missing_package(error.name, COMMAND_EXTRAS[parsed.command], parsed.command)
-        return report_error(missing, show_traceback=parsed.verbose)
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT
+        with exiting_on_sigterm():
+            words = check_unicode(sys.argv[1:] if arguments is None else arguments)
+            parsed = build_parser().parse_args(words, parsed)
+            return run_command(parsed)
+    except (KeyboardInterrupt, Terminated) as error:
+        return report_interruption(parsed, signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except Exception as error:
+        return report_error(error, parsed)
+
+
+def check_unicode(words: Sequence[str]) -> Sequence[str]:
+    """Refuses arguments that cannot be printed or written to a file: bytes that are not UTF-8."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            shown = word.encode("utf-8", "backslashreplace").decode()
+            raise UsageError(f"argument {shown}: not valid UTF-8; expected text: rename the file") from None
+    return words
 
 
 def run_command(parsed: argparse.Namespace) -> int:
@@ -116,15 +147,49 @@ def run_command(parsed: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO if parsed.verbose else logging.WARNING, format=form, stream=sys.stderr)
     logging.getLogger("dualmoco").setLevel(level)
     with showing(not parsed.quiet):
-        return int(parsed.run(parsed))
+        status = int(parsed.run(parsed))
+    if status in (128 + signal.SIGINT, 128 + signal.SIGTERM):  # the command caught the signal and saved its work
+        report_interruption(parsed, signal.Signals(status - 128))
+    return status
 
 
-def report_error(error: DualmocoError, *, show_traceback: bool) -> int:
-    """Prints an error as one line, or with its traceback."""
-    if show_traceback:
+def report_interruption(parsed: argparse.Namespace, number: signal.Signals) -> int:
+    """Says in one line what is kept and how to resume; gives the exit status of a signal."""
+    signal_name = "terminated" if number == signal.SIGTERM else "interrupted"
+    out, folder = getattr(parsed, "out", None), getattr(parsed, "folder", None)
+    work = getattr(parsed, "work", None) or f"{out}.work"
+    kept = INTERRUPTION_HINTS.get(parsed.leaf, UNCHANGED).format(out=out, work=work, folder=folder)
+    if int(os.environ.get("RANK", "0")) == 0:
+        start = "\n" if sys.stderr.isatty() else ""  # the terminal shows ^C first
+        sys.stderr.write(f"{start}dualmoco: {signal_name}: {kept}\n")
+    return 128 + number
+
+
+def report_error(error: Exception, parsed: argparse.Namespace) -> int:
+    """Prints an error as one line, after its traceback if that was asked for; gives the exit status."""
+    if parsed.verbose:
         traceback.print_exc()
-    sys.stderr.write(f"dualmoco: {error}\n")
-    return EXIT_USAGE
+    message, status = describe_error(error, parsed.command)
+    sys.stderr.write(f"dualmoco: {message}\n")
+    return status
+
+
+def describe_error(error: Exception, command: str) -> tuple[str, int]:
+    """The line and the exit status of an error: one that the user can repair, or a fault of dualmoco."""
+    if isinstance(error, ModuleNotFoundError) and command in COMMAND_EXTRAS and not _is_own(error.name or ""):
+        error = missing_package(error.name, COMMAND_EXTRAS[command], command)
+    if isinstance(error, DualmocoError):
+        return str(error), EXIT_USAGE
+    if isinstance(error, OSError) and error.strerror:
+        return ": ".join([*([str(error.filename)] if error.filename else []), error.strerror]), EXIT_USAGE
+    if isinstance(error, MemoryError):
+        return "memory ran out; expected a machine with more memory, or less to do at once", EXIT_USAGE
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON]
+    return f"internal error: {reason}; run with --debug for the traceback, and report it", EXIT_INTERNAL
+
+
+def _is_own(module: str) -> bool:
+    return module.partition(".")[0] == "dualmoco"
 
 
 def build_parser() -> CommandParser:
@@ -152,13 +217,16 @@ def build_parser() -> CommandParser:
         for action in leaf._actions:
             complete_help(action)
         leaf.usage = short_usage(leaf)
+        leaf.set_defaults(leaf=leaf.command)
     return parser
 
 
 def add_general(group: argparse._ActionsContainer, default: bool | str) -> None:
     """Adds the options that are taken before and after the command's name."""
-    for name, text in (("--quiet", "hide notes and progress bars"), ("--verbose", "show debug notes and tracebacks")):
-        group.add_argument(name, action="store_true", default=default, help=text)
+    group.add_argument("--quiet", action="store_true", default=default, help="hide notes and progress bars")
+    group.add_argument(
+        "--verbose", "--debug", action="store_true", default=default, help="show debug notes and tracebacks"
+    )
 
 
 def complete_help(action: argparse.Action) -> None:

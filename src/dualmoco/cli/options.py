@@ -30,6 +30,8 @@ EXIT_USAGE = 2
 """An option, a file, a model or a recipe cannot be used."""
 EXIT_UNRELATED = 3
 """`align`: the two texts are not translations of each other."""
+EXIT_INTERNAL = 70
+"""A fault of dualmoco itself."""
 
 BACKEND_CHOICES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
 FORMAT_CHOICES = ("auto", "tsv", "csv", "jsonl", "aligned", "moses", "tmx", "parquet", "arrow", "dataset", "gettext")
@@ -38,7 +40,9 @@ POOLING_CHOICES = ("auto", "mean", "max", "cls", "first-last")
 PRECISION_CHOICES = ("fp32", "fp16", "int8")
 """The choices of options, repeated here because the modules that define them are slow to import."""
 
-BITEXT_FILES = "bitext files; with --format aligned, a source file and its target file in turn"
+BITEXT_FILES = "bitext files, or - for standard input; with --format aligned, a source file and its target file in turn"
+STANDARD_INPUT_FORMAT = ".tsv"
+"""Extension of a bitext on standard input, which is its format unless `--format` names another."""
 MODEL_HELP = (
     f"{DEFAULT_MODEL} or {FAST_MODEL}, which come with dualmoco; a run or model folder, hub name or package:NAME"
 )

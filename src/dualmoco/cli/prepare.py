@@ -8,6 +8,7 @@ from typing import Any
 
 from dualmoco.cli.options import (
     BITEXT_FILES,
+    STANDARD_INPUT_FORMAT,
     add_command,
     add_data,
     add_format,
@@ -28,7 +29,7 @@ def add(commands: Any) -> None:
         "prepare",
         run,
         "turn raw bitext into clean, distinct pairs that no test set contains",
-        "The same command resumes an interrupted job. key=value overrides a setting; docs/corpora.md has the keys.\n\n"
+        "key=value overrides a setting; docs/corpora.md has the keys.\n\n"
         "examples:\n"
         "  dualmoco prepare examples/pairs.tsv --src en --tgt zh --out prepared heldout=10\n"
         "\nwith your own files:\n"
@@ -53,26 +54,28 @@ def add(commands: Any) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Prepares, and prints what was dropped."""
     from dualmoco.data.prepare import RECIPE_ENDINGS, prepare
+    from dualmoco.text.files import standard_input
 
     words = parsed.inputs + parsed.overrides
     files = [word for word in words if "=" not in word]
     is_recipe = files[:1] and files[0].endswith(RECIPE_ENDINGS)
     if is_recipe and len(files) > 1:
         raise ConfigError(f"{files[1]!r}: given with a recipe; expected either one recipe or only files")
-    pairs = pair_files(files, "auto" if is_recipe else parsed.format)
-    manifest = prepare(
-        [src for src, _ in pairs],
-        *(word for word in words if "=" in word),
-        src=parsed.src,
-        tgt=parsed.tgt,
-        out=parsed.out,
-        root=parsed.data,
-        tgt_files=[tgt for _, tgt in pairs if tgt],
-        format="auto" if parsed.format == "aligned" else parsed.format,
-        columns=parse_columns(parsed.columns) or (),
-        exclude=parsed.exclude,
-        on_error=parsed.on_error,
-    )
+    with standard_input(files, STANDARD_INPUT_FORMAT) as names:
+        pairs = pair_files(names, "auto" if is_recipe else parsed.format)
+        manifest = prepare(
+            [src for src, _ in pairs],
+            *(word for word in words if "=" in word),
+            src=parsed.src,
+            tgt=parsed.tgt,
+            out=parsed.out,
+            root=parsed.data,
+            tgt_files=[tgt for _, tgt in pairs if tgt],
+            format="auto" if parsed.format == "aligned" else parsed.format,
+            columns=parse_columns(parsed.columns) or (),
+            exclude=parsed.exclude,
+            on_error=parsed.on_error,
+        )
     if not parsed.json:
         for problem in manifest.problems[:10]:
             sys.stderr.write(f"skipped {problem}\n")

@@ -9,7 +9,8 @@ from dataclasses import is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from dualmoco.core.errors import ConfigError, require
 
@@ -97,7 +98,7 @@ def read_recipe(
         if "=" not in override:
             raise ConfigError(f"{override!r}: expected key=value, for example optimizer.lr=1e-4")
     try:
-        recipe_settings = OmegaConf.create(_read_mapping(path)) if path else OmegaConf.create()
+        recipe_settings = OmegaConf.create(_parse(_read_mapping(path), schema)) if path else OmegaConf.create()
         texts = [_keep_text(override, schema) for override in overrides or []]
         given = OmegaConf.merge(recipe_settings, OmegaConf.from_dotlist(texts))
         _name_choices(given, schema)
@@ -129,13 +130,43 @@ def _read_mapping(path: Path) -> str:
 
 
 def _keep_text(override: str, schema: Any) -> str:
-    """An override whose value stays the text that was typed if its key takes text: `src=no` is not a boolean."""
+    """An override whose value stays the text that was typed where text is expected: `src=no` is not a boolean."""
     key, _, value = override.partition("=")
     kind = schema
     for part in key.split("."):
         kind = get_type_hints(kind).get(part) if is_dataclass(kind) else None
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    return f"{key}={json.dumps(value, ensure_ascii=False)}" if kind is str and not is_quoted else override
+    if kind is str:
+        return override if is_quoted else f"{key}={json.dumps(value, ensure_ascii=False)}"
+    is_flow = value[:1] in ("[", "{")
+    return f"{key}={json.dumps(_parse(value, kind), ensure_ascii=False)}" if is_flow else override
+
+
+def _parse(text: str, kind: Any) -> Any:
+    """The content of a YAML text, with the scalars as they were typed where `kind` expects text."""
+    from omegaconf import OmegaConf
+    from yaml import BaseLoader, load
+
+    content = OmegaConf.to_container(OmegaConf.create(text))
+    return _restore_texts(content, load(text, Loader=BaseLoader), kind)  # noqa: S506  BaseLoader makes only strings
+
+
+def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:
+    """Takes scalars of `typed`, the same content with all scalars as text, where `kind` expects text."""
+    inner = get_args(kind)
+    if kind is str or (str in inner and NoneType in inner):
+        return content if content is None or isinstance(content, dict | list) else typed
+    if isinstance(content, dict) and isinstance(typed, dict) and len(content) == len(typed):
+        kinds = get_type_hints(kind) if is_dataclass(kind) else {}
+        values = inner[1] if get_origin(kind) is dict else None
+        return {
+            key: _restore_texts(value, other, kinds.get(str(key), values))
+            for (key, value), other in zip(content.items(), typed.values(), strict=True)
+        }
+    if isinstance(content, list) and isinstance(typed, list):
+        values = inner[0] if get_origin(kind) is list else None
+        return [_restore_texts(value, other, values) for value, other in zip(content, typed, strict=True)]
+    return content
 
 
 def _writable(settings: Any) -> Any:

@@ -17,6 +17,7 @@ from safetensors import SafetensorError
 from dualmoco.core.errors import ConfigError, DataError, RunError
 
 LOCK = ".lock"
+MAX_NAME_BYTES = 240  # file systems take 255, of which temporary files and records need some
 
 
 @contextmanager
@@ -221,12 +222,14 @@ def check_replaceable(
 
 
 def check_distinct(outputs: Sequence[Path], inputs: Iterable[object]) -> None:
-    """Raises ConfigError if an output is an input or another output, also under another name."""
+    """Raises ConfigError if an output is an input or another output, also under another name, or its name too long."""
     taken: dict[object, str] = {}
     for given in inputs:
         if isinstance(given, str | Path):
             taken |= dict.fromkeys(_identities(Path(given)), "also an input, which would be lost")
     for output in outputs:
+        if (length := len(os.fsencode(output.name))) > MAX_NAME_BYTES:
+            raise ConfigError(f"{output}: a name of {length} bytes; expected at most {MAX_NAME_BYTES}")
         identities = _identities(output)
         for identity in identities & taken.keys():
             raise ConfigError(f"{output}: {taken[identity]}; expected another name for the output")

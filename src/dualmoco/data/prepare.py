@@ -29,6 +29,7 @@ import numpy as np
 from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.core.progress import counting, showing
+from dualmoco.core.signals import exiting_on_sigterm
 from dualmoco.core.storage import new_folder, write_json, write_text
 from dualmoco.data.config import CleanConfig, CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
 from dualmoco.data.decontamination import Exclusion, read_test_sets
@@ -149,7 +150,7 @@ def prepare(
             root=root,
             on_error=on_error,
         )
-    with showing(progress), _exiting_on_sigterm():
+    with showing(progress), exiting_on_sigterm():
         return _prepare(config)
 
 
@@ -434,25 +435,6 @@ def _ignoring_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _exiting_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block by SystemExit, so that temporary files are removed, unless the caller handles it."""
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough; cleaning up is not interrupted
-        raise SystemExit(128 + signal.SIGTERM)
-
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _choose(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig) -> None:

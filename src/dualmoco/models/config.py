@@ -73,7 +73,6 @@ class EncoderConfig:
         is_ridge = self.projection_init == ProjectionInit.ridge
         rules: list[tuple[str, bool, str]] = [  # key, whether its value is allowed, what is expected
             ("lang", bool(self.lang), "a language name such as en or zh"),
-            ("lang", self.lang not in ("True", "False"), 'a language name; quote it as "no"'),
             ("name", not is_pretrained or bool(self.name), "a model folder or hub name such as bert-base-uncased"),
             ("kind", not self.frozen or is_pretrained, f"pretrained {frozen}: a new encoder must learn"),
             ("pooling", not is_static or averages, f"auto or mean when {side}.kind is static"),

@@ -7,15 +7,38 @@ import glob
 import gzip
 import io
 import lzma
+import shutil
+import sys
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from dualmoco.core.errors import DataError, require
+from dualmoco.core.errors import ConfigError, DataError, require
 
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)  # raised by missing and damaged files
 BYTE_ORDER_MARK = "\ufeff"
+STANDARD_INPUT = "-"
+
+
+@contextmanager
+def standard_input(names: Sequence[str], suffix: str = ".txt") -> Iterator[list[str]]:
+    """Yields file names in which `-` is replaced by a temporary file with everything that standard input holds.
+
+    Files are read more than once, which a stream does not allow. ConfigError if `-` is given more than once.
+    """
+    if names.count(STANDARD_INPUT) > 1:
+        raise ConfigError(f"{STANDARD_INPUT} is given twice; expected standard input only once")
+    if STANDARD_INPUT not in names:
+        yield list(names)
+        return
+    with tempfile.TemporaryDirectory(prefix="dualmoco-") as folder:
+        path = Path(folder) / f"standard-input{suffix}"
+        with path.open("wb") as stream:
+            shutil.copyfileobj(sys.stdin.buffer, stream)
+        yield [str(path) if name == STANDARD_INPUT else name for name in names]
 
 
 def find_files(patterns: Iterable[str], root: str | Path, *, folders: bool = False) -> list[Path]:
