@@ -20,8 +20,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from dualmoco.core.errors import ConfigError, DataError, require
-from dualmoco.data.readers.base import plain_suffix
-from dualmoco.text.files import READ_ERRORS, open_binary, read_lines
+from dualmoco.text.files import READ_ERRORS, log_encoding, open_binary, plain_suffix, read_lines, recognise_encoding
 from dualmoco.text.languages import WITHOUT_SPACES, base_language
 
 
@@ -62,6 +61,7 @@ HTML_HIDDEN = frozenset(  # rt and rp give the pronunciation of the characters b
 )
 CHAPTER_TYPES = frozenset({"application/xhtml+xml", "text/html"})
 CHARSET = re.compile(rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]*?charset)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+ENCODING_SAMPLE_BYTES = 1 << 20
 HTML_HEAD_BYTES = 4096  # in which a page declares its encoding, and that it is XML
 PAGE_ENCODINGS = frozenset(  # of browsers, as Python names them; others, such as utf-7, are not for pages
     "ascii big5 big5hkscs cp866 cp874 cp932 cp949 cp950 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 "
@@ -249,7 +249,9 @@ def _parse_xml(document: bytes, encoding: str | None = None) -> Any:
 
 def _decode_page(page: bytes, name: str) -> str:
     declared = CHARSET.search(page[:HTML_HEAD_BYTES])
-    encoding = declared[1].decode().lower() if declared else "utf-8"
+    encoding = declared[1].decode().lower() if declared else recognise_encoding(page[:ENCODING_SAMPLE_BYTES])
+    if not declared and encoding != "utf-8":
+        log_encoding(name, encoding)
     reason = ""
     try:
         codec = codecs.lookup(encoding).name
