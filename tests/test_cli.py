@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 from dualmoco import __version__
-from dualmoco.alignment.documents import SplitMode
 from dualmoco.alignment.pipeline import SpanVectors
+from dualmoco.alignment.sentences import SplitMode
 from dualmoco.cli import train
 from dualmoco.cli.main import build_parser, main
 from dualmoco.cli.options import EXIT_PARTIAL, EXIT_UNRELATED, EXIT_USAGE
