@@ -12,7 +12,6 @@ import pytest
 import dualmoco
 from aligned_files import DEMO, EN, FRENCH, ZH, merged, pair_of, rows_of, texts_of, write
 from dualmoco.alignment.aligner import DEFAULT_LONGEST
-from dualmoco.alignment.documents import Text
 from dualmoco.alignment.output import ALIGNMENT_ENDINGS, count_links
 from dualmoco.alignment.pipeline import (
     MAX_LONGEST,
@@ -21,6 +20,7 @@ from dualmoco.alignment.pipeline import (
     resolve_languages,
     sentences_sha256,
 )
+from dualmoco.alignment.sentences import Text
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 from dualmoco.models.model import Model

@@ -18,7 +18,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from dualmoco.alignment.aligner import Links
-from dualmoco.alignment.documents import Document
 from dualmoco.alignment.output import (
     ALIGNMENT_ENDINGS,
     Aligned,
@@ -27,6 +26,7 @@ from dualmoco.alignment.output import (
     alignment_page,
     write_aligned,
 )
+from dualmoco.alignment.sentences import Document
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.storage import file_sha256
 from dualmoco.data.readers.base import Source

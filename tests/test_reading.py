@@ -15,7 +15,8 @@ import pytest
 from docx.oxml import parse_xml
 
 from dualmoco.alignment import documents as reading
-from dualmoco.alignment.documents import Text, read_text
+from dualmoco.alignment.documents import read_text
+from dualmoco.alignment.sentences import SplitMode, Text, split_text
 from dualmoco.core.errors import ConfigError, DataError
 
 XHTML = 'xmlns="http://www.w3.org/1999/xhtml"'
@@ -350,7 +351,7 @@ def test_zip_bombs_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert paragraphs(read_text(epub(tmp_path / "a.epub")))
 
 
-@pytest.mark.parametrize("form", [".doc", ".pdf", ".odt", ".rtf", ".PDF"])
+@pytest.mark.parametrize("form", [".doc", ".mobi", ".DOC"])
 def test_other_formats_are_to_be_converted(tmp_path: Path, form: str) -> None:
     path = write(tmp_path / f"a{form}", "x")
     with pytest.raises(DataError, match=rf"{form.lower()} .*convert the file to \.docx, \.epub, \.html or"):
@@ -359,7 +360,7 @@ def test_other_formats_are_to_be_converted(tmp_path: Path, form: str) -> None:
 
 @pytest.mark.parametrize("name", ["a.txt", "a.docx", "a.epub", "a.html", "a.md"])
 def test_absent_files_and_folders_are_refused(tmp_path: Path, name: str) -> None:
-    expected = "expected a document: .txt, .md, .html, .docx or .epub"
+    expected = "expected a document: text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB or subtitles"
     for reason in ("no such file", "a folder"):
         with pytest.raises(DataError) as caught:
             read_text(tmp_path / name)
@@ -393,13 +394,22 @@ def test_empty_books_are_refused(tmp_path: Path) -> None:
             read_text(path)
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "gb18030"])
+@pytest.mark.parametrize(("encoding", "place"), [("utf-16-le", ""), ("gb18030", ":2")])
 @pytest.mark.parametrize("name", ["a.txt", "a.md"])
-def test_text_in_another_encoding_is_refused_with_its_line(tmp_path: Path, name: str, encoding: str) -> None:
+def test_text_in_an_unclear_encoding_is_refused(tmp_path: Path, name: str, encoding: str, place: str) -> None:
     content = "Plain.\n中文。\n" if encoding == "gb18030" else "Plain.\nLines.\n"
-    line = 2 if encoding == "gb18030" else 1
-    with pytest.raises(DataError, match=rf"{name}:{line}: not UTF-8 \(.+\); convert the file, for example with iconv"):
+    with pytest.raises(
+        DataError, match=rf"{name}{place}: not UTF-8.* \(.+\); convert the file, for example with iconv"
+    ):
         read_text(write(tmp_path / name, content.encode(encoding)))
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "gb18030"])
+def test_text_and_pages_in_a_recognised_encoding(tmp_path: Path, encoding: str) -> None:
+    """Also pages that declare no encoding."""
+    text = "他昨天来了，我们谈了很久，直到半夜才睡。"
+    for name in ("a.txt", "a.md", "a.html"):
+        assert read_text(write(tmp_path / name, text.encode(encoding))).lines[0] == text
 
 
 @pytest.mark.parametrize(
@@ -408,6 +418,9 @@ def test_text_in_another_encoding_is_refused_with_its_line(tmp_path: Path, name:
         ("a.md", "markdown_it", "A Markdown file needs the package markdown_it"),
         ("a.html", "lxml.etree", "HTML needs the package lxml"),
         ("a.docx", "docx", "A DOCX file needs the package docx"),
+        ("a.odt", "lxml.etree", "An ODT file needs the package lxml"),
+        ("a.rtf", "striprtf.striprtf", "An RTF file needs the package striprtf"),
+        ("a.pdf", "pypdfium2", "A PDF file needs the package pypdfium2"),
     ],
 )
 def test_a_missing_package_is_named(
@@ -416,3 +429,212 @@ def test_a_missing_package_is_named(
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ConfigError, match=rf"{package}; pip install 'dualmoco\[align\]'"):
         read_text(write(tmp_path / name, "text"))
+
+
+SRT = """1
+00:00:01,000 --> 00:00:03,500
+<i>Where have you been
+all this time?</i>
+
+2
+00:00:04,000 --> 00:00:05,000 X1:40 X2:600
+{\\an8}I was waiting for the train
+
+3
+00:00:05,200 --> 00:00:07,000
+that never came.
+
+4
+00:00:07,100 --> 00:00:08,000
+- Really?
+- <font color="#fff">Really.</font>
+
+5
+00:00:09,000 --> 00:00:10,000
+42
+
+6
+00:00:15,000 --> 00:00:16,000
+Tom &amp; Ann left
+7
+00:00:20,000 --> 00:00:21,000
+The end.
+"""
+VTT = """\ufeffWEBVTT - a title
+
+STYLE
+::cue { color: red }
+
+NOTE this is
+a comment
+
+first cue
+00:01.000 --> 00:03.500 align:start
+<v Ann>Where have you been
+all <00:02.000>this <c.loud>time</c>?
+
+00:00:04.000 --> 00:00:05.000
+I was waiting for the train
+
+NOTE in between
+
+00:00:05.200 --> 00:00:07.000
+that never came.
+"""
+
+
+def test_subtitles_by_sentence(tmp_path: Path) -> None:
+    """Numbers, times and tags are left out; a sentence may span cues unless a pause or another speaker ends it."""
+    assert paragraphs(read_text(write(tmp_path / "a.srt", SRT))) == [
+        "Where have you been all this time?",
+        "I was waiting for the train that never came.",
+        *("Really?", "Really.", "42", "Tom & Ann left", "The end."),
+    ]
+    assert paragraphs(read_text(write(tmp_path / "a.vtt", VTT))) == [
+        "Where have you been all this time?",
+        "I was waiting for the train that never came.",
+    ]
+
+
+def test_subtitles_without_marks(tmp_path: Path) -> None:
+    """Chinese subtitles rarely end with a mark, so each cue is a sentence; lines of a cue are joined by nothing."""
+    texts = ["你这些日子去哪里了", "我在等那趟车\n它没有来", "真的吗？", "OK\n我们走"]
+    cues = (f"{n + 1}\r\n00:00:0{n},0 --> 00:00:0{n},9\r\n{text}\r\n\r\n" for n, text in enumerate(texts))
+    path = write(tmp_path / "a.srt", "".join(cues).replace("\n", "\r\n").replace("\r\r", "\r").encode("gb18030"))
+    assert paragraphs(read_text(path)) == ["你这些日子去哪里了", "我在等那趟车它没有来", "真的吗？", "OK我们走"]
+
+
+def test_subtitles_without_times_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.srt: no time codes such as .*; expected subtitles"):
+        read_text(write(tmp_path / "a.srt", "Just text."))
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            "a.json a.xml a.zip a.png a.yaml a.unheard",
+            r"unknown extension \.\w+; expected text, .*; rename it to \.txt",
+        ),
+        (
+            "a.tmx a.xlf a.jsonl a.csv a.tsv.gz a.po",
+            r"\.\w+ is not a document; expected text, .*dualmoco score reads it",
+        ),
+    ],
+)
+def test_other_files_are_refused(tmp_path: Path, names: str, message: str) -> None:
+    for name in names.split():
+        with pytest.raises(DataError, match=rf"{name}: {message}"):
+            read_text(write(tmp_path / name, "One.\nTwo.\n"))
+
+
+def odt(path: Path, body: str, automatic: str = "", styles: str | None = None) -> Path:
+    names = "office style text table draw".split()
+    spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text")
+        content = f"<office:automatic-styles>{automatic}</office:automatic-styles><office:body>{body}</office:body>"
+        archive.writestr("content.xml", f"<office:document-content {spaces}>{content}</office:document-content>")
+        if styles is not None:
+            archive.writestr("styles.xml", f"<office:styles {spaces}>{styles}</office:styles>")
+    return path
+
+
+def test_odt_shows_what_a_reader_sees(tmp_path: Path) -> None:
+    """Headings, paragraphs, items, cells and boxes; notes, comments and deleted text are left out, code too."""
+    body = """<office:text><text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>
+<text:h>A <text:span>bold title</text:span></text:h><text:p>Some<text:s text:c="3"/>words,<text:line-break/>next<text:tab/>line<text:note>
+<text:note-body><text:p>note</text:p></text:note-body></text:note>.<office:annotation><text:p>comment</text:p>
+</office:annotation></text:p><text:list><text:list-item><text:p>item</text:p></text:list-item></text:list>
+<table:table><table:table-row><table:table-cell><text:p>左</text:p></table:table-cell><table:table-cell><text:p>右</text:p>
+</table:table-cell></table:table-row></table:table><text:p>before <draw:frame><draw:text-box><text:p>boxed</text:p>
+</draw:text-box></draw:frame>after</text:p><text:p text:style-name="Preformatted_20_Text">code</text:p>
+<text:p text:style-name="P1">more code</text:p><text:p text:style-name="P2">end</text:p></office:text>"""
+    automatic = """<style:style style:name="P1" style:parent-style-name="Own"/><style:style style:name="P2"/>"""
+    styles = """<style:style style:name="Preformatted_20_Text" style:display-name="Preformatted Text"/>
+<style:style style:name="Own" style:parent-style-name="Preformatted_20_Text"/>"""
+    path = odt(tmp_path / "a.odt", body, automatic, styles)
+    expected = ["A bold title", "Some words, next line.", "item", "左", "右", "before after", "boxed", "end"]
+    assert paragraphs(read_text(path)) == expected
+
+
+def test_what_is_no_odt_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"a\.odt: content\.xml has no text; expected an ODT document"):
+        read_text(odt(tmp_path / "a.odt", "<office:spreadsheet/>"))
+    with pytest.raises(DataError, match=r"b\.odt: not a zip archive.*expected an ODT document"):
+        read_text(write(tmp_path / "b.odt", "x"))
+    with pytest.raises(DataError, match=r"c\.odt: content\.xml is missing; expected a complete ODT document"):
+        read_text(epub(tmp_path / "c.odt"))
+
+
+def test_docx_without_code(tmp_path: Path) -> None:
+    """Styles for code, and those based on them."""
+    document = docx.Document()
+    own = document.styles.add_style("Own", 1)
+    own.base_style = document.styles.add_style("Source Code", 1)
+    for text, style in (
+        ("Text.", None),
+        ("code", "Source Code"),
+        ("code", "Own"),
+        ("code", "macro"),
+        ("End.", "Quote"),
+    ):
+        document.add_paragraph(text, style=style)
+    document.save(str(tmp_path / "a.docx"))
+    assert paragraphs(read_text(tmp_path / "a.docx")) == ["Text.", "End."]
+
+
+def test_rtf(tmp_path: Path) -> None:
+    """Characters in a code page and in Unicode, paragraphs and cells; fonts and other destinations are left out."""
+    source = (
+        r"{\rtf1\ansi\ansicpg936\deff0{\fonttbl{\f0\fnil\fcharset134 SimSun;}}{\*\generator Riched20;}"
+        r"\pard\f0 A {\b bold} word, caf\u233?.\par \'d6\'d0\'ce\'c4\u12290?\par"
+        r"\trowd\cellx100\cellx200\intbl left\cell right\cell\row\pard end.\par}"
+    )
+    expected = ["A bold word, café.", "中文。", "left", "right", "end."]
+    assert paragraphs(read_text(write(tmp_path / "a.rtf", source))) == expected
+    with pytest.raises(DataError, match=r"b\.rtf: not an RTF file; open it in a word processor"):
+        read_text(write(tmp_path / "b.rtf", "text"))
+
+
+def pdf(path: Path, pages: list[list[str]]) -> Path:
+    """A PDF file with lines of Latin text."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = ["<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Kids[{kids}]/Count {len(pages)}>>"]
+    objects.append("<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>")
+    for number, lines in enumerate(pages):
+        stream = "BT /F1 11 Tf 14 TL 50 780 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
+        place = 5 + 2 * number
+        page = f"/MediaBox[0 0 595 842]/Resources<</Font<</F1 3 0 R>>>>/Contents {place} 0 R"
+        objects += [f"<</Type/Page/Parent 2 0 R{page}>>", f"<</Length {len(stream)}>>stream\n{stream}\nendstream"]
+    content, offsets = "%PDF-1.4\n", []
+    for number, item in enumerate(objects, start=1):
+        offsets.append(len(content))
+        content += f"{number} 0 obj\n{item}\nendobj\n"
+    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
+    size = len(objects) + 1
+    trailer = f"trailer<</Size {size}/Root 1 0 R>>\nstartxref\n{len(content)}\n%%EOF"
+    return write(path, f"{content}xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode("latin-1"))
+
+
+def test_pdf_lines_without_page_numbers_and_heads(tmp_path: Path) -> None:
+    """Lines of all pages follow each other, so that a sentence may span pages; it is split like wrapped text."""
+    ends = ["One", "Two", "Three", "Four"]
+    pages = [
+        [f"A Tale, {n}", f"The first line of {n} is long and", f"ends. {end}", str(n)] for n, end in enumerate(ends)
+    ]
+    text = read_text(pdf(tmp_path / "a.pdf", pages))
+    assert not text.is_plain
+    assert text.lines == [line for page in pages for line in page[1:3]]
+    document = split_text(text, "en", SplitMode.auto)
+    assert document.sentences[0] == "The first line of 0 is long and ends."
+    assert len(read_text(pdf(tmp_path / "b.pdf", pages[:2])).lines) == 6
+
+
+def test_damaged_pdf_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"a\.pdf: not a PDF file, damaged, or locked by a password \(.+\); save it again"
+    ):
+        read_text(write(tmp_path / "a.pdf", "text"))
+    with pytest.raises(DataError, match=r"b\.pdf: contains no text; expected at least one sentence"):
+        read_text(pdf(tmp_path / "b.pdf", [[]]))

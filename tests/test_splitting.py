@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import textwrap
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.alignment.documents import SplitMode, Text, split_text
+from dualmoco.alignment.sentences import SplitMode, Text, split_text
 from dualmoco.core.errors import ConfigError, DataError
 
 PROSE = [
@@ -101,6 +102,61 @@ def test_one_long_line_does_not_hide_that_a_text_is_wrapped() -> None:
 def test_wrapped_chinese_is_joined_by_nothing(split: SplitMode) -> None:
     whole = "".join(CHINESE)
     assert sentences_of([whole[at : at + 12] for at in range(0, len(whole), 12)], "zh", split) == CHINESE_SENTENCES
+
+
+def wrap_columns(text: str, width: int) -> list[str]:
+    """Breaks a text after so many columns, but not inside Latin words."""
+    lines, line, columns = [], "", 0
+    for piece in re.findall(r"[!-~]+ ?|.", text):
+        size = len(piece) if piece.isascii() else 2
+        if columns + size > width:
+            lines.append(line.rstrip())
+            line, columns = "", 0
+        line, columns = line + piece, columns + size
+    return [*lines, line]
+
+
+MIXED = [
+    "自由软件基金会（Free Software Foundation）发布了这份许可证。",
+    "它的版本是2.0版，在GNU General Public License的名下，人人都可以复制和分发它的副本。",
+    "但是不允许修改它，除非得到了作者的同意，或者在每一份副本里写明了修改的日期。",
+]
+
+
+@pytest.mark.parametrize("split", [SplitMode.yes, SplitMode.auto])
+@pytest.mark.parametrize("width", [32, 40, 42, 44, 46, 60])
+def test_wrapped_chinese_with_latin_words_and_rules(split: SplitMode, width: int) -> None:
+    """Widths are columns, so a rule of ASCII as wide as the text is no outlier; Latin words keep their spaces."""
+    wrapped = wrap_columns("".join(MIXED), width)
+    found = sentences_of(["-" * width, "GNU 许可证", "-" * width, "", *wrapped, "", "* * *", ""] * 3, "zh", split)
+    assert found == ["GNU 许可证", *MIXED] * 3
+
+
+def test_lines_without_letters_are_dropped() -> None:
+    """Section numbers, page numbers and rules; a page number inside a paragraph does not break its sentence."""
+    lines = ["13.3.1.", "Terms and conditions of the whole licence", "-----", "* * *", ""]
+    lines += [
+        "The first line of a paragraph that was wrapped ends here and",
+        "17",
+        "goes on after the number. And ends.",
+        "",
+    ]
+    lines += [
+        "- 18 -",
+        "",
+        "He went away, and nobody ever saw him again after the summer of",
+        "1984.",
+        "",
+        "13.3.1. More.",
+    ]
+    assert sentences_of(lines, split=SplitMode.yes) == [
+        "Terms and conditions of the whole licence",
+        "The first line of a paragraph that was wrapped ends here and goes on after the number.",
+        "And ends.",
+        "He went away, and nobody ever saw him again after the summer of 1984.",
+        "13.3.1. More.",
+    ]
+    assert sentences_of(lines, split=SplitMode.no)[:3] == [lines[0], lines[1], lines[2]]
 
 
 @pytest.mark.parametrize("split", [SplitMode.yes, SplitMode.auto])
@@ -219,14 +275,19 @@ MARKS = "。！？….!?“”‘’「」『』（）()《》\"'，,;:-—»«�
     split=st.sampled_from(SplitMode),
 )
 def test_no_text_is_lost(lines: list[str], lang: str, split: SplitMode) -> None:
-    """Whatever the marks, sentences are the text in order but for white space, none is empty, no place is shared."""
+    """Whatever the marks, sentences are the text in order but for white space, none is empty, no place is shared.
+
+    If lines are split, those without letters may be lost.
+    """
     text = Text("a.txt", lines)
-    if not "".join(lines).strip():
-        with pytest.raises(DataError, match=r"a\.txt: .*no sentences"):
-            split_text(text, lang, split)
-        return
+    if not any(map(str.isalpha, "".join(lines))):
+        lines = [*lines, "a"]
+        text = Text("a.txt", lines)
     document = split_text(text, lang, split)
-    assert "".join("".join(document.sentences).split()) == "".join("".join(lines).split())
+    found, given = "".join("".join(document.sentences).split()), "".join("".join(lines).split())
+    assert "".join(filter(str.isalpha, found)) == "".join(filter(str.isalpha, given))
+    if split is SplitMode.no or all(any(map(str.isalpha, line)) for line in lines if line.strip()):
+        assert found == given
     assert all(sentence and sentence == sentence.strip() for sentence in document.sentences)
     assert len(set(document.places)) == len(document.places) == len(document.sentences)
     assert split_text(text, lang, split) == document
@@ -234,6 +295,9 @@ def test_no_text_is_lost(lines: list[str], lang: str, split: SplitMode) -> None:
 
 @pytest.mark.parametrize("split", list(SplitMode))
 def test_no_sentences_are_refused(split: SplitMode) -> None:
+    if split is SplitMode.yes:
+        with pytest.raises(DataError, match=r"^a\.txt: .*no sentences; expected at least one"):
+            sentences_of(["* * *", "", "13.3.1."], split=split)
     for lines in ([], ["", " \t"]):
         with pytest.raises(DataError, match=r"^a\.txt: .*no sentences; expected at least one"):
             sentences_of(lines, split=split)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -32,7 +33,7 @@ from dualmoco.alignment.dynamic_programming import (
 from dualmoco.alignment.lexical import Words, lexical_scores
 from dualmoco.alignment.scoring import AlignmentCosts, BandCosines, DocumentStats, LinkScorer, pair_cosines
 from dualmoco.core.vectors import Floats, Ids, Vectors
-from dualmoco.text.languages import WITHOUT_SPACES, base_language
+from dualmoco.text.languages import text_separator
 
 DEFAULT_LONGEST = 5  # sentences of one side in a link
 EXACT_CELLS = 160_000  # up to this many cells are searched without a band
@@ -104,8 +105,11 @@ class Side:
 
 
 def join_sentences(sentences: Sequence[str], lang: str) -> str:
-    """Sentences as one text, separated by spaces if the language uses them."""
-    return ("" if base_language(lang) in WITHOUT_SPACES else " ").join(sentences)
+    """Sentences as one text, separated by spaces if the language uses them, and between Latin words in any language."""
+    text = "".join(sentences[:1])
+    for left, right in pairwise(sentences):
+        text += text_separator(left, right, lang) + right
+    return text
 
 
 def align_sides(src: Side, tgt: Side, anchors: Anchors, longest: int = DEFAULT_LONGEST) -> Links:

@@ -21,7 +21,7 @@ from typing import Any, Unpack, cast
 import numpy as np
 
 from dualmoco.alignment.anchors import MIN_ANCHOR_SHARE, anchor_share, find_anchors
-from dualmoco.alignment.documents import DOCUMENT_SUFFIXES, Text, read_text, split_text
+from dualmoco.alignment.documents import DOCUMENT_SUFFIXES, EXPECTED_FORMATS, read_text
 from dualmoco.alignment.output import ALIGNMENT_ENDINGS, aligned_pairs, count_links, link_files
 from dualmoco.alignment.pipeline import (
     AlignOptions,
@@ -34,6 +34,7 @@ from dualmoco.alignment.pipeline import (
     resolve_languages,
     write_outputs,
 )
+from dualmoco.alignment.sentences import Text, split_text
 from dualmoco.core import VERSION
 from dualmoco.core.config_loader import check_options
 from dualmoco.core.errors import ConfigError, DataError, ModelError
@@ -243,7 +244,7 @@ def documents_of(folder: Path) -> list[Path]:
         if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     )
     if not found:
-        raise DataError(f"{folder}: contains no documents; expected text, Markdown, HTML, DOCX or EPUB files")
+        raise DataError(f"{folder}: contains no documents; expected {EXPECTED_FORMATS}")
     return found
 
 
@@ -283,7 +284,7 @@ def _readable_texts(folder: Path) -> dict[Path, Text]:
         except DataError as error:
             logger.warning("skipped: %s", error)
     if not found:
-        raise DataError(f"{folder}: no readable documents; expected text, Markdown, HTML, DOCX or EPUB files")
+        raise DataError(f"{folder}: no readable documents; expected {EXPECTED_FORMATS}")
     return found
 
 

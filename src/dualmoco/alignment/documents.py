@@ -1,7 +1,7 @@
-"""Documents: reads plain text, Markdown, HTML, DOCX and EPUB, and splits the text into sentences.
+"""Documents: reads plain text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB and subtitles as lines.
 
-`read_text` turns a file into lines, `split_text` turns lines into a `Document` of sentences. Sentences are split by
-sentencex, whose mistakes in Chinese text and in quotations are then fixed by our own rules.
+`read_text` turns a file into lines, which `sentences.split_text` turns into sentences. One rule holds for all formats
+that mark code: blocks of code are left out, code inside a sentence is kept.
 """
 
 from __future__ import annotations
@@ -11,44 +11,33 @@ import html
 import posixpath
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
-from itertools import accumulate, groupby, islice, pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from dualmoco.alignment.sentences import Text, collapse_spaces, ends_sentence, has_letters, join_lines
 from dualmoco.core.errors import ConfigError, DataError, require
-from dualmoco.data.readers.base import plain_suffix
-from dualmoco.text.files import READ_ERRORS, open_binary, read_lines
-from dualmoco.text.languages import WITHOUT_SPACES, base_language
+from dualmoco.text.files import (
+    READ_ERRORS,
+    is_plain_text,
+    log_encoding,
+    open_binary,
+    plain_suffix,
+    read_lines,
+    recognise_encoding,
+)
 
-
-@dataclass(frozen=True)
-class Text:
-    """A document as lines, before it is split; an empty line ends a paragraph."""
-
-    name: str  # file name, for messages
-    lines: Sequence[str]
-    is_plain: bool = True  # whether lines may be sentences; in formats with markup they are paragraphs
-
-
-@dataclass(frozen=True)
-class Document:
-    """A document as sentences, none of them empty."""
-
-    name: str
-    sentences: Sequence[str]
-    places: Sequence[str]  # of each sentence, from 1: its line, or its paragraph and its number there, such as 3.2
-    lang: str
-
-
-# Reading
-
-MAX_TEXT_BYTES = 100_000_000  # of an HTML page, unpacked
-MAX_UNPACKED_BYTES = 100_000_000  # of a DOCX or EPUB file, because a few kilobytes of zip can fill any memory
-UNREADABLE_SUFFIXES = frozenset(".azw .azw3 .doc .djvu .mobi .odt .pdf .rtf".split())
+EXPECTED_FORMATS = "text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB or subtitles"
+MAX_TEXT_BYTES = 100_000_000  # of an HTML page, RTF or PDF file, unpacked
+MAX_UNPACKED_BYTES = 100_000_000  # of a DOCX, ODT or EPUB file, because a few kilobytes of zip can fill any memory
+UNREADABLE_SUFFIXES = frozenset(".azw .azw3 .doc .djvu .fb2 .mobi .odp .ods .ppt .pptx .xls .xlsx".split())
+BITEXT_SUFFIXES = frozenset(
+    ".arrow .csv .feather .jsonl .mo .ndjson .parquet .po .sdlxliff .tab .tmx .tsv .xlf .xliff".split()
+)
 # for archives that are damaged, encrypted or compressed in a way that Python does not support
 ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, NotImplementedError, *READ_ERRORS)
 
@@ -62,6 +51,7 @@ HTML_HIDDEN = frozenset(  # rt and rp give the pronunciation of the characters b
 )
 CHAPTER_TYPES = frozenset({"application/xhtml+xml", "text/html"})
 CHARSET = re.compile(rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]*?charset)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
+ENCODING_SAMPLE_BYTES = 1 << 20
 HTML_HEAD_BYTES = 4096  # in which a page declares its encoding, and that it is XML
 PAGE_ENCODINGS = frozenset(  # of browsers, as Python names them; others, such as utf-7, are not for pages
     "ascii big5 big5hkscs cp866 cp874 cp932 cp949 cp950 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 "
@@ -85,31 +75,66 @@ DOCX_HIDDEN = (
     f"{DOCX_TAG}rt",
     "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback",  # a second copy of a text box
 )
+CODE_STYLE = re.compile(r"\b(?:code|preformatted|verbatim|listing|macro)\b", re.IGNORECASE)
+"""Names of paragraph styles for code, such as HTML Preformatted and Source Code."""
+ODT_OFFICE, ODT_STYLE, ODT_TEXT = (
+    f"{{urn:oasis:names:tc:opendocument:xmlns:{name}:1.0}}" for name in ("office", "style", "text")
+)
+ODT_BLOCKS = (f"{ODT_TEXT}p", f"{ODT_TEXT}h")
+ODT_SPACES = (f"{ODT_TEXT}s", f"{ODT_TEXT}tab", f"{ODT_TEXT}line-break")
+ODT_HIDDEN = (
+    f"{ODT_OFFICE}annotation",
+    *(f"{ODT_TEXT}{name}" for name in ("note", "ruby-text", "table-of-content", "tracked-changes")),
+)
+RTF_CELL = re.compile(r"\\(?:nest)?cell(?![a-z])")
+PDF_HYPHEN = re.compile("[\x02\ufffe]\r?\n?")  # PDFium's mark of a hyphen at which a word was broken
+RUNNING_HEADS = 3  # pages that begin or end with the same line, except for numbers, from which it is dropped
+CLOCK_TIME = r"((?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3})"
+CUE_TIME = re.compile(rf"{CLOCK_TIME}\s*-->\s*{CLOCK_TIME}")
+CUE_TAG = re.compile(r"</?[A-Za-z\d][^<>]*>|\{\\[^{}]*\}")  # <i>, <v Ann>, <00:01.000>, {\an8}
+SPEAKER_DASH = re.compile(r"[-–—]+\s*")  # before what each of two speakers says
+WIDE_TEXT = re.compile("[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]")
+MARKED_SHARE = 0.5  # share of cues that end with a stop from which the others continue in the next cue
+MAX_PAUSE = 3.0  # seconds after which no sentence continues
 
 
 def read_text(path: Path) -> Text:
-    """Reads a document; a file whose extension is not one of PARAGRAPH_READERS is plain text.
+    """Reads a document; its extension says in which format it is.
 
     In formats with markup, each paragraph, heading, list item and table cell is one line, followed by an empty line.
     Raises DataError if the file cannot be read or has no text, and ConfigError if a package is not installed.
     """
+    _check_document(path)
     suffix = plain_suffix(path)
-    if path.is_dir() or not path.exists():
-        reason = "is a folder" if path.is_dir() else "no such file"
-        raise DataError(f"{path}: {reason}; expected a document: .txt, .md, .html, .docx or .epub")
-    if suffix in UNREADABLE_SUFFIXES:
-        raise DataError(f"{path}: {suffix} is not supported; convert the file to .docx, .epub, .html or .txt first")
-    reader = PARAGRAPH_READERS.get(suffix)
     try:
-        lines = [line for paragraph in reader(path) for line in (paragraph, "")] if reader else list(_plain_lines(path))
+        if reader := PARAGRAPH_READERS.get(suffix):
+            lines = [line for paragraph in reader(path) for line in (paragraph, "")]
+        else:
+            lines = list(_pdf_lines(path) if suffix == ".pdf" else _plain_lines(path))
     except (ConfigError, DataError):
         raise
     except Exception as error:  # the parsers are not ours, and one document must not stop a batch
-        reason = _collapse_spaces(f"{type(error).__name__} {error}")
+        reason = collapse_spaces(f"{type(error).__name__} {error}")
         raise DataError(f"{path}: cannot be read ({reason}); expected a valid document; convert it to .txt") from None
     if not any(map(str.strip, lines)):
         raise DataError(f"{path}: contains no text; expected at least one sentence; check that it is the right file")
-    return Text(str(path), lines, is_plain=reader is None)
+    return Text(str(path), lines, is_plain=is_plain_text(path))
+
+
+def _check_document(path: Path) -> None:
+    """DataError if there is no such file, or if its extension is not one of a document."""
+    suffix = plain_suffix(path)
+    if path.is_dir() or not path.exists():
+        reason = "is a folder" if path.is_dir() else "no such file"
+        raise DataError(f"{path}: {reason}; expected a document: {EXPECTED_FORMATS}")
+    if suffix in UNREADABLE_SUFFIXES:
+        raise DataError(f"{path}: {suffix} is not supported; convert the file to .docx, .epub, .html or .txt first")
+    if suffix in BITEXT_SUFFIXES:
+        advice = "dualmoco score reads it if it holds sentence pairs"
+        raise DataError(f"{path}: {suffix} is not a document; expected {EXPECTED_FORMATS}; {advice}")
+    if suffix not in DOCUMENT_SUFFIXES and not is_plain_text(path):
+        advice = "rename it to .txt if it is plain text"
+        raise DataError(f"{path}: unknown extension {suffix}; expected {EXPECTED_FORMATS}; {advice}")
 
 
 def _plain_lines(path: Path) -> Iterator[str]:
@@ -119,12 +144,8 @@ def _plain_lines(path: Path) -> Iterator[str]:
         yield line
 
 
-def _collapse_spaces(text: str) -> str:
-    return " ".join(text.split())
-
-
 def _paragraph_text(pieces: Sequence[str]) -> str:
-    return _collapse_spaces("".join(pieces).replace("\u00ad", ""))  # soft hyphens are invisible inside a line
+    return collapse_spaces("".join(pieces).replace("\u00ad", ""))  # soft hyphens are invisible inside a line
 
 
 def _markdown_paragraphs(path: Path) -> Iterator[str]:
@@ -155,15 +176,19 @@ def _visible_markdown(token: Any) -> str:
 
 
 def _page_paragraphs(path: Path) -> Iterator[str]:
+    yield from _html_paragraphs(_read_bytes(path), str(path))
+
+
+def _read_bytes(path: Path) -> bytes:
     try:
         with open_binary(path) as stream:
-            page = stream.read(MAX_TEXT_BYTES + 1)
+            content = stream.read(MAX_TEXT_BYTES + 1)
     except READ_ERRORS as error:
         raise DataError(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    if len(page) > MAX_TEXT_BYTES:
+    if len(content) > MAX_TEXT_BYTES:
         limit = f"expected at most {MAX_TEXT_BYTES:,} bytes; split the document"
         raise DataError(f"{path}: too large when unpacked; {limit}")
-    yield from _html_paragraphs(page, str(path))
+    return content
 
 
 def _html_paragraphs(page: bytes, name: str) -> list[str]:
@@ -249,7 +274,9 @@ def _parse_xml(document: bytes, encoding: str | None = None) -> Any:
 
 def _decode_page(page: bytes, name: str) -> str:
     declared = CHARSET.search(page[:HTML_HEAD_BYTES])
-    encoding = declared[1].decode().lower() if declared else "utf-8"
+    encoding = declared[1].decode().lower() if declared else recognise_encoding(page[:ENCODING_SAMPLE_BYTES])
+    if not declared and encoding != "utf-8":
+        log_encoding(name, encoding)
     reason = ""
     try:
         codec = codecs.lookup(encoding).name
@@ -271,9 +298,11 @@ def _docx_paragraphs(path: Path) -> Iterator[str]:
     try:
         with zipfile.ZipFile(path) as archive:
             _check_size(path, sum(member.file_size for member in archive.infolist()))
-        body = docx.Document(str(path)).element.body
+        document = docx.Document(str(path))
+        body = document.element.body
         if body is None:
             raise ValueError("no text body")
+        code = _docx_code_styles(document)
     except DataError:
         raise
     except Exception as error:  # python-docx has no error class of its own, so a damaged file may raise anything
@@ -281,48 +310,188 @@ def _docx_paragraphs(path: Path) -> Iterator[str]:
         raise DataError(f"{path}: {reason}; open it in a word processor and save it again") from None
     etree.strip_elements(body, *DOCX_HIDDEN, with_tail=False)
     for paragraph in body.iter(f"{DOCX_TAG}p"):  # python-docx itself skips forms, text boxes and insertions
+        style = paragraph.find(f"{DOCX_TAG}pPr/{DOCX_TAG}pStyle")
+        if style is not None and style.get(f"{DOCX_TAG}val") in code:
+            continue
         parts = paragraph.iter(*DOCX_TEXT)
         own = (part for part in parts if next(part.iterancestors(f"{DOCX_TAG}p")) is paragraph)
         if text := _paragraph_text([part.text or "" if part.tag == DOCX_TEXT[0] else " " for part in own]):
             yield text
 
 
+def _docx_code_styles(document: Any) -> set[str]:
+    """Ids of the paragraph styles for code."""
+    styles = {}
+    for style in document.styles.element.iterfind(f"{DOCX_TAG}style"):
+        name, parent = (style.find(f"{DOCX_TAG}{tag}") for tag in ("name", "basedOn"))
+        values = ("" if found is None else found.get(f"{DOCX_TAG}val", "") for found in (name, parent))
+        styles[style.get(f"{DOCX_TAG}styleId", "")] = tuple(values)
+    return _code_styles(styles)
+
+
+def _code_styles(styles: Mapping[str, tuple[str, ...]]) -> set[str]:
+    """Ids of the styles for code, given the name and the parent of each style."""
+    code = {style for style, (name, _) in styles.items() if CODE_STYLE.search(name)}
+    while more := {style for style, (_, parent) in styles.items() if parent in code} - code:
+        code |= more
+    return code
+
+
+def _odt_paragraphs(path: Path) -> Iterator[str]:
+    etree = require("lxml.etree", "align", "An ODT file")
+    with _unpacked(path, "ODT document") as archive:
+        content = archive.xml("content.xml")
+        sheets = [content, *(archive.xml(name) for name in ("styles.xml",) if name in archive.names)]
+    styles = {
+        style.get(f"{ODT_STYLE}name", ""): (
+            style.get(f"{ODT_STYLE}display-name", style.get(f"{ODT_STYLE}name", "")).replace("_20_", " "),
+            style.get(f"{ODT_STYLE}parent-style-name", ""),
+        )
+        for sheet in sheets
+        for style in sheet.iter(f"{ODT_STYLE}style")
+    }
+    code = _code_styles(styles)
+    body = content.find(f"{ODT_OFFICE}body/{ODT_OFFICE}text")
+    if body is None:
+        raise DataError(f"{path}: content.xml has no text; expected an ODT document")
+    etree.strip_elements(body, *ODT_HIDDEN, with_tail=False)
+    for paragraph in body.iter(*ODT_BLOCKS):
+        if paragraph.get(f"{ODT_TEXT}style-name", "") not in code:
+            if text := _paragraph_text([*_odt_pieces(paragraph)]):
+                yield text
+
+
+def _odt_pieces(node: Any) -> Iterator[str]:
+    """The text of an element without that of paragraphs inside it, such as those of a text box."""
+    yield node.text or ""
+    for child in node:
+        if isinstance(child.tag, str) and child.tag not in ODT_BLOCKS:
+            yield " " if child.tag in ODT_SPACES else ""
+            yield from _odt_pieces(child)
+        yield child.tail or ""
+
+
+def _rtf_paragraphs(path: Path) -> Iterator[str]:
+    rtf_to_text = require("striprtf.striprtf", "align", "An RTF file").rtf_to_text
+    source = _read_bytes(path)
+    if not source.lstrip().startswith(b"{\\rtf"):
+        raise DataError(f"{path}: not an RTF file; open it in a word processor and save it again")
+    marked = RTF_CELL.sub(r"\\par ", source.decode("latin-1"))  # each cell of a table is a paragraph
+    yield from filter(None, (_paragraph_text([line]) for line in rtf_to_text(marked, errors="ignore").split("\n")))
+
+
+def _pdf_lines(path: Path) -> Iterator[str]:
+    """Yields the lines of a PDF file, without page numbers and the lines that pages begin and end with."""
+    pdfium = require("pypdfium2", "align", "A PDF file")
+    try:
+        document = pdfium.PdfDocument(_read_bytes(path))
+    except pdfium.PdfiumError as error:
+        raise DataError(f"{path}: not a PDF file, damaged, or locked by a password ({error}); save it again") from None
+    with document:
+        pages = [_pdf_page(page) for page in document]
+    counts = Counter(_page_head(line) for page in pages for line in {*page[:1], *page[-1:]})
+    for page in pages:
+        for place, line in enumerate(page):
+            is_edge = place in (0, len(page) - 1)
+            if not (is_edge and counts[_page_head(line)] >= RUNNING_HEADS):
+                yield line
+
+
+def _pdf_page(page: Any) -> list[str]:
+    """The lines of a page that have letters, with words that were hyphenated at the end of a line put together."""
+    text = page.get_textpage().get_text_bounded()
+    lines = PDF_HYPHEN.sub("", text).splitlines()
+    return [line for line in lines if has_letters(line)]
+
+
+def _page_head(line: str) -> str:
+    return re.sub(r"\d+", "", collapse_spaces(line))
+
+
+@dataclass(frozen=True)
+class _Cue:
+    """The lines that a subtitle shows at once, and from when to when, in seconds."""
+
+    lines: Sequence[str]
+    start: float
+    end: float
+
+
+def _subtitle_paragraphs(path: Path) -> Iterator[str]:
+    """Yields what is said, with sentences that span several cues put together.
+
+    In many subtitles, above all Chinese ones, sentences end without a mark. There each cue is a paragraph.
+    """
+    cues = _cues(path)
+    if not cues:
+        raise DataError(f"{path}: no time codes such as 00:00:01,000 --> 00:00:02,000; expected subtitles")
+    marked = sum(ends_sentence(cue.lines[-1]) for cue in cues)
+    is_marked = marked >= MARKED_SHARE * len(cues)
+    spoken, end = "", -MAX_PAUSE
+    for cue in cues:
+        may_continue = is_marked and not ends_sentence(spoken) and cue.start - end < MAX_PAUSE
+        for place, line in enumerate(cue.lines):
+            words = SPEAKER_DASH.sub("", line)
+            if spoken and words == line and (place or may_continue):
+                spoken = join_lines(spoken, line, "zh" if WIDE_TEXT.search(spoken[-1] + line[0]) else "en")
+            else:
+                yield from filter(None, [spoken])
+                spoken = words
+        end = cue.end
+    yield from filter(None, [spoken])
+
+
+def _cues(path: Path) -> list[_Cue]:
+    is_webvtt = plain_suffix(path) == ".vtt"
+    cues: list[_Cue] = []
+    lines: list[str] | None = None  # of the current cue
+    for line in _plain_lines(path):
+        if times := CUE_TIME.search(line):
+            if lines and lines[-1].isdecimal():
+                lines.pop()  # the number of the new cue
+            lines = []
+            cues.append(_Cue(lines, _seconds(times[1]), _seconds(times[2])))
+        elif lines is not None and line.strip():
+            lines += filter(None, [_spoken(line)])
+        elif is_webvtt:
+            lines = None  # what follows an empty line is a note, a style or the name of a cue
+    return [cue for cue in cues if cue.lines]
+
+
+def _seconds(time: str) -> float:
+    seconds = 0.0
+    for part in time.replace(",", ".").split(":"):
+        seconds = 60 * seconds + float(part)
+    return seconds
+
+
+def _spoken(line: str) -> str:
+    """A line of a subtitle without tags."""
+    return collapse_spaces(html.unescape(CUE_TAG.sub("", line.replace("\\N", " "))))
+
+
 def _epub_paragraphs(path: Path) -> Iterator[str]:
+    with _unpacked(path, "EPUB book") as archive:
+        for name in _chapters(archive):
+            yield from _html_paragraphs(archive.read(name), f"{path}: {name}")
+
+
+@contextmanager
+def _unpacked(path: Path, kind: str) -> Iterator[_Archive]:
     try:
         with zipfile.ZipFile(path) as archive:
-            book = _Book(path, archive)
-            for name in book.chapters():
-                yield from _html_paragraphs(book.read(name), f"{path}: {name}")
+            yield _Archive(path, kind, archive)
     except ZIP_ERRORS as error:
-        raise DataError(f"{path}: not a zip archive, or damaged ({error}); expected an EPUB book") from None
+        raise DataError(f"{path}: not a zip archive, or damaged ({error}); expected an {kind}") from None
 
 
-class _Book:
-    """The files of an EPUB book, unpacked one by one up to a total size."""
+class _Archive:
+    """The files of a zip archive, unpacked one by one up to a total size."""
 
-    def __init__(self, path: Path, archive: zipfile.ZipFile) -> None:
-        self.path, self.archive = path, archive
+    def __init__(self, path: Path, kind: str, archive: zipfile.ZipFile) -> None:
+        self.path, self.kind, self.archive = path, kind, archive
+        self.names = frozenset(archive.namelist())
         self.unpacked_bytes = 0
-
-    def chapters(self) -> list[str]:
-        """Names of the pages in reading order."""
-        rootfile = self._xml("META-INF/container.xml").find(".//{*}rootfile[@full-path]")
-        if rootfile is None:
-            raise DataError(f"{self.path}: META-INF/container.xml names no package; expected an EPUB book")
-        place = rootfile.get("full-path")
-        package = self._xml(place)
-        pages = {
-            item.get("id"): posixpath.normpath(posixpath.join(posixpath.dirname(place), unquote(item.get("href", ""))))
-            for item in package.iterfind("{*}manifest/{*}item")
-            if item.get("media-type") in CHAPTER_TYPES
-        }
-        order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
-        spine = [pages[name] for name in order if name in pages]
-        if not spine:
-            raise DataError(f"{self.path}: {place} has no pages in its spine; expected a readable EPUB book")
-        if locked := self._encrypted() & set(spine):
-            raise DataError(f"{self.path}: {min(locked)} is encrypted; expected a book without copy protection")
-        return spine
 
     def read(self, name: str) -> bytes:
         """The content of one file."""
@@ -330,22 +499,45 @@ class _Book:
             with self.archive.open(name) as member:  # the size in the archive's directory may be wrong
                 content = member.read(MAX_UNPACKED_BYTES - self.unpacked_bytes + 1)
         except KeyError:
-            raise DataError(f"{self.path}: {name} is missing; expected a complete EPUB book") from None
+            raise DataError(f"{self.path}: {name} is missing; expected a complete {self.kind}") from None
         self.unpacked_bytes += len(content)
         _check_size(self.path, self.unpacked_bytes)
         return content
 
-    def _encrypted(self) -> set[str]:
-        if "META-INF/encryption.xml" not in self.archive.namelist():
-            return set()
-        references = self._xml("META-INF/encryption.xml").iterfind(".//{*}CipherReference")
-        return {unquote(reference.get("URI", "")) for reference in references}
-
-    def _xml(self, name: str) -> Any:
+    def xml(self, name: str) -> Any:
+        """The root of an XML file."""
         try:
             return _parse_xml(self.read(name))
         except SyntaxError as error:  # lxml's XML errors are subclasses of Python's
-            raise DataError(f"{self.path}: {name} is not XML ({error.msg}); expected an EPUB book") from None
+            raise DataError(f"{self.path}: {name} is not XML ({error.msg}); expected an {self.kind}") from None
+
+
+def _chapters(book: _Archive) -> list[str]:
+    """Names of the pages of an EPUB book in reading order."""
+    rootfile = book.xml("META-INF/container.xml").find(".//{*}rootfile[@full-path]")
+    if rootfile is None:
+        raise DataError(f"{book.path}: META-INF/container.xml names no package; expected an EPUB book")
+    place = rootfile.get("full-path")
+    package = book.xml(place)
+    pages = {
+        item.get("id"): posixpath.normpath(posixpath.join(posixpath.dirname(place), unquote(item.get("href", ""))))
+        for item in package.iterfind("{*}manifest/{*}item")
+        if item.get("media-type") in CHAPTER_TYPES
+    }
+    order = [item.get("idref") for item in package.iterfind("{*}spine/{*}itemref")]
+    spine = [pages[name] for name in order if name in pages]
+    if not spine:
+        raise DataError(f"{book.path}: {place} has no pages in its spine; expected a readable EPUB book")
+    if locked := _encrypted_files(book) & set(spine):
+        raise DataError(f"{book.path}: {min(locked)} is encrypted; expected a book without copy protection")
+    return spine
+
+
+def _encrypted_files(book: _Archive) -> set[str]:
+    if "META-INF/encryption.xml" not in book.names:
+        return set()
+    references = book.xml("META-INF/encryption.xml").iterfind(".//{*}CipherReference")
+    return {unquote(reference.get("URI", "")) for reference in references}
 
 
 def _check_size(path: Path, unpacked: int) -> None:
@@ -361,160 +553,11 @@ PARAGRAPH_READERS: dict[str, Callable[[Path], Iterator[str]]] = {
     ".htm": _page_paragraphs,
     ".xhtml": _page_paragraphs,
     ".docx": _docx_paragraphs,
+    ".odt": _odt_paragraphs,
+    ".rtf": _rtf_paragraphs,
     ".epub": _epub_paragraphs,
+    ".srt": _subtitle_paragraphs,
+    ".vtt": _subtitle_paragraphs,
 }
 """Readers of formats with markup, which yield each paragraph as one line."""
-DOCUMENT_SUFFIXES = frozenset({".txt", ".text", *PARAGRAPH_READERS, *UNREADABLE_SUFFIXES})
-
-# Splitting
-
-SAMPLE_LINES = 500  # lines that are checked to see whether they are sentences
-SEVERAL_SHARE = 0.1  # share of lines with several sentences from which a text is split
-BROKEN_SHARE = 0.5  # share of lines that end inside a sentence from which a text is hard-wrapped
-FULL_SHARE = 0.6  # share of the text width from which a line may have been wrapped
-STOPS_SHARE = 0.1  # share of lines with a full stop; with fewer, joined lines would never be split again
-WIDTH_OUTLIERS = 100  # one line in this many may be longer than the text width: a URL, a table row
-
-CLOSERS = "”’」』）】"
-STOPS = ".!?…。！？｡．؟۔।॥።។။།"
-FINAL = re.compile(rf"""[{STOPS}:：]["')\]»›“{CLOSERS}]*$|["»›{CLOSERS}]$""")
-QUOTATION = re.compile(
-    r"“[^“”]+”|‘(?:[^‘’]|’(?=[a-z]))+’|\"[^\"]+\"|„[^„“]+“|«[^«»]+»|»[^«»]+«|「[^「」]+」|『[^『』]+』"
-)
-ITEM_LABEL = re.compile(r"\W*(?:\d{1,3}|[A-Za-z]|[ivx]+)[.)）]\s*")  # 1. or (a), which belongs to the text after it
-LEADING_CLOSERS = re.compile(rf"[{CLOSERS}]+")
-CONTINUES = re.compile(r"[，、；：,;]")  # cannot start a sentence
-UNFINISHED = re.compile(r"(?:(?<![A-Za-z])[A-Z][a-z]{0,3}\.|》)\s*$")  # Mr. in Chinese text; a title such as 《谁？》
-MISSED_END = re.compile(
-    rf"[。！？｡][{CLOSERS}]*\s*(?=[0-9a-z])"  # sentencex never starts a sentence with a digit or a lowercase letter
-    rf"|(?:。）|[。！？｡][”’」』]{{2,}})\s*(?=[^\s{CLOSERS}，、；：])"  # nor looks past one closing mark
-    r"|…[”’」』]+\s*(?=[“‘「『])"  # one speaker trails off and another starts; elsewhere …… is often just a pause
-)
-LONG_TEXT = re.compile(r".{4000}[^。！？]*[。！？]+|.+", re.DOTALL)
-"""Parts that are split separately, because sentencex takes quadratic time on Chinese text."""
-
-
-class SplitMode(StrEnum):
-    """Whether lines are split into sentences."""
-
-    auto = "auto"  # yes for formats with markup and for lines that are paragraphs or hard-wrapped, no otherwise
-    yes = "yes"  # hard-wrapped lines are joined into paragraphs, which are split
-    no = "no"  # each line that is not empty is one sentence
-
-
-def split_text(text: Text, lang: str, split: SplitMode) -> Document:
-    """Splits a document into sentences; DataError if there are none, ConfigError if sentencex is not installed."""
-    code = base_language(lang)
-    if split is SplitMode.yes or (split is SplitMode.auto and _needs_splitting(text, code)):
-        found = [
-            (f"{number}.{position}", sentence)
-            for number, paragraph in enumerate(_paragraphs(text.lines, code), start=1)
-            for position, sentence in enumerate(map(str.strip, _sentences(paragraph, code)), start=1)
-        ]
-    else:
-        found = [(str(number), line.strip()) for number, line in enumerate(text.lines, start=1) if line.strip()]
-    if not found:
-        raise DataError(f"{text.name}: contains no sentences; expected at least one line of text")
-    places, sentences = zip(*found, strict=True)
-    return Document(text.name, sentences, places, lang)
-
-
-def _needs_splitting(text: Text, code: str) -> bool:
-    if not text.is_plain:
-        return True
-    sample = list(islice(filter(None, map(_collapse_spaces, text.lines)), SAMPLE_LINES))
-    # quotations do not count, because other splitters may have kept those of several sentences whole
-    several = sum(len(_segment(line, code)) > 1 for line in sample)
-    return several >= max(1, SEVERAL_SHARE * len(sample)) or _is_wrapped(text.lines, code)
-
-
-def _is_wrapped(lines: Sequence[str], code: str) -> bool:
-    """Whether most lines that are followed by another line end inside a sentence."""
-    width = _text_width(lines)
-    followed = [pair for block in _blocks(lines) for pair in pairwise(block)]
-    broken = sum(_is_broken(line, following, width, code) for line, following in followed)
-    stops = sum(not set(STOPS).isdisjoint(line) for line, _ in followed)
-    return bool(followed) and broken >= BROKEN_SHARE * len(followed) and stops >= STOPS_SHARE * len(followed)
-
-
-def _paragraphs(lines: Sequence[str], code: str) -> Iterator[str]:
-    """Yields paragraphs: the lines between empty lines, with hard-wrapped ones joined."""
-    width = _text_width(lines)
-    for block in _blocks(lines):
-        paragraph = [block[0]]
-        for line, following in pairwise(block):
-            if not _is_broken(line, following, width, code):
-                yield "".join(paragraph)
-                paragraph = []
-            elif code not in WITHOUT_SPACES and not re.search(r"\w-$", line):
-                paragraph.append(" ")
-            paragraph.append(following)
-        yield "".join(paragraph)
-
-
-def _blocks(lines: Sequence[str]) -> list[list[str]]:
-    """The lines between empty lines; sentencex fails on some white space, so only plain spaces are left."""
-    return [list(block) for is_text, block in groupby(map(_collapse_spaces, lines), key=bool) if is_text]
-
-
-def _text_width(lines: Sequence[str]) -> int:
-    lengths = sorted(filter(None, (len(_collapse_spaces(line)) for line in lines)))
-    return lengths[-1 - len(lengths) // WIDTH_OUTLIERS] if lengths else 0
-
-
-def _is_broken(line: str, following: str, width: int, code: str) -> bool:
-    """Whether a line was wrapped, so that the line after it continues its sentence."""
-    if len(line) < FULL_SHARE * width:
-        return False
-    if not FINAL.search(line):
-        return True
-    # the full stop may be that of an abbreviation, which sentencex knows
-    return line.endswith(".") and len(line) + 1 not in accumulate(map(len, _segment(f"{line} {following}", code)))
-
-
-def _sentences(paragraph: str, code: str) -> list[str]:
-    """Splits a paragraph into sentences, also inside quotations, most of which sentencex keeps whole."""
-    return [sentence for part in _segment(paragraph, code) for sentence in _split_quotations(part, code)]
-
-
-def _split_quotations(sentence: str, code: str) -> list[str]:
-    ends: list[int] = []
-    for quotation in QUOTATION.finditer(sentence):
-        start = quotation.start() + 1
-        inside = _sentences(sentence[start : quotation.end() - 1], code)
-        ends += [start + end for end in accumulate(map(len, inside[:-1]))]
-    return _cut_at(sentence, ends)
-
-
-def _segment(paragraph: str, code: str) -> list[str]:
-    """Splits a paragraph with sentencex and fixes its mistakes; the sentences add up to the paragraph."""
-    segment = require("sentencex", "align", "Splitting into sentences").segment
-    pieces = [piece for part in LONG_TEXT.findall(paragraph) for piece in segment(code, part)]
-    sentences: list[str] = []
-    for piece in _fix_unspaced(pieces) if code in WITHOUT_SPACES else pieces:
-        if sentences and _belong_together(sentences[-1], piece, code):
-            sentences[-1] += piece
-        else:
-            sentences.append(piece)
-    return sentences
-
-
-def _fix_unspaced(pieces: Sequence[str]) -> list[str]:
-    """Moves closing marks back to the sentence they close, and splits where sentencex missed an end."""
-    fixed: list[str] = []
-    for piece in pieces:
-        if fixed and (closing := LEADING_CLOSERS.match(piece)):
-            fixed[-1] += closing[0]
-            piece = piece[closing.end() :]
-        fixed += _cut_at(piece, [match.end() for match in MISSED_END.finditer(piece)])
-    return fixed
-
-
-def _cut_at(text: str, ends: Sequence[int]) -> list[str]:
-    return [text[start:end] for start, end in pairwise([0, *ends, len(text)]) if start < end]
-
-
-def _belong_together(left: str, right: str, code: str) -> bool:
-    if not (any(map(str.isalnum, left)) and any(map(str.isalnum, right))) or ITEM_LABEL.fullmatch(left):
-        return True
-    return code in WITHOUT_SPACES and bool(CONTINUES.match(right) or UNFINISHED.search(left))
+DOCUMENT_SUFFIXES = frozenset({".txt", ".text", ".pdf", *PARAGRAPH_READERS, *UNREADABLE_SUFFIXES})

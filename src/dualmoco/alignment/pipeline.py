@@ -18,7 +18,7 @@ import numpy as np
 
 from dualmoco.alignment.aligner import DEFAULT_LONGEST, Side, align_sides
 from dualmoco.alignment.anchors import MIN_ANCHOR_SHARE, anchor_share, find_anchors
-from dualmoco.alignment.documents import Document, SplitMode, Text, read_text, split_text
+from dualmoco.alignment.documents import read_text
 from dualmoco.alignment.lexical import split_words
 from dualmoco.alignment.output import (
     ALIGNMENT_ENDINGS,
@@ -32,6 +32,7 @@ from dualmoco.alignment.output import (
     write_aligned,
 )
 from dualmoco.alignment.scoring import AlignmentCosts
+from dualmoco.alignment.sentences import Document, SplitMode, Text, split_text
 from dualmoco.core import VERSION
 from dualmoco.core.config_loader import check_options, parse_choice
 from dualmoco.core.display import data_frame, html_table
@@ -45,7 +46,7 @@ from dualmoco.models.model import AUTO, STATIC, Model, warn_of_language
 from dualmoco.text.languages import apparent_language, base_language
 
 DocumentInput = str | Path | Sequence[str]
-"""Path of a document in plain text, Markdown, HTML, DOCX or EPUB; or its sentences."""
+"""Path of a document (text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB or subtitles), or its sentences."""
 MAX_LONGEST = 10
 MAX_ENCODED_SENTENCES = 20_000  # of both documents, up to which a slow model encodes spans
 MAX_SIZE_RATIO = 20  # how many times as many sentences one document may have as the other

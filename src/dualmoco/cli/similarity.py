@@ -222,8 +222,9 @@ def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Encode, tgt: E
 
 def sentences(path: Path) -> Iterator[str]:
     """Yields the lines of a file without spaces at their ends."""
-    from dualmoco.text.files import read_lines
+    from dualmoco.text.files import check_sentence_file, read_lines
 
+    check_sentence_file(path)
     return (line.strip() for line in read_lines(path))
 
 

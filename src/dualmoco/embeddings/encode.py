@@ -20,7 +20,7 @@ from dualmoco.embeddings.unique_lines import TextChangedError, TextFile, find_un
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, BAR_SENTENCES, TORCH, Model, warn_of_language
-from dualmoco.text.files import read_lines
+from dualmoco.text.files import check_sentence_file, read_lines
 from dualmoco.text.languages import apparent_language
 
 
@@ -84,6 +84,7 @@ def resolve_text(text: TextFile, model: Model, name: str = "") -> TextFile:
         return text
     if not text.path.is_file():
         raise DataError(f"{text.path}: no such file; expected text, one sentence per line")
+    check_sentence_file(text.path)
     lang = model.resolve(None, read_lines(text.path), name or str(text.path))
     return replace(text, lang=lang, is_known=True)
 

@@ -12,7 +12,7 @@ import xxhash
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Ids
-from dualmoco.text.files import open_binary, read_lines
+from dualmoco.text.files import check_sentence_file, open_binary, read_lines
 
 EMPTY = -1  # row of a line without text
 
@@ -44,6 +44,7 @@ def find_unique_lines(path: Path) -> UniqueLines:
     """Finds the distinct sentences of a text file by 64-bit hashes; spaces at line ends do not count."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected text, one sentence per line")
+    check_sentence_file(path)
     before = _state(path)
     keys = np.fromiter((_key(line) for line in read_lines(path)), dtype=np.uint64)  # (lines,) 0 for an empty one
     filled = np.flatnonzero(keys)

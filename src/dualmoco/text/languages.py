@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -79,6 +80,9 @@ WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my", "bo"})
 """Languages that write no spaces between words, nor between sentences."""
 
 
+LATIN_OR_MARK = re.compile(r"[!-~\u00c0-\u024f]")  # ASCII, and Latin letters with accents
+
+
 class Chinese(StrEnum):
     """Chinese characters to write."""
 
@@ -94,6 +98,15 @@ def base_language(code: str) -> str:
     """A language code without country and script: `zh` for `zh-CN`, `zh_Hans` and `cmn`."""
     first = code.strip().replace("_", "-").split("-")[0].lower()
     return ALIASES.get(first, first)
+
+
+def text_separator(left: str, right: str, lang: str) -> str:
+    """What separates two texts that are joined: a space, unless the language writes none and they are not both Latin.
+
+    Latin words keep their space in Chinese text, as in `Free` and `Software`.
+    """
+    is_latin = LATIN_OR_MARK.match(left[-1:]) and LATIN_OR_MARK.match(right[:1])
+    return " " if is_latin or base_language(lang) not in WITHOUT_SPACES else ""
 
 
 def scripts_of(code: str) -> frozenset[str]:

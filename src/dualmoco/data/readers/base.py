@@ -16,7 +16,7 @@ import numpy as np
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.text_column import Ints, PairBlock, TextColumn, to_codes, to_text
-from dualmoco.text.files import DECOMPRESSORS, open_binary
+from dualmoco.text.files import open_binary, open_text
 from dualmoco.text.languages import base_language
 
 Problem = tuple[int, str]  # line number, and what is wrong with the line
@@ -67,13 +67,17 @@ class Source:
 
     def open(self) -> IO[bytes]:
         """Opens the file for reading bytes, decompressed; DataError if that is impossible."""
-        return _open(self.path, self.progress)
+        return _open(open_binary, self.path, self.progress)
+
+    def open_lines(self) -> IO[bytes]:
+        """Opens a text file for reading its lines as UTF-8, whatever its encoding; DataError if that is impossible."""
+        return _open(open_text, self.path, self.progress)
 
     def open_tgt(self) -> IO[bytes]:
         """Opens the target side of two aligned files; DataError if that is impossible."""
         if self.tgt_path is None:
             raise DataError(f"{self.path}: one side of two aligned files; expected the other one too (set tgt_files)")
-        return _open(self.tgt_path, None)
+        return _open(open_text, self.tgt_path, None)
 
     def find_columns(self, cells: Sequence[str], line: int, separated: str) -> tuple[TableLayout, bool]:
         """The layout of a table and whether its first row, `cells`, is a header; DataError if a column is missing."""
@@ -116,19 +120,15 @@ class Source:
                 raise DataError(f"{self.path}: column {name!r} is {times} among {', '.join(names)}; set columns")
 
 
-def _open(path: Path, progress: Callable[[int], None] | None) -> IO[bytes]:
+def _open(
+    opener: Callable[[Path, Callable[[int], None] | None], IO[bytes]],
+    path: Path,
+    progress: Callable[[int], None] | None,
+) -> IO[bytes]:
     try:
-        return open_binary(path, progress)
+        return opener(path, progress)
     except OSError as error:
         raise DataError(f"{path}: cannot be opened: {error.strerror or error}") from None
-
-
-def plain_suffix(path: Path) -> str:
-    """The extension of a file, without that of its compression."""
-    name = path.name.lower()
-    for suffix in DECOMPRESSORS:
-        name = name.removesuffix(suffix)
-    return Path(name).suffix
 
 
 def follow(sources: Iterable[Source], advance: Callable[[int], object]) -> Iterator[Source]:

@@ -8,7 +8,8 @@ from dataclasses import replace
 from dualmoco.core.errors import DataError, DualmocoError
 from dualmoco.data.manifest import PREPARED_MANIFEST
 from dualmoco.data.readers import columnar, lines, tmx
-from dualmoco.data.readers.base import Raw, Report, Row, Source, clip_reason, plain_suffix
+from dualmoco.data.readers.base import Raw, Report, Row, Source, clip_reason
+from dualmoco.text.files import plain_suffix
 
 Reader = Callable[[Source, Report], Iterator[Raw]]
 READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # and their extensions

@@ -35,7 +35,7 @@ ENCODED_MARK = BYTE_ORDER_MARK.encode()
 
 def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
     """Tab-separated columns; the first row is a header if it has the given column names, or names both languages."""
-    with source.open() as stream:
+    with source.open_lines() as stream:
         layout = None
         for lines in cut_lines(stream, report):
             if layout is None:
@@ -56,7 +56,7 @@ def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
 
 def read_csv(source: Source, report: Report) -> Iterator[Raw]:
     """Comma-separated columns, quoted as by spreadsheets."""
-    with source.open() as stream:
+    with source.open_lines() as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         yield from in_blocks(_csv_rows(csv.reader(text, strict=True), source, report))
 
@@ -94,14 +94,14 @@ def _csv_lines(reader: Any, report: Report) -> Iterator[tuple[int, list[str]]]:
 def read_jsonl(source: Source, report: Report) -> Iterator[Raw]:
     """One JSON object per line, whose keys are the languages unless columns are given."""
     keys = source.columns or (source.src, source.tgt)
-    with source.open() as stream:
+    with source.open_lines() as stream:
         for lines in cut_lines(stream, report):
             yield JsonLines(lines.data, lines.first, keys)
 
 
 def read_aligned(source: Source, report: Report) -> Iterator[Raw]:
     """Two files with the same number of lines."""
-    with source.open() as src, source.open_tgt() as tgt:
+    with source.open_lines() as src, source.open_tgt() as tgt:
         yield from _align(src, tgt, (str(source.path), str(source.tgt_path)), report)
 
 

@@ -9,7 +9,8 @@ from typing import IO, Any
 from xml.parsers import expat
 
 from dualmoco.core.errors import DataError, require
-from dualmoco.data.readers.base import Raw, Report, Row, Source, in_blocks, plain_suffix
+from dualmoco.data.readers.base import Raw, Report, Row, Source, in_blocks
+from dualmoco.text.files import plain_suffix
 from dualmoco.text.languages import base_language
 
 XML_BYTES = 1 << 18
