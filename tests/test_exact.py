@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
 from dualmoco.search.exact import COSINE_PLACES, nearest, nearest_both_ways
 
@@ -125,3 +126,53 @@ def test_memory_does_not_grow_with_ties() -> None:
     assert (
         peaks[1] < 1.1 * peaks[0] and peaks[1] < 80_000 * len(queries) * 8
     )  # bytes, were one number kept for each pair
+
+
+@pytest.mark.parametrize("threads", ["1", "2", "7"])
+@pytest.mark.parametrize("tile", [(1024, 1024), (100, 333), (64, 2000), (2000, 70)])
+def test_threads_and_dense_tiles_change_nothing(
+    tile: tuple[int, int], threads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sides that become more and more alike, so that every tile improves every row, give the oracle's neighbours."""
+    monkeypatch.setenv("DUALMOCO_THREADS", threads)
+    generator = np.random.default_rng(0)
+    centre, spread = random_units(1, 16, 1), np.linspace(2, 0.2, 1500)[:, None]
+    src, tgt = (
+        unit_vectors((centre + spread * generator.standard_normal((1500, 16))).astype(np.float32)) for _ in range(2)
+    )
+    for k in (3, 40):
+        forward, backward = nearest_both_ways(src, tgt, k, tile=tile)
+        cosines = (src.astype(np.float64) @ tgt.astype(np.float64).T).round(COSINE_PLACES)
+        for found, right in ((forward, cosines), (backward, cosines.T)):
+            order = np.argsort(-right, axis=1, kind="stable")[:, :k]
+            np.testing.assert_array_equal(found.ids, order)
+            np.testing.assert_array_equal(found.scores, np.take_along_axis(right, order, axis=1))
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_nan_is_refused(side: int) -> None:
+    """One vector with NaN, on either side, is an error and not a sentence without neighbours."""
+    sides = [random_units(300, 8, 0), random_units(300, 8, 1)]
+    sides[side][77, 3] = np.nan
+    with pytest.raises(DataError, match="NaN"):
+        nearest(sides[0], sides[1], 3)
+    pytest.importorskip("torch")
+    with pytest.raises(DataError, match="NaN"):
+        nearest(sides[0], sides[1], 3, device="cpu:0")
+
+
+def test_pytorch_finds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path for GPUs, here on PyTorch's CPU device, gives the neighbours that numpy gives."""
+    pytest.importorskip("torch")
+    monkeypatch.setattr("dualmoco.search.exact.DEVICE_TILE", (128, 100))
+    src, tgt = random_units(500, 24, 0), random_units(430, 24, 1)
+    counted: list[int] = []
+    for ours, theirs in zip(
+        nearest_both_ways(src, tgt, 5),
+        nearest_both_ways(src, tgt, 5, device="cpu:0", progress=counted.append),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(ours.ids, theirs.ids)
+        np.testing.assert_array_equal(ours.scores, theirs.scores)
+    assert counted == [128, 128, 128, 116]
+    np.testing.assert_array_equal(nearest(tgt, src, 2, device="cpu:0").ids, nearest(tgt, src, 2).ids)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Vectors, unit_vectors
@@ -62,9 +61,9 @@ def test_blocks_change_nothing() -> None:
     halves = [scan_lists(src, tgt, slice(0, 700), columns, 3, lists) for columns in (slice(0, 250), slice(250, 600))]
     merged = halves[0]
     merged.merge(halves[1])
-    torch.testing.assert_close(merged.scores, whole.scores)
+    np.testing.assert_allclose(merged.scores, whole.scores)
     part = scan_lists(src, tgt, slice(100, 300), slice(0, 600), 3, lists)
-    torch.testing.assert_close(part.scores, whole.scores[100:300])
+    np.testing.assert_allclose(part.scores, whole.scores[100:300])
     counted: list[int] = []
     scan_lists(src, tgt, slice(100, 300), slice(0, 600), 3, lists, progress=counted.append)
     assert sum(counted) == 200
@@ -126,17 +125,19 @@ def test_what_was_done_is_not_done_again(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_transposed_candidates() -> None:
     """Every row has the best that found it, and of no more than are kept."""
-    scores = torch.tensor([[0.9, 0.5], [0.8, UNSEEN], [0.7, 0.6]])
-    found = Candidates(scores, torch.tensor([[0, 1], [0, 0], [0, 2]])).transposed(4)
+    scores = np.array([[0.9, 0.5], [0.8, UNSEEN], [0.7, 0.6]], dtype=np.float32)
+    found = Candidates(scores, np.array([[0, 1], [0, 0], [0, 2]])).transposed(4)
     assert found.ids[0].tolist() == [0, 1] and found.ids[1, 0] == 0 and found.ids[2, 0] == 2
-    torch.testing.assert_close(found.scores, torch.tensor([[0.9, 0.8], [0.5, UNSEEN], [0.6, UNSEEN], [UNSEEN, UNSEEN]]))
+    np.testing.assert_array_equal(
+        found.scores, np.array([[0.9, 0.8], [0.5, UNSEEN], [0.6, UNSEEN], [UNSEEN, UNSEEN]], dtype=np.float32)
+    )
 
 
 def test_union_counts_a_row_once() -> None:
     """A candidate of both is one candidate; a place without one takes none away; the best are kept."""
-    one = Candidates(torch.tensor([[0.9, 0.5, UNSEEN]]), torch.tensor([[4, 7, 0]]))
-    other = Candidates(torch.tensor([[0.9, 0.3, 0.2]]), torch.tensor([[4, 0, 2]]))
+    one = Candidates(np.array([[0.9, 0.5, UNSEEN]], dtype=np.float32), np.array([[4, 7, 0]]))
+    other = Candidates(np.array([[0.9, 0.3, 0.2]], dtype=np.float32), np.array([[4, 0, 2]]))
     both = one.union(other)
     assert both.ids.tolist() == [[4, 7, 0]] and one.scores[0, 2] == UNSEEN
-    torch.testing.assert_close(both.scores, torch.tensor([[0.9, 0.5, 0.3]]))
+    np.testing.assert_array_equal(both.scores, np.array([[0.9, 0.5, 0.3]], dtype=np.float32))
     assert other.union(one).ids.tolist() == [[4, 7, 0]]

@@ -37,12 +37,13 @@ from dualmoco.embeddings.engine import (
 )
 from dualmoco.embeddings.store import ShardedVectors, Store
 from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.mining.knn import Block, Scanning
+from dualmoco.mining.knn import Scanning
 from dualmoco.mining.mine import mine
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
+from dualmoco.search.exact import Block
 
 ray: Any = pytest.importorskip("ray")
 pytest.importorskip("ray.cluster_utils")

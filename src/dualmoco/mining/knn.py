@@ -15,12 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.numpy import save
 
 from dualmoco.core import VERSION
 from dualmoco.core.config_loader import VectorPrecision
@@ -33,7 +32,7 @@ from dualmoco.embeddings.store import SHARD_ROWS, ShardedVectors, Store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.mining.margins import Margin, Retrieval
 from dualmoco.models.model import Model
-from dualmoco.search.exact import SPARE, UNSEEN, Candidates, Neighbors, nearest, rerank, scan
+from dualmoco.search.exact import SPARE, UNSEEN, Block, Candidates, Neighbors, nearest, rerank, scan
 from dualmoco.search.ivf import PROBED_LISTS_PER_ROOT, ProbedLists, default_lists, sampled_recall, scan_lists
 
 DEFAULT_MEMORY = 1 << 30  # bytes
@@ -161,7 +160,7 @@ def _rerank_probed(
         found = file.candidates().union(Candidates(others.scores[run], others.ids[run]))
         rows = _Run(queries, run)
         near = rerank(found, rows, keys, k, exact=False)
-        short = np.flatnonzero(((found.scores > UNSEEN).sum(dim=1) < k).numpy())
+        short = np.flatnonzero((found.scores > UNSEEN).sum(axis=1) < k)
         if len(short):
             again = nearest(rows[short], keys, k)
             near.ids[short], near.scores[short] = again.ids, again.scores
@@ -172,7 +171,7 @@ def _rerank_probed(
 def _stack(files: Sequence[RunFile]) -> Candidates:
     """The candidates of all runs of a side, shape (n, c)."""
     parts = [file.candidates() for file in files]
-    return Candidates(torch.cat([part.scores for part in parts]), torch.cat([part.ids for part in parts]))
+    return Candidates(np.concatenate([part.scores for part in parts]), np.concatenate([part.ids for part in parts]))
 
 
 class _Run:
@@ -193,13 +192,6 @@ class _Run:
             return self.vectors[np.asarray(rows) + self.run.start]
         start, stop, _ = rows.indices(len(self))
         return self.vectors[self.run.start + start : self.run.start + stop]
-
-
-class Block(NamedTuple):
-    """A run of sources and a run of targets that are compared."""
-
-    rows: slice
-    columns: slice
 
 
 @dataclass(frozen=True)
@@ -292,7 +284,10 @@ class RunFile:
         if self.done:
             found.merge(self.candidates())
         self.done.add(other)
-        tensors = {"scores": found.scores.contiguous(), "ids": found.ids.contiguous()}
+        tensors: dict[str, np.ndarray] = {
+            "scores": np.ascontiguousarray(found.scores),
+            "ids": np.ascontiguousarray(found.ids),
+        }
         write_bytes(self.path, save(tensors, {"done": " ".join(map(str, sorted(self.done)))}))
 
     def candidates(self) -> Candidates:
@@ -305,7 +300,7 @@ class RunFile:
     def _read(self) -> tuple[Candidates, dict[str, str]] | None:
         """Candidates and metadata; None if the file is damaged, so that its blocks are scanned again."""
         try:
-            with safe_open(self.path, framework="pt") as file:
+            with safe_open(self.path, framework="np") as file:
                 return Candidates(file.get_tensor("scores"), file.get_tensor("ids")), file.metadata() or {}
         except (OSError, SafetensorError):
             return None

@@ -1,22 +1,27 @@
 """Exact nearest neighbours by cosine.
 
-Similarities are computed in single precision, tile by tile, and the best candidates of every row are kept. `rerank`
-then scores the candidates in double precision, so that results do not depend on tiles, blocks or threads. Shapes: n
-rows or queries, m rows of the other side or keys, D dimension, k neighbours, c candidates.
+Similarities are computed in single precision, tile by tile, one tile per thread. A similarity is looked at again only
+if it exceeds the lowest candidate of its row, so hardly anything is sorted. `rerank` then scores the candidates in
+double precision, so that results do not depend on tiles, blocks, threads or devices. Shapes: n rows or queries, m rows
+of the other side or keys, D dimension, k neighbours, c candidates, h similarities that may be candidates.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import Progress
+from dualmoco.core.threads import one_blas_thread, thread_count
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
+from dualmoco.search.accelerator import CPU, DEVICE_TILE, best_of_tile, choose_device
 
 SPARE = 2  # candidates kept in addition to the k neighbours
 UNSEEN = -2.0  # score of an empty place, below every cosine
@@ -25,6 +30,9 @@ TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
 RESCORED_ROWS = 1024
 KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
+NAN_VECTORS = "vectors hold NaN, so that they are not of length 1; encode them again"
+LANES = 64  # least number of parts of a row whose maxima tell how high its candidates are at least
+DENSE_HITS = 4  # times the candidates: if more similarities exceed the lowest candidate, it is raised first
 PAIRS_AT_ONCE = 32_768
 
 
@@ -53,24 +61,38 @@ class Neighbors:
 
 
 def nearest_both_ways(
-    src: VectorRows, tgt: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
+    src: VectorRows,
+    tgt: VectorRows,
+    k: int,
+    *,
+    tile: tuple[int, int] = TILE,
+    device: str | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Neighbors, Neighbors]:
     """Neighbours (n, k) of the sources among the targets, and (m, k) of the targets among the sources.
 
-    Vectors may be on disk. `tile` (rows and columns scored at once) changes the speed, never the result.
+    Vectors may be on disk. `tile` (rows and columns scored at once) changes the speed, never the result. `device` is
+    `cpu`, a device of PyTorch such as `cuda`, or None for a GPU if there is one and the search is large.
     """
-    src_found, tgt_found = scan(src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, progress=progress)
+    src_found, tgt_found = scan(
+        src, tgt, slice(0, len(src)), slice(0, len(tgt)), k, tile=tile, device=device, progress=progress
+    )
     return rerank(src_found, src, tgt, k), rerank(tgt_found, tgt, src, k)
 
 
 def nearest(
-    queries: VectorRows, keys: VectorRows, k: int, *, tile: tuple[int, int] = TILE, progress: Progress | None = None
+    queries: VectorRows,
+    keys: VectorRows,
+    k: int,
+    *,
+    tile: tuple[int, int] = TILE,
+    device: str | None = None,
+    progress: Progress | None = None,
 ) -> Neighbors:
     """Neighbours of every query among the keys; see `nearest_both_ways` for the arguments."""
     best = Candidates.empty(len(queries), min(k + SPARE, len(keys)))
-    everything = slice(0, len(queries)), slice(0, len(keys))
-    for rows, columns, scores in _tiles(queries, keys, *everything, tile, progress):
-        best.offer(rows, scores, columns)
+    block = Block(slice(0, len(queries)), slice(0, len(keys)))
+    _scan_block(queries, keys, block, best, None, tile, device, progress)
     return rerank(best, queries, keys, k)
 
 
@@ -82,15 +104,104 @@ def scan(
     k: int,
     *,
     tile: tuple[int, int] = TILE,
+    device: str | None = None,
     progress: Progress | None = None,
 ) -> tuple[Candidates, Candidates]:
     """Candidates of a block of sources and of a block of targets; blocks can be scanned anywhere and then merged."""
     src_found = Candidates.empty(rows.stop - rows.start, min(k + SPARE, len(tgt)))
     tgt_found = Candidates.empty(columns.stop - columns.start, min(k + SPARE, len(src)))
-    for above, across, scores in _tiles(src, tgt, rows, columns, tile, progress):
-        src_found.offer(above - rows.start, scores, across)
-        tgt_found.offer(across - columns.start, scores, above, axis=1)
+    _scan_block(src, tgt, Block(rows, columns), src_found, tgt_found, tile, device, progress)
     return src_found, tgt_found
+
+
+class Block(NamedTuple):
+    """A run of sources and a run of targets that are compared."""
+
+    rows: slice
+    columns: slice
+
+
+def _scan_block(
+    src: VectorRows,
+    tgt: VectorRows,
+    block: Block,
+    src_found: Candidates,
+    tgt_found: Candidates | None,
+    tile: tuple[int, int],
+    device: str | None,
+    progress: Progress | None,
+) -> None:
+    """Adds the similarities of a block to the candidates of its sources and, unless None, of its targets."""
+    height, width = (run.stop - run.start for run in block)
+    device = device or choose_device(height, width, src.shape[1])
+    if device != CPU:
+        _scan_on_device(src, tgt, block, src_found, tgt_found, device, progress)
+        return
+    strips = _runs(block.rows, tile[0])
+    threads = thread_count()
+    pieces = -(-threads // max(1, len(strips)))  # a few queries are compared with several runs of keys at once
+    width = max(tile[1], -(-width // pieces))
+    work = [Block(rows, columns) for rows in strips for columns in _runs(block.columns, width)]
+    lock = threading.Lock()
+
+    def run(piece: Block) -> None:
+        queries = as_floats(src[piece.rows])
+        room = np.empty(len(queries) * min(tile[1], width), dtype=np.float32)
+        above = np.arange(piece.rows.start, piece.rows.stop)
+        for columns in _runs(piece.columns, tile[1]):
+            keys = as_floats(tgt[columns])
+            scores = room[: len(queries) * len(keys)].reshape(len(queries), len(keys))
+            np.matmul(queries, keys.T, out=scores)
+            across = np.arange(columns.start, columns.stop)
+            src_found.offer(above - block.rows.start, scores, across, lock)
+            if tgt_found:
+                tgt_found.offer(across - block.columns.start, scores.T, above, lock)
+
+    with _each_in_a_thread(min(threads, len(work))) as each:
+        for piece, _ in zip(work, each(run, work), strict=True):
+            if progress and piece.columns.stop == block.columns.stop:
+                progress(piece.rows.stop - piece.rows.start)
+
+
+def _scan_on_device(
+    src: VectorRows,
+    tgt: VectorRows,
+    block: Block,
+    src_found: Candidates,
+    tgt_found: Candidates | None,
+    device: str,
+    progress: Progress | None,
+) -> None:
+    """Does the same as `_scan_block` on a GPU."""
+    kept, kept_across = src_found.ids.shape[1], tgt_found.ids.shape[1] if tgt_found else None
+    for rows in _runs(block.rows, DEVICE_TILE[0]):
+        queries, above = as_floats(src[rows]), np.arange(rows.start, rows.stop)
+        for columns in _runs(block.columns, DEVICE_TILE[1]):
+            best, best_across = best_of_tile(queries, as_floats(tgt[columns]), kept, kept_across, device)
+            across = np.arange(columns.start, columns.stop)
+            src_found.add(above - block.rows.start, best[0], across[best[1]])
+            if tgt_found and best_across:
+                tgt_found.add(across - block.columns.start, best_across[0], above[best_across[1]])
+        if progress:
+            progress(rows.stop - rows.start)
+
+
+def _runs(rows: slice, size: int) -> list[slice]:
+    return [slice(start, min(start + size, rows.stop)) for start in range(rows.start, rows.stop, size)]
+
+
+@contextmanager
+def _each_in_a_thread(threads: int) -> Iterator[Callable[..., Iterable[None]]]:
+    """A `map` that runs in several threads, each with matrix products of one thread."""
+    with one_blas_thread():
+        if threads < 2:
+            yield map
+            return
+        pool = ThreadPoolExecutor(threads)
+        try:
+            yield pool.map
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int, *, exact: bool = True) -> Neighbors:
@@ -99,13 +210,13 @@ def rerank(candidates: Candidates, queries: VectorRows, keys: VectorRows, k: int
     `exact` searches again if the last candidate is so close that a dropped one may belong to the k nearest.
     """
     k = min(k, len(keys))
-    ids, rough = candidates.ids.numpy(), candidates.scores.numpy()
+    ids, rough = candidates.ids, candidates.scores
     scores = np.empty(ids.shape, dtype=np.float64)
     for start in range(0, len(ids), RESCORED_ROWS):
         rows = slice(start, start + RESCORED_ROWS)
         scores[rows] = np.einsum("nd,ncd->nc", queries[rows], keys[ids[rows]], dtype=np.float64)
     if np.isnan(scores).any():
-        raise DataError("vectors hold NaN, so that they are not of length 1; encode them again")
+        raise DataError(NAN_VECTORS)
     scores = np.where(rough > UNSEEN, scores.round(COSINE_PLACES), -np.inf)
     order = np.lexsort((ids, -scores), axis=1)[:, :k]
     found = Neighbors(np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1))
@@ -127,7 +238,7 @@ def _search_exactly(queries: Vectors, keys: VectorRows, k: int, floor: Floats) -
     score: Floats = np.empty(0, dtype=np.float64)
     for start in range(0, len(keys), KEYS_AT_ONCE):
         block = keys[start : start + KEYS_AT_ONCE]
-        above = torch.mm(as_tensor(queries), as_tensor(block).T).numpy() >= floor[:, None]  # (q, block)
+        above = as_floats(queries) @ as_floats(block).T >= floor[:, None]  # (q, block)
         some = _rescored(queries, block, above) if above.sum() <= PAIRS_AT_ONCE else _best_of_ties(queries, block, k)
         row, key = np.concatenate([row, some[0]]), np.concatenate([key, some[1] + start])
         score = np.concatenate([score, some[2]])
@@ -156,83 +267,113 @@ def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Fl
     return row, key, scores[row, key]
 
 
-def _tiles(
-    src: VectorRows, tgt: VectorRows, rows: slice, columns: slice, tile: tuple[int, int], progress: Progress | None
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yields row numbers, column numbers and their similarities, in a buffer that the next tile overwrites."""
-    room = torch.empty(tile[0] * tile[1])
-    for top in range(rows.start, rows.stop, tile[0]):
-        queries = as_tensor(src[top : min(top + tile[0], rows.stop)])
-        above = torch.arange(top, top + len(queries))
-        for left in range(columns.start, columns.stop, tile[1]):
-            keys = as_tensor(tgt[left : min(left + tile[1], columns.stop)])
-            scores = room[: len(queries) * len(keys)].view(len(queries), len(keys))
-            torch.mm(queries, keys.T, out=scores)
-            yield above, torch.arange(left, left + len(keys)), scores
-        if progress:
-            progress(len(queries))
-
-
 def _tolerance(dimension: int) -> float:
     """Upper bound of the rounding error of a cosine: D products in single precision, and decimal places."""
     return 2 * dimension * 2.0**-24 + 10.0**-COSINE_PLACES
 
 
-def as_tensor(array: Vectors) -> Tensor:
-    """Vectors as a tensor of single precision, without a copy if possible."""
-    return torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+def as_floats(array: Vectors) -> Vectors:
+    """Vectors in single precision, without a copy if possible."""
+    return np.ascontiguousarray(array, dtype=np.float32)
 
 
 class Candidates:
     """The c best rows of the other side seen so far for each of n rows; the order among equals is not defined."""
 
-    def __init__(self, scores: Tensor, ids: Tensor) -> None:
+    def __init__(self, scores: Vectors, ids: Ids) -> None:
         self.scores, self.ids = scores, ids  # (n, c), scores descending
 
     @classmethod
     def empty(cls, rows: int, kept: int) -> Candidates:
         """Candidates before anything was seen."""
-        return cls(torch.full((rows, kept), UNSEEN), torch.zeros(rows, kept, dtype=torch.int64))
+        return cls(np.full((rows, kept), UNSEEN, dtype=np.float32), np.zeros((rows, kept), dtype=np.int64))
 
-    def offer(self, rows: Tensor, scores: Tensor, ids: Tensor, *, axis: int = 0) -> None:
-        """Adds a tile of similarities, its rows along `axis`; only rows that find something better are sorted."""
-        across = 1 - axis
-        improved = (scores.amax(dim=across) > self.scores[rows, -1]).nonzero()[:, 0]
-        if len(improved):
-            kept = min(self.scores.shape[1], len(ids))
-            best, places = scores.index_select(axis, improved).topk(kept, dim=across)
-            if axis:
-                best, places = best.T, places.T
-            self._keep(rows[improved], best, ids[places])
+    def offer(self, rows: Ids, scores: Vectors, ids: Ids, lock: threading.Lock | None = None) -> None:
+        """Adds similarities (r, w) of some rows (r,) with rows (w,) of the other side.
+
+        With a lock, several threads may add similarities at once; DataError if there is NaN among the similarities.
+        """
+        lowest = self.scores[rows, -1]  # (r,) only rises, whatever other threads do meanwhile
+        highest = scores.max(axis=1)
+        if np.isnan(highest).any():
+            raise DataError(NAN_VECTORS)
+        improved = np.flatnonzero(highest > lowest)
+        if not len(improved):
+            return
+        if scores.flags.c_contiguous:  # of a transposed tile, all rows are compared faster than some are copied
+            rows, lowest, scores = rows[improved], lowest[improved], scores[improved]
+        hits = _hits(scores, lowest, self.scores.shape[1])
+        with lock or nullcontext():
+            self._add_hits(rows, *hits, ids)
+
+    def add(self, rows: Ids, scores: Vectors, ids: Ids) -> None:
+        """Adds rows (r, a) of the other side to the candidates of some rows (r,); DataError if a score is NaN."""
+        if np.isnan(scores).any():
+            raise DataError(NAN_VECTORS)
+        scores = np.concatenate([self.scores[rows], scores], axis=1)
+        ids = np.concatenate([self.ids[rows], ids], axis=1)
+        best = np.argsort(-scores, axis=1, kind="stable")[:, : self.scores.shape[1]]
+        self.scores[rows] = np.take_along_axis(scores, best, axis=1)
+        self.ids[rows] = np.take_along_axis(ids, best, axis=1)
 
     def merge(self, other: Candidates) -> None:
         """Adds candidates of the same rows among other rows of the other side."""
-        self._keep(torch.arange(len(self.ids)), other.scores, other.ids)
+        self.add(np.arange(len(self.ids)), other.scores, other.ids)
 
     def union(self, other: Candidates) -> Candidates:
         """The c best candidates of both, for the same rows; a row of the other side counts once."""
         known = (other.ids[:, :, None] == self.ids[:, None, :]) & (self.scores[:, None, :] > UNSEEN)  # (n, c, c)
-        fresh = torch.where(known.any(dim=2), UNSEEN, other.scores)
-        both = Candidates(self.scores.clone(), self.ids.clone())
+        fresh = np.where(known.any(axis=2), np.float32(UNSEEN), other.scores)
+        both = Candidates(self.scores.copy(), self.ids.copy())
         both.merge(Candidates(fresh, other.ids))
         return both
 
     def transposed(self, count: int) -> Candidates:
         """Candidates (m, c) of the other side's `count` rows: for each, the c best rows that have found it."""
         seen, kept = self.scores > UNSEEN, self.ids.shape[1]
-        finders, ids, scores = seen.nonzero()[:, 0].numpy(), self.ids[seen].numpy(), self.scores[seen].numpy()
+        finders, ids, scores = np.nonzero(seen)[0], self.ids[seen], self.scores[seen]
         order = np.lexsort((finders, -scores, ids))
         finders, ids, scores = finders[order], ids[order], scores[order]
         place = np.arange(len(ids)) - np.searchsorted(ids, ids)  # 0 for the best that found a row, then 1 and so on
         best = place < kept
         others = Candidates.empty(count, kept)
-        others.scores.numpy()[ids[best], place[best]] = scores[best]
-        others.ids.numpy()[ids[best], place[best]] = finders[best]
+        others.scores[ids[best], place[best]] = scores[best]
+        others.ids[ids[best], place[best]] = finders[best]
         return others
 
-    def _keep(self, rows: Tensor, scores: Tensor, ids: Tensor) -> None:
-        scores = torch.cat([self.scores.index_select(0, rows), scores], dim=1)
-        ids = torch.cat([self.ids.index_select(0, rows), ids], dim=1)
-        best, order = scores.topk(self.scores.shape[1], dim=1)
-        self.scores.index_copy_(0, rows, best)
-        self.ids.index_copy_(0, rows, ids.gather(1, order))
+    def _add_hits(self, rows: Ids, own: Ids, other: Ids, scores: np.ndarray, ids: Ids) -> None:
+        """Adds h similarities: `own` numbers `rows`, `other` numbers `ids`."""
+        order = np.lexsort((-scores, own))
+        own, other, scores = own[order], other[order], scores[order]
+        starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]])
+        counts = np.diff(np.r_[starts, len(own)])
+        group = np.repeat(np.arange(len(starts)), counts)
+        place = np.arange(len(own)) - starts[group]  # 0 for the best of a row, then 1 and so on
+        best = place < self.scores.shape[1]
+        new = Candidates.empty(len(starts), min(self.scores.shape[1], int(counts.max())))
+        new.scores[group[best], place[best]] = scores[best]
+        new.ids[group[best], place[best]] = ids[other[best]]
+        self.add(rows[own[starts]], new.scores, new.ids)
+
+
+def _hits(scores: Vectors, lowest: np.ndarray, kept: int) -> tuple[Ids, Ids, np.ndarray]:
+    """Rows, columns and values (h,) of the similarities (r, w) that exceed the lowest candidate (r,) of their row.
+
+    If there are many, most that cannot be among the `kept` best of their row are left out.
+    """
+    above = scores > lowest[:, None]
+    lanes = max(LANES, 2 * kept)
+    if np.count_nonzero(above) > DENSE_HITS * kept * len(scores) and lanes <= scores.shape[1]:
+        above = scores > np.maximum(lowest, _lower_bound(scores, kept, lanes))[:, None]
+    if above.flags.c_contiguous:
+        own, other = np.divmod(np.flatnonzero(above), scores.shape[1])
+    else:
+        other, own = np.divmod(np.flatnonzero(above.T), len(scores))
+    return own, other, scores[own, other]
+
+
+def _lower_bound(scores: Vectors, kept: int, lanes: int) -> np.ndarray:
+    """A number (r,) per row that at least `kept` of its similarities (r, w) exceed: the maxima of some lanes do."""
+    width = scores.shape[1] // lanes * lanes
+    highest = scores[:, :width].reshape(len(scores), -1, lanes).max(axis=1)  # (r, lanes)
+    return np.nextafter(np.partition(highest, lanes - kept, axis=1)[:, lanes - kept], np.float32(-np.inf))

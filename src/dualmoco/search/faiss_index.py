@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.core.progress import counting
@@ -142,7 +141,7 @@ class InvertedLists:
         if len(short):
             scores[short], ids[short] = self._ask(queries[short], kept, self.index.nlist, allowed)
         rough = np.where(ids < 0, UNSEEN, np.maximum(scores, -1.0)).astype(np.float32)
-        return Candidates(torch.from_numpy(rough), torch.from_numpy(np.maximum(ids, 0)))
+        return Candidates(rough, np.maximum(ids, 0))
 
     def _ask(self, queries: Vectors, kept: int, probes: int, allowed: Allowed | None) -> tuple[np.ndarray, Ids]:
         """Approximate scores and row numbers (q, c), with row -1 in empty places."""

@@ -15,16 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
-from torch import Tensor
 
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import Progress
 from dualmoco.core.storage import write_bytes
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
-from dualmoco.search.exact import SPARE, Candidates, Neighbors, as_tensor, nearest
+from dualmoco.search.exact import SPARE, Candidates, Neighbors, as_floats, nearest
 
 TRAINED_PER_LIST = 40  # training rows per list
 KMEANS_ROUNDS = 10
@@ -153,14 +151,14 @@ def scan_lists(
     members = _by_list(lists.members[columns], len(lists.centroids))
     size = max(1, SOURCE_BYTES // (4 * src.shape[1]))
     for start in range(rows.start, rows.stop, size):
-        vectors = as_tensor(src[start : min(start + size, rows.stop)])
-        probed = lists.probed(vectors.numpy())  # (sources, most)
+        vectors = as_floats(src[start : min(start + size, rows.stop)])
+        probed = lists.probed(vectors)  # (sources, most)
         visitors = [entries // probed.shape[1] for entries in _by_list(probed.ravel(), len(members))]
         counted = 0
         for number, (here, guests) in enumerate(zip(members, visitors, strict=True), start=1):
             if len(here) and len(guests):
-                ids, some = torch.from_numpy(here + columns.start), torch.from_numpy(guests)
-                _score_list(found, vectors, some, start - rows.start, as_tensor(tgt[ids.numpy()]), ids)
+                ids = here + columns.start
+                _score_list(found, vectors, guests, start - rows.start, as_floats(tgt[ids]), ids)
             if progress:
                 reached = len(vectors) * number // len(members)
                 progress(reached - counted)
@@ -168,10 +166,11 @@ def scan_lists(
     return found
 
 
-def _score_list(found: Candidates, vectors: Tensor, guests: Tensor, first: int, keys: Tensor, ids: Tensor) -> None:
+def _score_list(found: Candidates, vectors: Vectors, guests: Ids, first: int, keys: Vectors, ids: Ids) -> None:
     """Scores the visitors of a list, numbered from `first`, against its targets (r, D)."""
-    for some in guests.split(VISITORS_AT_ONCE):
-        found.offer(some + first, torch.mm(vectors.index_select(0, some), keys.T), ids)
+    for start in range(0, len(guests), VISITORS_AT_ONCE):
+        some = guests[start : start + VISITORS_AT_ONCE]
+        found.offer(some + first, vectors[some] @ keys.T, ids)
 
 
 def _by_list(lists: Ids, count: int) -> Sequence[Ids]:

@@ -1,0 +1,75 @@
+"""How many CPU threads to use, and a limit of one thread per matrix product while several of them run at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+THREAD_VARIABLES = ("DUALMOCO_THREADS", "OMP_NUM_THREADS")
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container on Linux: microseconds of CPU time per period, and period
+
+_lock = threading.Lock()
+_users = 0
+_before: list[int] = []  # limits of the libraries before the first block
+
+
+def thread_count(wanted: int | None = None) -> int:
+    """Threads to use: `wanted`, DUALMOCO_THREADS, OMP_NUM_THREADS, or as many as this process may use cores."""
+    if wanted:
+        return wanted
+    for name in THREAD_VARIABLES:
+        value = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP allows a list, one for each nested level
+        if value.isdecimal() and int(value):
+            return int(value)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(cores, _quota()))
+
+
+def _quota() -> int:
+    """Cores that a container may use; a high number without a limit."""
+    try:
+        quota, period = CPU_QUOTA.read_text().split()[:2]
+        return -(-int(quota) // int(period))
+    except (OSError, ValueError):
+        return 1 << 16
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Within the block every matrix product of numpy uses one thread, whoever calls it."""
+    # Several blocks may be open at once, in threads: the first one sets the limit, and the last one lifts it.
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _before.extend(library.num_threads for library in _blas_libraries())
+            _limit([1] * len(_before))
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                _limit(_before)
+                _before.clear()
+
+
+def _limit(counts: Sequence[int]) -> None:
+    for library, count in zip(_blas_libraries(), counts, strict=True):
+        if hasattr(library, "clear_controlling_thread"):  # threadpoolctl lets one thread alone change OpenBLAS
+            library.clear_controlling_thread(force=True)
+        library.set_num_threads(count)
+        if hasattr(library, "clear_controlling_thread"):
+            library.clear_controlling_thread(force=True)
+
+
+@cache
+def _blas_libraries() -> list[Any]:
+    from threadpoolctl import ThreadpoolController
+
+    return list(ThreadpoolController().select(user_api="blas").lib_controllers)
