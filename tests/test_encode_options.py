@@ -285,3 +285,17 @@ def test_a_model_without_a_name_is_not_copied(models: dict[str, Callable[[], Mod
             pickle.loads(pickled)
     finally:
         record.unlink()
+
+
+def test_the_device_is_that_of_pytorch(bert: Path, static: Path) -> None:
+    """Any device that works here is taken and kept by copies; others are refused in one line."""
+    model = open_model(bert, device="cpu")
+    assert copy.copy(model).reopen.keywords["device"] == "cpu"  # type: ignore[union-attr]
+    assert np.array_equal(model.encode(EN[:3], lang="en"), open_model(bert).encode(EN[:3], lang="en"))
+    for device, backend, message in (
+        ("cuda:99", "auto", r"^device cuda:99: cannot be used here \("),
+        ("nowhere", "torch", r"^device nowhere: cannot be used here \(Expected one of cpu, cuda"),
+        ("cuda", "int8", r"^device cuda with back-end int8, which runs on the CPU; expected back-end torch$"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            open_model(bert, backend, device=device)

@@ -47,10 +47,10 @@ for name in sys.argv[1:]:
 def test_models_encode_after_a_fork(tmp_path: Path) -> None:
     """In the new process as in the old one, with every back-end that has threads."""
     torch.manual_seed(3)
-    sides = [
+    src, tgt = (
         EncoderConfig(lang, EncoderKind.bert, width=32, layers=2, heads=2, vocab_size=400) for lang in ("en", "zh")
-    ]
-    save_encoders(build_encoders(*sides, {"en": EN, "zh": ZH}), tmp_path / "torch")
+    )
+    save_encoders(build_encoders(src, tgt, {"en": EN, "zh": ZH}), tmp_path / "torch")
     pack_model(tmp_path / "torch", tmp_path / "int8")
     export_model(str(tmp_path / "torch"), "en", "onnx", tmp_path / "onnx")
     names = ["torch", "int8", "onnx"]

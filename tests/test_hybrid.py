@@ -20,7 +20,7 @@ from sentence_transformers import SentenceTransformer
 from dualmoco.cli.main import main
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DualmocoError, ModelError
-from dualmoco.core.vectors import Vectors
+from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import Encoding
 from dualmoco.mining.io import read_mined
@@ -194,15 +194,14 @@ def test_verbs_take_it(hybrid: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert expected.identity.sha256[:12] in report.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("to", ["sentence-transformers", "onnx", "onnx-int8"])
+@pytest.mark.parametrize("to", ["onnx", "onnx-int8"])
 def test_exports_of_hybrids_open_again(parts: list[Path], hybrid: Path, tmp_path: Path, to: str) -> None:
     """Each part in its form, the table for sentence-transformers always; the vectors are the hybrid's."""
-    if to != "sentence-transformers":
-        pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxruntime")
     done = export_model(str(hybrid), "zh", to, tmp_path / "out")
     model, source = open_model(tmp_path / "out"), open_model(hybrid)
     assert done.sha256 == source.identity.sha256 and done.lowest_cosine > 0.99 and is_export(tmp_path / "out")
-    assert model.backend("zh").name == ("torch" if to == "sentence-transformers" else to)
+    assert model.backend("zh").name == to
     texts = [OpenCC("s2t").convert(text) for text in ZH[:30]]
     found, expected = model.encode(texts, lang="zh"), source.encode(texts, lang="zh")
     tolerance = 0.1 if to == "onnx-int8" else 1e-5
@@ -210,10 +209,27 @@ def test_exports_of_hybrids_open_again(parts: list[Path], hybrid: Path, tmp_path
     np.testing.assert_allclose(found[:, :16], expected[:, :16], atol=1e-6)
     plain = SentenceTransformer(str(tmp_path / "out" / "part-1"), device="cpu").encode(ZH[:5])
     np.testing.assert_allclose(plain, by_hand(parts[:1], ZH[:5], "zh")[0], atol=1e-6)
-    export_model(str(hybrid), "en", "sentence-transformers", tmp_path / "out")  # an earlier export is replaced
+    export_model(str(hybrid), "en", "onnx", tmp_path / "out")  # an earlier export is replaced
     with pytest.raises(ModelError, match="part-1: has no language 'de'; expected one of en, zh"):
         export_model(str(hybrid), "de", to, tmp_path / "other")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_hybrid_opens_in_sentence_transformers_by_parts(hybrid: Path, tmp_path: Path) -> None:
+    """As a whole it is refused before any work; its parts, exported as the message says, make the same vectors."""
+    with pytest.raises(ModelError) as caught:
+        export_model(str(hybrid), "zh", "sentence-transformers", tmp_path / "out")
+    message, folders = str(caught.value), [hybrid / "part-1", hybrid / "part-2"]
+    assert "a hybrid of 2 models, which sentence-transformers cannot hold as one; export its parts" in message
+    assert all(f"dualmoco export {folder}" in message for folder in folders) and "\n" not in message
+    assert not (tmp_path / "out").exists()
+    made = []
+    for number, folder in enumerate(folders):
+        export_model(str(folder), "zh", "sentence-transformers", tmp_path / str(number))
+        made.append(SentenceTransformer(str(tmp_path / str(number)), device="cpu").encode(ZH[:9]))
+    shares = np.sqrt(np.array(WEIGHTS) / sum(WEIGHTS))
+    joined = np.concatenate([share * unit_vectors(part) for share, part in zip(shares, made, strict=True)], axis=1)
+    np.testing.assert_allclose(joined, open_model(hybrid).encode(ZH[:9], lang="zh"), atol=1e-5)
 
 
 def test_settings_that_hybrids_do_not_take(hybrid: Path, tmp_path: Path, parts: list[Path]) -> None:
@@ -304,7 +320,7 @@ def test_a_part_can_be_an_embedded_model(
 
     for source, name in ((hybrid, "whole"), (home / DEFAULT_MODEL, "shared")):
         pack_model(source, tmp_path / name)
-        export_model(str(source), "en", "sentence-transformers", tmp_path / f"{name}-en")
+        export_model(str(source), "en", "onnx", tmp_path / f"{name}-en")
     assert open_model(tmp_path / "shared").identity.sha256 == open_model(tmp_path / "whole").identity.sha256
     exports = [tmp_path / f"{name}-en" for name in ("whole", "shared")]
     assert all([part.name for part in sorted(export.glob("part-*"))] == ["part-1", "part-2"] for export in exports)

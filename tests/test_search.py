@@ -92,6 +92,93 @@ def assert_same(found: list[Hit], expected: list[Hit]) -> None:
         assert hit.line == known.line and hit.score == pytest.approx(known.score, abs=2e-6)
 
 
+def test_sentences_of_python_are_searched(opened: Model, tmp_path: Path) -> None:
+    """By language or recognised one by one; a hit tells the place of its sentence in the list."""
+    build_index(
+        tmp_path / "named", model=opened, sentences={"en": ["We need rain.", "", "Tom ran."], "zh": ["下雨了。"]}
+    )
+    (hits,) = open_index(tmp_path / "named", opened).search("Tom ran.", k=1)
+    assert (hits[0].text, hits[0].lang, hits[0].part, hits[0].line) == ("Tom ran.", "en", "sentences-1", 3)
+    build_index(tmp_path / "mixed", model=opened, sentences=np.array(["We need rain.", "下雨了。", "Tom ran."]))
+    index = open_index(tmp_path / "mixed", opened)
+    assert [hits[0].line for hits in index.search(["We need rain.", "下雨了。", "Tom ran."], k=1)] == [1, 2, 3]
+    assert index.manifest.languages == ["en", "zh"] and len(index) == 3
+
+
+def test_an_open_index_is_extended(copy: Path, opened: Model, texts: list[TextFile]) -> None:
+    """What is added is found at once, and by whoever opens the index later."""
+    index = open_index(copy, opened)
+    before = len(index)
+    index.add(sentences=["Zebras sing at dawn.", "斑马在唱歌。"])
+    index.add(sentences={"en": ["Zebras dance at noon."]})
+    assert len(index) == before + 3
+    for query, part, line in (("Zebras sing at dawn.", 1, 1), ("斑马在唱歌。", 1, 2), ("Zebras dance at noon.", 3, 1)):
+        for searched in (index, open_index(copy, opened)):
+            hit = searched.search(query, k=1)[0][0]
+            assert (hit.text, hit.part, hit.line) == (query, f"sentences-{len(texts) + part}", line)
+
+
+def test_vectors_are_queries(exact: Path, opened: Model, texts: list[TextFile]) -> None:
+    """Of any length, as arrays or lists: the hits are those of the sentences."""
+    index = open_index(exact, opened)
+    queries = [line for line in texts[0].path.read_text(encoding="utf-8").split("\n") if line.strip()][:70]
+    vectors = 3 * opened.encode(queries, lang="en")
+    found, expected = index.search(vectors=vectors, k=3), index.search(queries, lang="en", k=3)
+    assert [[hit.text for hit in hits] for hits in found] == [[hit.text for hit in hits] for hits in expected]
+    assert index.search(vectors=vectors[0].tolist(), k=3)[0] == found[0]
+
+
+def test_hits_below_a_score_are_left_out(exact: Path, opened: Model, capsys: pytest.CaptureFixture[str]) -> None:
+    """In Python and on the command line; a query may have no hit."""
+    index = open_index(exact, opened)
+    query = index.parts[0].text(0)
+    (hits,) = index.search(query, k=9)
+    least = hits[4].score
+    (kept,) = index.search(query, k=9, min_score=least)
+    assert kept == hits[: sum(hit.score >= least for hit in hits)] and len(kept) < 9
+    assert index.search(query, k=9, min_score=1, exact_match=False) == [[]]
+    assert main(["search", "query", str(exact), query, "-k", "9", "--json", "--min-score", str(least)]) == 0
+    assert len(json.loads(capsys.readouterr().out)["hits"]) == len(kept)
+
+
+def test_python_searches_that_cannot_be_are_refused(exact: Path, opened: Model, tmp_path: Path) -> None:
+    """One line each, and nothing is written."""
+    index, wrong = open_index(exact, opened), tmp_path / "wrong"
+    for error, message, call in (
+        (DataError, r"^nothing to search; expected text files or sentences$", lambda: build_index(wrong, model=opened)),
+        (
+            DataError,
+            r"^sentences of en: item 1, 'b\\nc', has several lines; expected one line each$",
+            lambda: build_index(wrong, model=opened, sentences={"en": ["a", "b\nc"]}),
+        ),
+        (
+            ModelError,
+            r"has no language '\.\./fr'; expected one of en, zh",
+            lambda: build_index(wrong, model=opened, sentences={"../fr": ["a"]}),
+        ),
+        (DataError, r"^sentences-1: .*no sentence", lambda: build_index(wrong, model=opened, sentences={"en": [" "]})),
+        (DataError, r"^sentences of en: a dict; expected", lambda: index.add(sentences={"en": {"a": "b"}})),
+        (DataError, r"^'a\\udcff': half a character", lambda: index.add(sentences=["a\udcff"])),
+        (DataError, r"^queries: a dict; expected strings", lambda: index.search({"a": 1})),
+        (
+            DataError,
+            r"^vectors of queries: vectors of dimension 3; expected \d+",
+            lambda: index.search(vectors=[1, 2, 3]),
+        ),
+        (
+            DataError,
+            r"^vectors of queries: .*NaN or infinity",
+            lambda: index.search(vectors=[np.nan] * opened.dimension),
+        ),
+        (ConfigError, r"^texts, lang and exact_match are for queries", lambda: index.search("a", vectors=[1.0])),
+        (ConfigError, r"^min_score 1\.5; expected a cosine from -1 to 1$", lambda: index.search("a", min_score=1.5)),
+        (ConfigError, r"^min_score nan; expected a cosine", lambda: index.search("a", min_score=float("nan"))),
+    ):
+        with pytest.raises(error, match=message):
+            call()
+    assert not wrong.exists()
+
+
 @pytest.mark.parametrize("within", [None, "en", "zh"])
 def test_hits_are_those_of_brute_force(exact: Path, opened: Model, texts: list[TextFile], within: str | None) -> None:
     """Scores, texts, files and lines agree with a loop, in the whole index and in one language."""

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from dualmoco.mining.mine import MiningResult, mine, paraphrases
     from dualmoco.mining.score import score
     from dualmoco.mining.threshold import calibrate_model as calibrate
+    from dualmoco.models.adapters import Embeddings
     from dualmoco.models.export import export_model as export
     from dualmoco.models.load import open_model as load
     from dualmoco.models.load import similarity
@@ -45,6 +46,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DualmocoError",
+    "Embeddings",
     "Evaluation",
     "Index",
     "MiningResult",
@@ -107,6 +109,7 @@ LAZY_EXPORTS = {
     "train": ("training.run", "train"),
     "visualize": ("evaluation.figures", "visualize"),
     "Alignment": ("alignment.pipeline", "Alignment"),
+    "Embeddings": ("models.adapters", "Embeddings"),
     "Evaluation": ("evaluation.evaluate", "Evaluation"),
     "Index": ("search.index", "Index"),
     "MiningResult": ("mining.mine", "MiningResult"),

@@ -94,6 +94,9 @@ def _add_query(actions: Any) -> None:
     search.add_argument("-k", type=int, default=5, metavar="N", help="sentences to find per query")
     search.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
     search.add_argument(
+        "--min-score", type=float, default=-1.0, metavar="SCORE", help="lowest cosine of a sentence that is found"
+    )
+    search.add_argument(
         "--no-exact-match",
         action="store_true",
         help="leave out sentences that equal the query except for case and punctuation",
@@ -237,6 +240,7 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
         within=parsed.within,
         exact_match=not parsed.no_exact_match,
         probes=parsed.probes,
+        min_score=parsed.min_score,
     )
     for text, hits in zip(texts, found, strict=True):
         if parsed.json:

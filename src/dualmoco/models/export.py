@@ -1,7 +1,8 @@
 """Export one language of a model for other programs: a folder for sentence-transformers, or ONNX in fp32 or int8.
 
-The folder is opened again and compared with the model before it is put in place. A hybrid is exported part by part;
-its static parts are always written for sentence-transformers.
+The folder is opened again and compared with the model before it is put in place. A hybrid is exported to ONNX part by
+part, its static parts for sentence-transformers. It has no export to sentence-transformers as a whole, because no
+module of that library runs two encoders, each with its own tokenizer, and joins their vectors.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from dualmoco.models.backends.onnx_runtime import (
     write_onnx_folder,
 )
 from dualmoco.models.backends.pytorch import CHECK_SENTENCES, check_agreement, reference_vectors, token_source
+from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_place, folder_sha256, read_conversion, write_card
 from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.load import find_folder, open_model, run_network
@@ -97,6 +99,8 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
     folder = find_folder(model)
     if folder is None:
         raise ModelError(f"{model}: not a network; expected a model folder, a hub name or package:NAME of one")
+    if is_hybrid(folder):
+        _check_hybrid(model, folder, to)
     hybrid = open_model(model, TORCH) if is_hybrid(folder) else None  # the weights of a packed model in fp32, not int8
     inside = (
         {f"{model}/{part.folder}": find_part_folder(folder, part) for part in read_hybrid(folder)} if hybrid else {}
@@ -112,6 +116,18 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
         size = sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     identity = hybrid.identity if hybrid else parts[0].identity
     return Exported(str(out), to, lang, model, identity.sha256, cosine, size)
+
+
+def _check_hybrid(model: str, folder: Path, to: str) -> None:
+    """Refuses an export that sentence-transformers could not open, with ModelError."""
+    if to != SENTENCE_TRANSFORMERS:
+        return
+    parts = [part.folder if part.folder in EMBEDDED else find_part_folder(folder, part) for part in read_hybrid(folder)]
+    named = " and ".join(f"dualmoco export {part}" for part in parts)
+    raise ModelError(
+        f"{model}: a hybrid of {len(parts)} models, which {SENTENCE_TRANSFORMERS} cannot hold as one; export its parts "
+        f"({named}) and join their vectors as docs/export.md shows, or use --to {ONNX}"
+    )
 
 
 def is_export(folder: Path) -> bool:

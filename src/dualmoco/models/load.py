@@ -71,6 +71,7 @@ class _Settings:
     prompt: str
     compute: str
     threads: int | None
+    device: str | None
     part: HybridPart | None = None
     """The part of a hybrid to open, if it is one: then `backend` is for networks, and static encoders stay static."""
 
@@ -88,6 +89,7 @@ def open_model(
     prompt: str = "",
     compute: str = FP32,
     threads: int | None = None,
+    device: str | None = None,
 ) -> Model:
     """Opens a model; code in its folder is never run.
 
@@ -102,6 +104,8 @@ def open_model(
         prompt: Text before every sentence, for example "query: "; empty for the model's own prompt, if any.
         compute: Precision that a network computes in: fp32, or on a GPU fp16 or bf16.
         threads: CPU threads of PyTorch, for the whole process, or of onnxruntime; the libraries' choice if None.
+        device: Device of PyTorch, such as cpu, cuda, cuda:1 or mps; a GPU if there is one when None. Other back-ends
+            run on the CPU, so with another device `auto` means torch.
 
     Returns:
         The model.
@@ -116,14 +120,18 @@ def open_model(
     _check_choice("back-end", backend, (*BACKENDS, prefix) if prefix else BACKENDS)
     _check_choice("pooling", pooling, POOLING_NAMES)
     _check_choice("compute", compute, PRECISIONS)
-    settings = _Settings(backend, pooling, prompt, compute, threads)
+    if device not in (None, "cpu"):
+        backend = _check_device(str(device), backend)
+    settings = _Settings(backend, pooling, prompt, compute, threads, device)
     with guard_opening(name):
         folder = find_folder(name)
         if folder and name in EMBEDDED:
             check_embedded(name, folder_sha256(folder))
         model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
     model.folder = folder
-    model.reopen = partial(open_model, portable_name(name), backend, pooling=pooling, prompt=prompt, compute=compute)
+    model.reopen = partial(
+        open_model, portable_name(name), backend, pooling=pooling, prompt=prompt, compute=compute, device=device
+    )
     return model
 
 
@@ -185,6 +193,20 @@ def find_folder(name: str) -> Path | None:
 def _check_choice(setting: str, value: str, known: Sequence[str]) -> None:
     if value not in known:
         raise ConfigError(f"{setting} {value!r}; expected one of {', '.join(known)}")
+
+
+def _check_device(device: str, backend: str) -> str:
+    """The back-end that runs on a device other than the CPU; ConfigError if there is none."""
+    import torch
+
+    if backend not in (AUTO, TORCH):
+        raise ConfigError(f"device {device} with back-end {backend}, which runs on the CPU; expected back-end {TORCH}")
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ConfigError(f"device {device}: cannot be used here ({reason}); expected cpu, or none") from None
+    return TORCH
 
 
 def _open_baseline(name: str, prefix: str, rest: str, settings: _Settings) -> Model:
@@ -272,7 +294,9 @@ def _open_network(folder: Path, identity: Identity, settings: _Settings) -> Mode
 
     def run(encoder: Encoder) -> Backend:
         name = AUTO if settings.part and is_static(encoder) else settings.backend
-        return run_network(encoder, name, prompt=prompt, compute=settings.compute, threads=settings.threads)
+        return run_network(
+            encoder, name, prompt=prompt, compute=settings.compute, threads=settings.threads, device=settings.device
+        )
 
     return assemble_model(identity.pooled(opened.pooling, prompt), opened.encoders, run, read_conversion(folder))
 
@@ -285,7 +309,13 @@ def _set_torch_threads(threads: int | None) -> None:
 
 
 def run_network(
-    encoder: Encoder, name: str = AUTO, *, prompt: str = "", compute: str = FP32, threads: int | None = None
+    encoder: Encoder,
+    name: str = AUTO,
+    *,
+    prompt: str = "",
+    compute: str = FP32,
+    threads: int | None = None,
+    device: str | None = None,
 ) -> Backend:
     """Makes the back-end `name` of a network; ModelError if its vectors do not agree with those of PyTorch."""
     import torch
@@ -297,7 +327,7 @@ def run_network(
         raise ModelError("back-end int8 is for packed BERT models; expected one, or back-end auto")
     _check_choice("back-end", name, BACKENDS)
     take_all_tokens(encoder)
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if compute != FP32 and (device == "cpu" or name not in (AUTO, TORCH)):
         raise ConfigError(f"compute {compute} with back-end {name} on a {device}; expected {FP32}, or torch on a GPU")
     made = _other_than_torch(encoder, name, prompt, threads) if compute == FP32 else None

@@ -339,16 +339,15 @@ class Model:
         if not 1 <= dimension <= backend.dimension:
             raise ConfigError(f"dimension {dimension}; expected from 1 to {backend.dimension}, that of the model")
 
-    def encode_each(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors (n, D) of sentences in several languages, each recognised by itself; errors as for `resolve`.
-
-        A sentence without letters is encoded in the first language.
-        """
+    def recognize_each(self, texts: Sequence[str]) -> list[str]:
+        """The language of each sentence, recognised by itself; the first language if a sentence has no letters."""
         first = self.languages[0] if self.languages else UNDETERMINED
-        langs = [
-            self.resolve(None, [text], f"{text!r:.60}") if any(map(str.isalpha, text)) else first for text in texts
-        ]
-        vectors: Vectors = np.empty((len(texts), self.backend(first).dimension), dtype=np.float32)
+        return [self.resolve(None, [text], f"{text!r:.60}") if any(map(str.isalpha, text)) else first for text in texts]
+
+    def encode_each(self, texts: Sequence[str]) -> Vectors:
+        """Unit vectors (n, D) of sentences in several languages, each recognised by itself; errors as for `resolve`."""
+        langs = self.recognize_each(texts)
+        vectors: Vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for lang in dict.fromkeys(langs):
             rows = [row for row, own in enumerate(langs) if own == lang]
             vectors[rows] = self.encode_as([texts[row] for row in rows], lang, progress=False)

@@ -7,8 +7,11 @@ neighbours.
 from __future__ import annotations
 
 import logging
+import re
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,8 @@ from dualmoco.core.config_loader import VectorPrecision, parse_choice
 from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.progress import counting
-from dualmoco.core.storage import check_contained, locked
-from dualmoco.core.vectors import Ids, Vectors
+from dualmoco.core.storage import check_contained, locked, write_text
+from dualmoco.core.vectors import Ids, Vectors, check_vectors, unit_vectors
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.embedded import DEFAULT_MODEL
@@ -53,22 +56,26 @@ from dualmoco.search.index_files import (
 from dualmoco.search.ivf import require_faiss
 from dualmoco.text.characters import normalize
 from dualmoco.text.languages import find_language
+from dualmoco.text.sentences import as_sentences, check_characters
 
 logger = logging.getLogger(__name__)
 
 Files = Mapping[str, str | Path | Sequence[str | Path]] | Sequence[TextFile]
 """The file or files of each language."""
+GivenSentences = Mapping[str, Iterable[str]] | Iterable[str]
+"""Sentences of each language, or sentences whose language is recognised one by one."""
 
 
 def build_index(
     folder: str | Path,
-    files: Files,
+    files: Files = (),
     model: Model | str | Path = DEFAULT_MODEL,
     *,
+    sentences: GivenSentences = (),
     kind: str = IndexKind.exact,
     precision: str = VectorPrecision.fp32,
 ) -> IndexManifest:
-    """Builds an index of text files.
+    """Builds an index of text files, or of sentences.
 
     The index is built in a temporary folder and renamed; an interrupted build is resumed.
 
@@ -76,6 +83,8 @@ def build_index(
         folder: New folder for the index.
         files: Text files to search, by language.
         model: Model that encodes the files and the queries, or its name.
+        sentences: Sentences to search, by language, or in one list whose languages are recognised. A hit tells its
+            place in the list, from 1, as `line`.
         kind: Kind of search: exact, or inverted lists: ivf or ivfpq.
         precision: Precision of stored vectors: fp32, fp16 or int8.
 
@@ -95,11 +104,12 @@ def build_index(
     if building.exists():
         logger.info("%s: resuming an interrupted build", folder)
     model = model if isinstance(model, Model) else open_model(model)
-    backend = _check_languages(model, texts)
-    name = portable_name(model.identity.name)
-    manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=model.identity.pooling)
-    with locked(building):
-        manifest = _add_files(building, manifest, texts, model)
+    name, pooling = portable_name(model.identity.name), model.identity.pooling
+    with _written(sentences, model, 1) as given:
+        backend = _check_languages(model, [*texts, *given])
+        manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=pooling)
+        with locked(building):
+            manifest = _add_files(building, manifest, [*texts, *given], model)
     try:
         building.rename(folder)
     except OSError as error:
@@ -107,8 +117,14 @@ def build_index(
     return manifest
 
 
-def add_to_index(folder: str | Path, files: Files, model: Model | str | Path | None = None) -> IndexManifest:
-    """Adds text files to an index, without encoding its other files again.
+def add_to_index(
+    folder: str | Path,
+    files: Files = (),
+    model: Model | str | Path | None = None,
+    *,
+    sentences: GivenSentences = (),
+) -> IndexManifest:
+    """Adds text files or sentences to an index, without encoding its other files again.
 
     A file replaces the sentences of an earlier file of the same name and language.
 
@@ -116,6 +132,7 @@ def add_to_index(folder: str | Path, files: Files, model: Model | str | Path | N
         folder: The index.
         files: Text files to add, by language.
         model: Model of the index, if it was moved or is already open.
+        sentences: Sentences to add, by language, or in one list whose languages are recognised.
 
     Raises:
         DataError: The folder is not an index, or a file cannot be used or is already in the index.
@@ -127,9 +144,48 @@ def add_to_index(folder: str | Path, files: Files, model: Model | str | Path | N
     with locked(folder):
         manifest = read_index_manifest(folder)
         model = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
-        _check_languages(model, texts)
         check_index_model(model, manifest)
-        return _add_files(folder, manifest, texts, model)
+        with _written(sentences, model, manifest.next_number + 1) as given:
+            _check_languages(model, [*texts, *given])
+            return _add_files(folder, manifest, [*texts, *given], model)
+
+
+@contextmanager
+def _written(sentences: GivenSentences, model: Model, number: int) -> Iterator[list[TextFile]]:
+    """Temporary files `sentences-NUMBER` of sentences, one per language, each sentence on the line of its place."""
+    with tempfile.TemporaryDirectory(prefix="dualmoco-") as place:
+        files: list[TextFile] = []
+        for lang, texts in _by_language(sentences, model).items():
+            path = Path(place) / str(len(files)) / f"sentences-{number}"
+            path.parent.mkdir()
+            write_text(path, "".join(f"{text}\n" for text in texts))
+            files.append(TextFile(path, lang))
+        try:
+            yield files
+        except DataError as error:
+            raise DataError(re.sub(rf"{re.escape(place)}\W\d+\W", "", str(error))) from None
+
+
+def _by_language(sentences: GivenSentences, model: Model) -> dict[str, list[str]]:
+    """Sentences of each language; if languages are recognised, "" in the place of those in another one."""
+    if isinstance(sentences, Mapping):
+        return {lang: _lines(texts, f"sentences of {lang}") for lang, texts in sentences.items()}
+    texts = _lines(sentences, "sentences")
+    langs = model.recognize_each(texts)
+    return {
+        lang: [text if lang == own else "" for text, own in zip(texts, langs, strict=True)]
+        for lang in dict.fromkeys(langs)
+    }
+
+
+def _lines(given: Iterable[str], name: str) -> list[str]:
+    """Sentences that can be the lines of a file; DataError if one cannot."""
+    texts = as_sentences(given, name)
+    check_characters(texts)
+    for place, text in enumerate(texts):
+        if "\n" in text:
+            raise DataError(f"{name}: item {place}, {text!r:.60}, has several lines; expected one line each")
+    return texts
 
 
 def _text_files(files: Files) -> list[TextFile]:
@@ -144,6 +200,8 @@ def _text_files(files: Files) -> list[TextFile]:
 
 def _check_languages(model: Model, files: Sequence[TextFile]) -> str:
     """The back-end that runs all languages, or AUTO; ModelError if the model lacks a language."""
+    if not files:
+        raise DataError("nothing to search; expected text files or sentences")
     names = [model.backend(lang).name for lang in dict.fromkeys(file.lang for file in files)]
     return names[0] if len(set(names)) == 1 and names[0] in BACKENDS else AUTO
 
@@ -240,19 +298,27 @@ class Index:
     """An open index."""
 
     def __init__(self, folder: Path, manifest: IndexManifest, model: Model | None = None) -> None:
-        self.folder, self.manifest = folder, manifest
-        self._model = model
+        self.folder, self._model = folder, model
         if model:
             check_index_model(model, manifest)
-        self.parts = [IndexPart(folder, record) for record in manifest.parts]
+        self._map(manifest)
+
+    def _map(self, manifest: IndexManifest) -> None:
+        """Maps the files that a manifest lists."""
+        self.manifest = manifest
+        self.parts = [IndexPart(self.folder, record) for record in manifest.parts]
         for part in self.parts:
             check_part_model(part, manifest)
         self.starts = np.cumsum([0, *(record.rows for record in manifest.parts)])  # first row of each part, and the end
         self.vectors = map_vectors(self.parts)
         lists = manifest.lists
         if lists:
-            check_contained(folder / lists.file, folder)
-        self.lists = InvertedLists.load(folder / lists.file, self.vectors) if lists else None
+            check_contained(self.folder / lists.file, self.folder)
+        self.lists = InvertedLists.load(self.folder / lists.file, self.vectors) if lists else None
+
+    def add(self, files: Files = (), *, sentences: GivenSentences = ()) -> None:
+        """Adds text files or sentences to the index on disk, which can be searched at once; see `add_to_index`."""
+        self._map(add_to_index(self.folder, files, self.model, sentences=sentences))
 
     def __len__(self) -> int:
         return self.manifest.rows
@@ -279,48 +345,67 @@ class Index:
 
     def search(
         self,
-        texts: str | Sequence[str],
+        texts: str | Iterable[str] = (),
         *,
+        vectors: Vectors | Sequence[float] | Sequence[Sequence[float]] | None = None,
         lang: str | None = None,
         k: int = 5,
         within: str | None = None,
         exact_match: bool = True,
         probes: int | None = None,
+        min_score: float = -1.0,
     ) -> list[list[Hit]]:
         """Finds the nearest sentences of each query.
 
         Args:
             texts: One or more queries.
+            vectors: Queries as vectors (q, D) or one vector (D,) of the index's model, in place of `texts`.
             lang: Language of the queries; recognised for each query if None.
-            k: Number of hits per query; fewer only if the index has fewer sentences.
+            k: Number of hits per query; fewer only if the index has fewer sentences, or by `min_score`.
             within: Language of the hits; any if None.
             exact_match: Whether to include sentences that equal the query, ignoring case, punctuation and spaces.
             probes: Inverted lists to probe; if None, the number that was measured when the index was built.
+            min_score: Lowest cosine of a hit.
 
         Returns:
             The hits of each query, nearest first.
 
         Raises:
-            ConfigError: A query has no text, or a number is below 1.
-            DataError: The index has no sentences in the language `within`.
+            ConfigError: A query has no text, a number is out of range, or an option does not suit vectors.
+            DataError: The index has no sentences in the language `within`, or the vectors have another dimension.
             ModelError: The model is missing, is not the one that made the index, or lacks the language.
         """
-        queries = [texts] if isinstance(texts, str) else list(texts)
+        queries = as_sentences(texts, "queries")
         within = find_language(within, self.manifest.languages) or within if within else None
-        self._check(queries, k, within, probes)
+        self._check(k, within, probes, min_score)
+        if vectors is not None:
+            if queries or lang or not exact_match:
+                raise ConfigError("texts, lang and exact_match are for queries that are text; leave them out")
+            given = self._query_vectors(vectors)
+            queries = [""] * len(given)
+        elif not all(query.strip() for query in queries):
+            raise ConfigError("a query has no text; expected a sentence")
         found: list[list[Hit]] = []
         for start in range(0, len(queries), QUERIES_AT_ONCE):
             block = queries[start : start + QUERIES_AT_ONCE]
-            vectors = self.model.encode(block, lang=lang, progress=False) if lang else self.model.encode_each(block)
-            found += self._search_block(block, vectors, k, within, exact_match, probes)
-        return found
+            made = given[start : start + QUERIES_AT_ONCE] if vectors is not None else self._encode(block, lang)
+            found += self._search_block(block, made, k, within, exact_match, probes)
+        return [[hit for hit in hits if hit.score >= min_score] for hits in found]
 
-    def _check(self, queries: Sequence[str], k: int, within: str | None, probes: int | None) -> None:
+    def _encode(self, queries: list[str], lang: str | None) -> Vectors:
+        return self.model.encode(queries, lang=lang, progress=False) if lang else self.model.encode_each(queries)
+
+    def _query_vectors(self, vectors: Any) -> Vectors:
+        """Vectors of queries (q, D), of unit length."""
+        array = np.atleast_2d(np.asarray(vectors))
+        return unit_vectors(check_vectors(array, len(array), "vectors of queries", self.vectors.shape[1]))
+
+    def _check(self, k: int, within: str | None, probes: int | None, min_score: float) -> None:
         for name, number in (("k", k), ("probes", 1 if probes is None else probes)):
             if number < 1:
                 raise ConfigError(f"{name} {number}; expected at least 1")
-        if not all(query.strip() for query in queries):
-            raise ConfigError("a query has no text; expected a sentence")
+        if not -1 <= min_score <= 1:
+            raise ConfigError(f"min_score {min_score:g}; expected a cosine from -1 to 1")
         if within is not None and within not in self.manifest.languages:
             known = ", ".join(self.manifest.languages)
             raise DataError(f"{self.folder}: has no sentences in {within!r}; expected one of {known}")
