@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.options import add_backend, add_command, add_json, add_languages, print_result
+from dualmoco.cli.options import add_backend, add_command, add_json, add_languages, add_overwrite, print_result
 
 
 def add(commands: Any) -> None:
@@ -14,18 +14,23 @@ def add(commands: Any) -> None:
         commands,
         "calibrate",
         run,
-        "choose and store a model's default threshold",
-        "mine and score use that threshold unless --threshold is given.\n\n"
+        "choose and store a model's default thresholds",
+        "mine and score use them unless --threshold is given.\n\n"
         "examples:\n"
         "  cp -r src/dualmoco/embedded/en-zh-static my-model\n"
-        "  dualmoco calibrate my-model --pairs src/dualmoco/data/demo/sentences.tsv",
+        "  dualmoco calibrate my-model --pairs src/dualmoco/data/demo/sentences.tsv\n"
+        "  dualmoco calibrate en-zh-static --pairs src/dualmoco/data/demo/sentences.tsv --out mine.json\n"
+        "  dualmoco mine examples/en.txt examples/zh.txt --model en-zh-static --calibration mine.json --out pairs.tsv",
     )
-    calibrate.add_argument("model", metavar="MODEL", help="run or model folder, which the threshold is written to")
+    calibrate.add_argument("model", metavar="MODEL", help="run or model folder, which the thresholds are written to")
     given = calibrate.add_argument_group("input")
     given.add_argument("--pairs", required=True, metavar="FILE", help="bitext that the model was not trained on")
     add_languages(given)
     add_backend(calibrate.add_argument_group("model"))
-    add_json(calibrate.add_argument_group("output"))
+    output = calibrate.add_argument_group("output")
+    output.add_argument("--out", metavar="FILE", help="write the thresholds to FILE (default: into the model's folder)")
+    add_overwrite(output)
+    add_json(output)
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -35,10 +40,13 @@ def run(parsed: argparse.Namespace) -> int:
     from dualmoco.mining.threshold import calibrate_model
 
     found = calibrate_model(
-        parsed.model, parsed.pairs, src_lang=parsed.src, tgt_lang=parsed.tgt, backend=parsed.backend
+        parsed.model,
+        parsed.pairs,
+        src_lang=parsed.src,
+        tgt_lang=parsed.tgt,
+        out=parsed.out,
+        backend=parsed.backend,
+        overwrite=parsed.overwrite,
     )
-    return print_result(
-        parsed,
-        asdict(found),
-        f"{found.describe()}\nas a prefilter it passes {100 * found.passing:.1f} % of unrelated sentences\n",
-    )
+    passing = f"as a prefilter it passes {100 * found.passing:.1f} % of unrelated sentences"
+    return print_result(parsed, asdict(found), f"{found.describe()}\n{found.describe_cosine()}\n{passing}\n")

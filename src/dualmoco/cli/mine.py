@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.options import (
     add_command,
     add_mining,
+    add_on_error,
     add_pairs_output,
     add_recognized_languages,
+    add_report,
     counted,
+    describe_kept,
+    describe_skipped,
     mining_options,
+    pairs_output,
     print_json,
 )
 
 if TYPE_CHECKING:
     from dualmoco.mining.mine import MiningResult
+
+KEPT_LINE_FROM = 100  # candidates, from which other thresholds are of interest
 
 
 def add(commands: Any) -> None:
@@ -31,8 +37,9 @@ def add(commands: Any) -> None:
         "examples:\n"
         "  dualmoco mine examples/en.txt examples/zh.txt --out pairs.tsv\n"
         "  dualmoco mine examples/en.txt examples/zh.txt --out pairs.tmx --planted examples/pairs.tsv\n"
+        "  dualmoco mine - examples/zh.txt --out - < examples/en.txt\n"
         "\nwith your own files:\n"
-        "  dualmoco mine en.txt.xz zh.txt.xz --out pairs.tsv --prefilter en-zh-static\n"
+        "  dualmoco mine en.txt.xz zh.txt.xz --out pairs.tsv.gz --prefilter en-zh-static --min-precision 0.95\n"
         "  dualmoco mine en.txt zh.txt --model runs/mine --out pairs.parquet --engine ray --address auto",
     )
     mine.add_argument("src_file", metavar="SRC", help="text, one sentence per line, plain or compressed")
@@ -40,10 +47,20 @@ def add(commands: Any) -> None:
     given = mine.add_argument_group("input")
     add_recognized_languages(given, "SRC", "TGT")
     known = given.add_mutually_exclusive_group()
-    known.add_argument("--gold", metavar="FILE", help="line<TAB>line of true pairs, from 1, to choose the threshold on")
+    known.add_argument(
+        "--gold", metavar="FILE", help="line<TAB>line of all true pairs, from 1, to choose the threshold on"
+    )
     known.add_argument("--planted", metavar="FILE", help="source<TAB>target to hide among the lines for that purpose")
+    add_on_error(given)
     add_pairs_output(mine)
-    scoring = add_mining(mine)
+    scoring = add_mining(mine, threshold="estimated for --min-precision, or the model's own for small texts")
+    scoring.add_argument(
+        "--min-precision",
+        type=float,
+        metavar="P",
+        help="take the lowest threshold with this precision (default: 0.9, or the best F1 with --gold and --planted)",
+    )
+    add_report(scoring)
     scoring.add_argument(
         "--retrieval",
         default="max",
@@ -62,46 +79,49 @@ def run(parsed: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from dualmoco.mining.mine import mine
+    from dualmoco.text.files import standard_input
 
-    found = mine(
-        parsed.src_file,
-        parsed.tgt_file,
-        model=parsed.model,
-        src_lang=parsed.src,
-        tgt_lang=parsed.tgt,
-        out=parsed.out,
-        retrieval=parsed.retrieval,
-        gold=parsed.gold,
-        planted=parsed.planted,
-        prefilter=parsed.prefilter,
-        **mining_options(parsed),
-    )
+    with standard_input([parsed.src_file, parsed.tgt_file]) as files, pairs_output(parsed) as (out, summary):
+        found = mine(
+            *files,
+            model=parsed.model,
+            src_lang=parsed.src,
+            tgt_lang=parsed.tgt,
+            out=out,
+            retrieval=parsed.retrieval,
+            gold=parsed.gold,
+            planted=parsed.planted,
+            min_precision=parsed.min_precision,
+            prefilter=parsed.prefilter,
+            report=parsed.report,
+            on_error=parsed.on_error,
+            **mining_options(parsed),
+        )
+        if not parsed.json:
+            summary.write(describe_mining(found, parsed.out))
     if parsed.json:
-        calibration = asdict(found.calibration) if found.calibration else None
+        own = found.model_calibration.describe() if found.model_calibration else None
         print_json(
             {
                 "out": parsed.out,
                 "pairs": len(found),
                 "candidates": found.candidates,
                 "threshold": found.threshold,
-                "calibration": calibration,
+                "calibration": asdict(found.calibration) if found.calibration else None,
+                "model_calibration": own,
+                "kept_at": found.kept_at,
+                "unreadable": found.unreadable,
                 "recall": found.recall,
             }
         )
-    else:
-        sys.stdout.write(describe_mining(found))
     return 0
 
 
-def describe_mining(found: MiningResult) -> str:
-    """The summary of a mining result."""
-    lines = [found.model_calibration.describe()] if found.model_calibration else []
-    if found.calibration:
-        chosen = found.calibration.threshold
-        lines.append(
-            f"threshold {chosen.value:.4f} [{found.calibration.low:.4f}, {found.calibration.high:.4f}] from "
-            f"{counted(found.calibration.known, 'known pair')}: precision {100 * chosen.precision:.1f} %, recall "
-            f"{100 * chosen.recall:.1f} %, F1 {100 * chosen.f1:.1f} %"
-        )
+def describe_mining(found: MiningResult, out: str) -> str:
+    """The summary of a mining result that was written to `out`."""
+    lines = [part.describe() for part in (found.model_calibration, found.calibration) if part]
     above = "" if found.threshold is None else f" that score at least {found.threshold:.4f}, of {found.candidates:,}"
-    return "\n".join([*lines, f"{counted(len(found), 'pair')}{above}: {found.out}"]) + "\n"
+    lines.append(f"{counted(len(found), 'pair')}{above}{describe_skipped(found.unreadable)}: {out}")
+    if found.candidates >= KEPT_LINE_FROM:
+        lines.append(describe_kept(found.kept_at))
+    return "\n".join(lines) + "\n"

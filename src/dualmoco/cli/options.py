@@ -8,8 +8,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 
@@ -155,7 +156,12 @@ def read_overrides(parsed: argparse.Namespace) -> list[str]:
 def add_pairs_output(parser: argparse.ArgumentParser) -> None:
     """Adds where pairs are written."""
     group = parser.add_argument_group("output")
-    group.add_argument("--out", required=True, metavar="FILE", help="write pairs to FILE: .tsv, .parquet or .tmx")
+    group.add_argument(
+        "--out",
+        required=True,
+        metavar="FILE",
+        help="write pairs to FILE: .tsv, .csv, .jsonl, .tmx (also with .gz) or .parquet; - for TSV on standard output",
+    )
     add_overwrite(group)
     add_json(group)
 
@@ -208,18 +214,62 @@ def add_encoding(parser: argparse.ArgumentParser) -> None:
     add_engine(parser)
 
 
-def add_margin(group: Container) -> None:
+def add_margin(group: Container, default: str = "distance") -> None:
     """Adds how pairs are scored."""
-    group.add_argument("--margin", default="distance", choices=MARGIN_CHOICES, help="margin type")
+    group.add_argument("--margin", default=default, choices=MARGIN_CHOICES, help="margin type; absolute is the cosine")
     group.add_argument("--neighbors", type=int, default=3, metavar="K", help="neighbors averaged for the margin")
 
 
-def add_mining(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds options of a command that scores pairs by their neighbors; gives the group of those about scores."""
+def add_report(group: Container) -> None:
+    """Adds a page about the scores."""
+    group.add_argument("--report", metavar="FILE", help="write a histogram of the scores and samples to FILE.html")
+
+
+def describe_kept(kept: Sequence[tuple[float, int]]) -> str:
+    """How many pairs reach some thresholds."""
+    thresholds, counts = (" / ".join(cells) for cells in zip(*((f"{a:g}", f"{b:,}") for a, b in kept), strict=True))
+    return f"pairs at {thresholds}: {counts}"
+
+
+def describe_skipped(count: int) -> str:
+    """How many lines were skipped, as the end of a sentence."""
+    return f"; {counted(count, 'unreadable line')} left out" if count else ""
+
+
+@contextmanager
+def pairs_output(parsed: argparse.Namespace) -> Iterator[tuple[str, IO[str]]]:
+    """The file to write pairs to, and where to write the summary.
+
+    For `--out -` the file is a temporary one that is copied to standard output, and the summary goes to standard error.
+    """
+    import tempfile
+    from pathlib import Path
+
+    from dualmoco.core.errors import ConfigError
+
+    if parsed.out != "-":
+        yield parsed.out, sys.stdout
+        return
+    if parsed.json:
+        raise ConfigError("--out - and --json; expected one of them, because both write to standard output")
+    with tempfile.TemporaryDirectory(prefix="dualmoco-") as folder:
+        path = Path(folder) / "pairs.tsv"
+        yield str(path), sys.stderr
+        sys.stdout.write(path.read_text(encoding="utf-8"))
+
+
+def add_mining(parser: argparse.ArgumentParser, *, threshold: str, margin: str = "distance") -> argparse._ArgumentGroup:
+    """Adds options of a command that scores pairs; gives the group of those about scores.
+
+    `threshold` says what the default threshold is, and `margin` is the default margin.
+    """
     scoring = parser.add_argument_group("search and scoring")
-    add_margin(scoring)
+    add_margin(scoring, margin)
     scoring.add_argument(
-        "--threshold", type=float, metavar="SCORE", help="lowest score to accept (default: the model's own threshold)"
+        "--threshold", type=float, metavar="SCORE", help=f"lowest score to accept (default: {threshold})"
+    )
+    scoring.add_argument(
+        "--calibration", metavar="FILE", help="file of dualmoco calibrate (default: the one in the model's folder)"
     )
     scoring.add_argument("--approximate", action="store_true", help="search only the nearest inverted lists (FAISS)")
     scoring.add_argument(

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.options import (
     add_bitext,
@@ -12,11 +11,18 @@ from dualmoco.cli.options import (
     add_mining,
     add_on_error,
     add_pairs_output,
+    add_report,
     counted,
+    describe_kept,
+    describe_skipped,
     mining_options,
+    pairs_output,
     parse_columns,
     print_json,
 )
+
+if TYPE_CHECKING:
+    from dualmoco.mining.mine import MiningResult
 
 
 def add(commands: Any) -> None:
@@ -25,35 +31,43 @@ def add(commands: Any) -> None:
         commands,
         "score",
         run,
-        "score the pairs of a bitext by margin, to filter it",
+        "score the pairs of a bitext, to filter it",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
         "  dualmoco score examples/pairs.tsv --out scored.tsv\n"
+        "  dualmoco score - --out - < examples/pairs.tsv\n"
         "\nwith your own files:\n"
-        "  dualmoco score news.en news.zh --threshold 0.05 --out clean.parquet",
+        "  dualmoco score news.en news.zh --threshold 0.5 --out clean.parquet",
     )
     given = add_bitext(score)
     add_on_error(given)
     add_pairs_output(score)
-    add_mining(score)
+    scoring = add_mining(score, threshold="the model's own threshold of the cosine", margin="absolute")
+    add_report(scoring)
 
 
 def run(parsed: argparse.Namespace) -> int:
     """Scores, and prints quantiles of the scores."""
     from dualmoco.mining.score import score
+    from dualmoco.text.files import standard_input
 
-    found = score(
-        parsed.bitext,
-        model=parsed.model,
-        src_lang=parsed.src,
-        tgt_lang=parsed.tgt,
-        out=parsed.out,
-        tgt_file=parsed.tgt_file,
-        format=parsed.format,
-        columns=parse_columns(parsed.columns),
-        on_error=parsed.on_error,
-        **mining_options(parsed),
-    )
+    ending = ".tsv" if parsed.format == "auto" else f".{parsed.format}"
+    with standard_input([parsed.bitext], ending) as (bitext,), pairs_output(parsed) as (out, summary):
+        found = score(
+            bitext,
+            model=parsed.model,
+            src_lang=parsed.src,
+            tgt_lang=parsed.tgt,
+            out=out,
+            tgt_file=parsed.tgt_file,
+            format=parsed.format,
+            columns=parse_columns(parsed.columns),
+            on_error=parsed.on_error,
+            report=parsed.report,
+            **mining_options(parsed),
+        )
+        if not parsed.json:
+            summary.write(describe_scores(found, parsed.out))
     if parsed.json:
         print_json(
             {
@@ -61,15 +75,20 @@ def run(parsed: argparse.Namespace) -> int:
                 "pairs": found.candidates,
                 "kept": len(found),
                 "quantiles": found.quantiles,
+                "kept_at": found.kept_at,
+                "untranslated": found.untranslated,
                 "unreadable": found.unreadable,
             }
         )
-    else:
-        spread = ", ".join(f"{value:.3f}" for value in found.quantiles)
-        left_out = f"; {counted(found.unreadable, 'unreadable line')} left out" if found.unreadable else ""
-        own = f"{found.model_calibration.describe()}\n" if found.model_calibration else ""
-        sys.stdout.write(
-            f"{own}{counted(found.candidates, 'pair')} scored{left_out}; 5, 25, 50, 75, 95 %: {spread}\n"
-            f"{counted(len(found), 'pair')} kept: {parsed.out}\n"
-        )
     return 0
+
+
+def describe_scores(found: MiningResult, out: str) -> str:
+    """The summary of a scored bitext that was written to `out`."""
+    lines = [found.model_calibration.describe_cosine()] if found.model_calibration else []
+    spread = ", ".join(f"{value:.3f}" for value in found.quantiles)
+    scored = f"{counted(found.candidates, 'pair')} scored{describe_skipped(found.unreadable)}"
+    lines += [f"{scored}; 5, 25, 50, 75, 95 %: {spread}", describe_kept(found.kept_at)]
+    if found.untranslated:
+        lines.append(f"{counted(found.untranslated, 'pair')} not translated, scored -1")
+    return "\n".join([*lines, f"{counted(len(found), 'pair')} kept: {out}"]) + "\n"

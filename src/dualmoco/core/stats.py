@@ -26,3 +26,13 @@ def percentile_interval(values: Floats) -> tuple[float, float]:
     """The 95 % interval of the resampled values (R,)."""
     low, high = np.quantile(values, [(1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2])
     return float(low), float(high)
+
+
+def binomial_interval(hits: int, total: int) -> tuple[float, float]:
+    """The 95 % interval of a share by Wilson's formula; (0, 1) of nothing."""
+    if not total:
+        return 0.0, 1.0
+    share, z = hits / total, 1.959964
+    middle, scale = share + z * z / (2 * total), 1 + z * z / total
+    spread = z * np.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    return float((middle - spread) / scale), float((middle + spread) / scale)

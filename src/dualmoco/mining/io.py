@@ -1,11 +1,14 @@
-"""Reads what mining takes (texts, bitexts, known pairs), and writes and reads files of pairs as TSV, Parquet or TMX."""
+"""Reads what mining takes (texts, bitexts, known pairs), and writes and reads files of pairs in several formats."""
 
 from __future__ import annotations
 
+import csv
+import gzip
 import io
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, iterparse
@@ -16,16 +19,19 @@ import numpy as np
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.storage import write_recorded, write_text
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.data.readers.base import Row, Source
+from dualmoco.data.readers.base import Row, Source, is_unicode
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.embeddings.unique_lines import TextFile, lines_at
-from dualmoco.text.files import read_lines, read_table
+from dualmoco.text.files import open_binary, read_lines, read_table
+from dualmoco.text.sentences import as_pairs, as_sentences
 
 Texts = str | Path | Sequence[str]
-"""Name of a text file with one sentence per line, plain or compressed; or the sentences themselves."""
-Bitext = str | Path | Sequence[tuple[str, str]]
-"""Name of a file in any format of `dualmoco prepare`; or pairs of sentences."""
-PAIRS_ENDINGS = (".tsv", ".parquet", ".tmx")
+"""Name of a text file with one sentence per line, plain or compressed; or the sentences, see `as_sentences`."""
+Bitext = str | Path | Sequence[tuple[str, str]] | Mapping[str, Sequence[str]]
+"""Name of a file in any format of `dualmoco prepare`; or pairs of sentences, or a table of them, see `as_pairs`."""
+PAIRS_ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx")
+PACKED_ENDING = ".gz"  # may follow any of them except .parquet
+LINE_BREAKS = re.compile("[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")  # characters that end a cell or a line somewhere
 NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # also line ends, which no sentence has
 
 
@@ -33,11 +39,22 @@ def as_text_file(texts: Texts, lang: str, path: Path) -> TextFile:
     """A text as a file; sentences are written to `path`. DataError if one is not a string of one line."""
     if isinstance(texts, str | Path):
         return TextFile(Path(texts), lang)
-    for number, text in enumerate(texts):
-        if not isinstance(text, str) or "\n" in text:
+    sentences = as_sentences(texts)
+    for number, text in enumerate(sentences):
+        if "\n" in text:
             raise DataError(f"sentence {number}: {text!r:.60}; expected a string of one line")
-    write_text(path, "".join(f"{text}\n" for text in texts))
+    write_text(path, "".join(f"{text}\n" for text in sentences))
     return TextFile(path, lang)
+
+
+def readable_copy(text: TextFile, path: Path) -> tuple[TextFile, int]:
+    """A text whose lines that are not UTF-8 are empty, written to `path` if there are any, and their number."""
+    lines = [line if is_unicode(line) else "" for line in read_lines(text.path, errors="surrogateescape")]
+    skipped = sum(not is_unicode(line) for line in read_lines(text.path, errors="surrogateescape"))
+    if not skipped:
+        return text, 0
+    write_text(path, "".join(f"{line}\n" for line in lines))
+    return replace(text, path=path), skipped
 
 
 class Problems:
@@ -63,7 +80,7 @@ def read_bitext(
 ) -> Iterator[Row]:
     """Yields the pairs of a bitext with their line numbers; columns are named, or numbered from 0."""
     if not isinstance(pairs, str | Path):
-        yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(pairs, start=1))
+        yield from (Row(src, tgt, number) for number, (src, tgt) in enumerate(as_pairs(pairs, columns, langs), start=1))
         return
     source = Source(Path(pairs), *langs, columns, Path(tgt_file) if tgt_file else None)
     yield from read_pairs(source, form, report=problems.report)
@@ -129,24 +146,53 @@ def check_pairs_path(path: Path, endings: Sequence[str] = PAIRS_ENDINGS) -> None
     """ConfigError if an output file is a folder, has another ending, or needs a package that is not installed."""
     if path.is_dir():
         raise ConfigError(f"{path}: a folder; expected the name of a file to write")
-    if path.suffix not in endings:
+    ending = pairs_ending(path) if endings is PAIRS_ENDINGS else path.suffix
+    if ending not in endings:
         raise ConfigError(f"{path}: ends with {path.suffix or 'nothing'}; expected one of {', '.join(endings)}")
-    if path.suffix == ".parquet":
+    if ending == ".parquet":
         require("pyarrow.parquet", "data", "Parquet")
 
 
+def pairs_ending(path: Path) -> str:
+    """The ending of a file of pairs without that of its compression."""
+    is_packed = path.suffix == PACKED_ENDING and Path(path.stem).suffix != ".parquet"
+    return Path(path.stem).suffix if is_packed else path.suffix
+
+
 def write_pairs(
-    path: Path, table: PairTable, sides: Sequence[Sequence[str]], langs: tuple[str, str], origin: Mapping[str, object]
+    path: Path,
+    table: PairTable,
+    sides: Sequence[Sequence[str]],
+    langs: tuple[str, str],
+    origin: Mapping[str, object],
+    extra: Mapping[str, Sequence[str]] | None = None,
+    pages: Mapping[Path, str] | None = None,
 ) -> None:
-    """Writes pairs, in the order of the table, to a .tsv, .parquet or .tmx file, and their origin to `PATH.json`."""
-    notes = {name: str(value) for name, value in origin.items()}
-    if path.suffix == ".parquet":
-        content = _as_parquet(table, sides, notes)
-    elif path.suffix == ".tmx":
-        content = as_tmx(map(_translation_unit, table.rows(sides)), langs, notes)
+    """Writes pairs, in the order of the table, to a file of PAIRS_ENDINGS, and their origin to `PATH.json`.
+
+    `extra` columns are written after those of `MinedPair`, and `pages` to files of their own.
+    """
+    notes, ending = {name: str(value) for name, value in origin.items()}, pairs_ending(path)
+    names = [_free_name(name) for name in extra or {}]
+    others = list(zip(*extra.values(), strict=True)) if extra else [()] * len(table.scores)
+    rows = zip(table.rows(sides), others, strict=True)
+    if ending == ".parquet":
+        content = _as_parquet(table, sides, notes, dict(zip(names, (extra or {}).values(), strict=True)))
+    elif ending == ".tmx":
+        content = as_tmx((_translation_unit(pair, names, more) for pair, more in rows), langs, notes)
+    elif ending == ".jsonl":
+        content = _as_jsonl(rows, names)
+    elif ending == ".csv":
+        content = _as_csv(rows, names)
     else:
-        content = _as_tsv(table.rows(sides))
-    write_recorded(path, origin, {path: content})
+        content = _as_tsv(rows, names)
+    files = {path: gzip.compress(content, mtime=0) if path.suffix == PACKED_ENDING else content}
+    write_recorded(path, origin, files | {page: text.encode() for page, text in (pages or {}).items()})
+
+
+def _free_name(name: str) -> str:
+    """The name of an extra column, which must not be that of a column of `MinedPair`."""
+    return f"{name}_given" if name in MinedPair._fields else name
 
 
 def sentences_at(path: Path, lines: Ids) -> list[str]:
@@ -157,34 +203,75 @@ def sentences_at(path: Path, lines: Ids) -> list[str]:
 
 
 def read_mined(path: Path) -> Iterator[MinedPair]:
-    """Yields the pairs of a .tsv, .parquet or .tmx file of `mine`, `score` or `paraphrases`."""
-    return {".tsv": _read_tsv, ".parquet": _read_parquet, ".tmx": _read_tmx}[path.suffix](path)
+    """Yields the pairs of a file of `mine`, `score` or `paraphrases`, without extra columns."""
+    readers = {".csv": _read_csv, ".jsonl": _read_jsonl, ".parquet": _read_parquet, ".tmx": _read_tmx}
+    return readers.get(pairs_ending(path), _read_tsv)(path)
 
 
-def _as_tsv(pairs: Iterable[MinedPair]) -> bytes:
+PairRows = Iterable[tuple[MinedPair, Sequence[str]]]  # pairs with their extra columns
+
+
+def _cells(pair: MinedPair, more: Sequence[str]) -> list[str]:
+    numbers = f"{pair.src_mean:.6f}", f"{pair.tgt_mean:.6f}", str(pair.src_line), str(pair.tgt_line)
+    return [f"{pair.score:.6f}", pair.src, pair.tgt, *numbers, *more]
+
+
+def _from_cells(cells: Sequence[str]) -> MinedPair:
+    score, src, tgt, src_mean, tgt_mean, src_line, tgt_line = cells[: len(MinedPair._fields)]
+    return MinedPair(float(score), src, tgt, float(src_mean), float(tgt_mean), int(src_line), int(tgt_line))
+
+
+def _as_tsv(rows: PairRows, names: Sequence[str]) -> bytes:
     stream = io.StringIO()
-    stream.write("\t".join(MinedPair._fields) + "\n")
-    for pair in pairs:
-        texts = "\t".join(text.replace("\t", " ") for text in (pair.src, pair.tgt))
-        means = f"{pair.src_mean:.6f}\t{pair.tgt_mean:.6f}"
-        stream.write(f"{pair.score:.6f}\t{texts}\t{means}\t{pair.src_line}\t{pair.tgt_line}\n")
+    stream.write("\t".join([*MinedPair._fields, *names]) + "\n")
+    for pair, more in rows:
+        stream.write("\t".join(LINE_BREAKS.sub(" ", cell) for cell in _cells(pair, more)) + "\n")
     return stream.getvalue().encode()
 
 
 def _read_tsv(path: Path) -> Iterator[MinedPair]:
     lines = read_lines(path)
     next(lines)
-    for line in lines:
-        score, src, tgt, src_mean, tgt_mean, src_line, tgt_line = line.split("\t")
-        yield MinedPair(float(score), src, tgt, float(src_mean), float(tgt_mean), int(src_line), int(tgt_line))
+    yield from (_from_cells(line.split("\t")) for line in lines)
 
 
-def _as_parquet(table: PairTable, sides: Sequence[Sequence[str]], notes: Mapping[str, str]) -> bytes:
+def _as_csv(rows: PairRows, names: Sequence[str]) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*MinedPair._fields, *names])
+    writer.writerows(_cells(pair, more) for pair, more in rows)
+    return stream.getvalue().encode()
+
+
+def _read_csv(path: Path) -> Iterator[MinedPair]:
+    with io.TextIOWrapper(open_binary(path), encoding="utf-8", newline="") as stream:
+        rows = csv.reader(stream)
+        next(rows)
+        yield from map(_from_cells, rows)
+
+
+def _as_jsonl(rows: PairRows, names: Sequence[str]) -> bytes:
+    stream = io.StringIO()
+    for pair, more in rows:
+        stream.write(json.dumps(pair._asdict() | dict(zip(names, more, strict=True)), ensure_ascii=False) + "\n")
+    return stream.getvalue().encode()
+
+
+def _read_jsonl(path: Path) -> Iterator[MinedPair]:
+    for line in read_lines(path):
+        content = json.loads(line)
+        yield MinedPair(**{name: content[name] for name in MinedPair._fields})
+
+
+def _as_parquet(
+    table: PairTable, sides: Sequence[Sequence[str]], notes: Mapping[str, str], extra: Mapping[str, Sequence[str]]
+) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     values = (table.scores, *sides, table.src_means, table.tgt_means, table.src_lines, table.tgt_lines)
-    arrow = pa.table(dict(zip(MinedPair._fields, values, strict=True))).replace_schema_metadata(dict(notes))
+    columns = {**dict(zip(MinedPair._fields, values, strict=True)), **extra}
+    arrow = pa.table(columns).replace_schema_metadata(dict(notes))
     stream = io.BytesIO()
     pq.write_table(arrow, stream, compression="zstd")
     return stream.getvalue()
@@ -193,7 +280,7 @@ def _as_parquet(table: PairTable, sides: Sequence[Sequence[str]], notes: Mapping
 def _read_parquet(path: Path) -> Iterator[MinedPair]:
     import pyarrow.parquet as pq
 
-    for batch in pq.ParquetFile(path).iter_batches():
+    for batch in pq.ParquetFile(path).iter_batches(columns=list(MinedPair._fields)):
         for row in batch.to_pylist():
             yield MinedPair(**row)
 
@@ -208,9 +295,10 @@ class TranslationUnit:
     segtype: str | None = None  # segment type, sentence or block; None if the header's applies
 
 
-def _translation_unit(pair: MinedPair) -> TranslationUnit:
+def _translation_unit(pair: MinedPair, names: Sequence[str], more: Sequence[str]) -> TranslationUnit:
     numbers = {name: f"{getattr(pair, name):.6f}" for name in ("score", "src_mean", "tgt_mean")}
-    return TranslationUnit(pair.src, pair.tgt, {**numbers, "src_line": pair.src_line, "tgt_line": pair.tgt_line})
+    lines = {"src_line": pair.src_line, "tgt_line": pair.tgt_line}
+    return TranslationUnit(pair.src, pair.tgt, {**numbers, **lines, **dict(zip(names, more, strict=True))})
 
 
 def as_tmx(units: Iterable[TranslationUnit], langs: tuple[str, str], origin: Mapping[str, str]) -> bytes:
@@ -249,10 +337,11 @@ def _prop(name: str, value: str) -> str:
 
 
 def _read_tmx(path: Path) -> Iterator[MinedPair]:
-    for _, unit in iterparse(path):
-        if unit.tag == "tu":
-            yield _from_unit(unit)
-            unit.clear()
+    with open_binary(path) as stream:
+        for _, unit in iterparse(stream):
+            if unit.tag == "tu":
+                yield _from_unit(unit)
+                unit.clear()
 
 
 def _from_unit(unit: Element) -> MinedPair:

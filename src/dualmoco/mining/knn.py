@@ -40,7 +40,7 @@ DEFAULT_PROBES = 14
 CANDIDATE_BYTES = 12  # a score and an id
 CANDIDATE_COPIES = 4  # held at once: candidates of a block's two sides, and those that they are merged with
 LEAST_ROWS = 1024
-BLOCK_FLOPS = 6e13  # about ten minutes on two cores
+BLOCK_FLOPS = 2e12  # about half a minute on two cores
 
 logger = logging.getLogger(__name__)
 
@@ -207,7 +207,7 @@ class Plan:
 
 
 def make_plan(src: tuple[int, int], tgt: tuple[int, int], k: int, memory: int, compared: float = 1.0) -> Plan:
-    """Cuts the rectangle into nearly square blocks that fit into memory and take about ten minutes each."""
+    """Cuts the rectangle into nearly square blocks that fit into memory and take about half a minute each."""
     most = max(LEAST_ROWS, memory // (CANDIDATE_COPIES * (k + SPARE) * CANDIDATE_BYTES))
     pairs = BLOCK_FLOPS / (2 * src[1] * compared)
     rows = _run_length(src[0], most, pairs**0.5)

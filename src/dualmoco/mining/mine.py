@@ -23,10 +23,11 @@ from dualmoco.core.display import data_frame, html_table
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import check_replaceable, locked, write_text
+from dualmoco.core.vectors import Ids
 from dualmoco.embeddings.encode import encode_file, resolve_text
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.embeddings.store import Store
-from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.embeddings.unique_lines import EMPTY, TextFile
 from dualmoco.mining.io import (
     GoldPairs,
     MinedPair,
@@ -36,13 +37,25 @@ from dualmoco.mining.io import (
     check_pairs_path,
     read_gold_pairs,
     read_mined,
+    readable_copy,
     sentences_at,
     write_pairs,
 )
 from dualmoco.mining.knn import MiningSettings, encode_sides, find_neighbors
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, margin_scores, select_pairs
+from dualmoco.mining.precision import FEWEST_SCORES
 from dualmoco.mining.prefilter import make_prefilter
-from dualmoco.mining.threshold import Calibration, ModelCalibration, calibrate, read_calibration
+from dualmoco.mining.report import check_report, kept_at, report_page, sampled_pairs
+from dualmoco.mining.threshold import (
+    Calibration,
+    ModelCalibration,
+    PlantedRows,
+    distinct_pairs,
+    judge_by_gold,
+    judge_by_planted,
+    judge_by_scores,
+    read_calibration,
+)
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, Model
@@ -67,6 +80,7 @@ class MiningOptions(TypedDict, total=False):
     engine: str | Engine  # local (default), ray, or an engine that is already open
     address: str | None  # address of a running Ray cluster; None starts a local one
     backend: str  # back-end of a model given by name: auto (default), torch, static, int8, onnx or onnx-int8
+    calibration: str | Path | None  # file of `calibrate` to use in place of the one in the model's folder
     overwrite: bool  # replace an output that was edited or that something else wrote; False
     progress: bool  # show progress bars; True
 
@@ -90,9 +104,13 @@ class MiningResult:
     quantiles: tuple[float, ...] = ()
     """5, 25, 50, 75 and 95 % quantiles of all scores of a bitext."""
     unreadable: int = 0
-    """Number of skipped lines of a bitext."""
+    """Number of skipped lines."""
     model_calibration: ModelCalibration | None = None
     """Calibration of the model, if the threshold is the model's own."""
+    kept_at: tuple[tuple[float, int], ...] = ()
+    """Some thresholds, and the number of pairs or candidates that reach each."""
+    untranslated: int = 0
+    """Number of pairs of a bitext that are not translated."""
 
     def __len__(self) -> int:
         return self.count
@@ -128,7 +146,10 @@ def mine(
     retrieval: str = "max",
     gold: str | Path | Sequence[tuple[int, int]] | None = None,
     planted: str | Path | Sequence[tuple[str, str]] | None = None,
+    min_precision: float | None = None,
     prefilter: Model | str | Path | None = None,
+    report: str | Path | None = None,
+    on_error: str = "stop",
     **options: Unpack[MiningOptions],
 ) -> MiningResult:
     """Finds the parallel sentences of two texts.
@@ -139,12 +160,19 @@ def mine(
         model: Model that encodes both texts, or its name.
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
-        out: File to write the pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
+        out: File to write the pairs to, .tsv, .csv, .jsonl or .tmx, also followed by .gz, or .parquet; None to keep
+            them in memory.
         retrieval: Which candidates become pairs: forward, backward, intersection or max.
-        gold: Pairs of line numbers, from 1, that are translations, or a file of them; they choose the threshold.
-        planted: Pairs of sentences, or a file of them, that are hidden in the texts to choose the threshold.
+        gold: Pairs of line numbers, from 1, of all translations in the texts, or a file of them; they choose the
+            threshold of highest F1.
+        planted: Pairs of sentences, or a file of them, that are hidden in the texts to choose the threshold of highest
+            F1, half of them without their partners.
+        min_precision: Take the lowest threshold whose precision, measured by gold pairs or else estimated, is at least
+            this. By default 0.9, if a calibrated model estimates it from 1,000 candidates or more.
         prefilter: Fast, calibrated model, or its name; sentences that have no plausible partner according to this model
             are left out.
+        report: Write a page with a histogram of all scores and samples of the candidates to this .html file.
+        on_error: What to do with a line that is not UTF-8: stop, or skip.
         **options: See `MiningOptions`.
 
     Returns:
@@ -156,32 +184,40 @@ def mine(
         ModelError: A model cannot be opened, or lacks a language.
     """
     settings = parse_settings(options, retrieval)
+    check_on_error(on_error)
     known = read_gold_pairs(gold, planted)
-    if settings.threshold is not None and (gold is not None or planted is not None):
-        raise ConfigError("a threshold together with gold or planted pairs; expected one of them")
-    with mining_job(out, model, options, (src, tgt, gold, planted)) as job:
-        given = as_text_file(src, src_lang or "", job.work / "given.src.txt")
-        texts = [resolve_text(given, job.model, "" if isinstance(src, str | Path) else "src")]
-        given = as_text_file(tgt, tgt_lang or "", job.work / "given.tgt.txt")
-        texts += [resolve_text(given, job.model, "" if isinstance(tgt, str | Path) else "tgt")]
+    if settings.threshold is not None and (gold is not None or planted is not None or min_precision is not None):
+        raise ConfigError("a threshold together with gold or planted pairs or a precision; expected one of them")
+    if min_precision is not None and not 0 < min_precision <= 1:
+        raise ConfigError(f"min_precision {min_precision}; expected more than 0 and at most 1")
+    with mining_job(out, model, options, (src, tgt, gold, planted), report) as job:
+        opened = [job.open_text(src, src_lang, "src", on_error), job.open_text(tgt, tgt_lang, "tgt", on_error)]
+        texts, unreadable = [text for text, _ in opened], sum(count for _, count in opened)
         langs = texts[0].lang, texts[1].lang
-        own = None if known.gold or known.planted else model_threshold(job.model, langs, settings)
-        settings = replace(settings, threshold=own.threshold) if own else settings
+        own = model_calibration(job.model, langs, settings, options)
+        if min_precision is not None and not (own or known.gold or known.planted):
+            raise ConfigError(
+                f"min_precision: {job.model.identity.name} is not calibrated for these languages and this margin; "
+                "expected gold or planted pairs, or run dualmoco calibrate"
+            )
         fast = make_prefilter(prefilter, langs, settings) if prefilter else None
-        texts = _plant(texts, known.planted, job.work)
+        planting = Planting(known.planted)
+        texts = planting.apply(texts, job.work)
         texts = fast.apply(texts, settings, job.work / "prefilter", job.engine) if fast else texts
         stores = encode_sides(texts, job.model, settings, job.work, job.engine)
         src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)
         pairs = select_pairs(src_near, tgt_near, settings.margin, settings.retrieval)
-        calibration = _calibrate(pairs, stores, known)
-        threshold = calibration.threshold.value if calibration else settings.threshold
+        calibration = _calibrate(pairs, stores, known, planting, own, min_precision)
+        if calibration:
+            threshold: float | None = calibration.threshold.value
+        else:
+            threshold = own.threshold_for(min_precision) if own else settings.threshold
         src_store, tgt_store = stores
         src_lines, tgt_lines = src_store.first_lines(), tgt_store.first_lines()
         kept = pairs.above(threshold)
         if known.planted:
-            count = len(known.planted)
-            own_src, own_tgt = src_lines < len(src_store.lines) - count, tgt_lines < len(tgt_store.lines) - count
-            kept = kept.take(own_src[kept.src] & own_tgt[kept.tgt])
+            is_own = [first < len(store.lines) - count for first, store, count in planting.sides(stores)]
+            kept = kept.take(is_own[0][kept.src] & is_own[1][kept.tgt])
         table = PairTable(
             kept.scores,
             src_near.mean[kept.src].round(COSINE_PLACES),
@@ -208,13 +244,25 @@ def mine(
             "retrieval": settings.retrieval.value,
             "threshold": threshold,
             "calibration": calibration.to_json() if calibration else None,
+            "model_calibration": own.describe() if own and not calibration else None,
             "approximate_recall": recall,
             "prefilter": fast.origin if fast else None,
         }
         sides = sentences_at(texts[0].path, table.src_lines), sentences_at(texts[1].path, table.tgt_lines)
-        write_pairs(job.file, table, sides, langs, origin)
+        pages = {}
+        if report:
+
+            def sampled(rows: Ids) -> list[list[str]]:
+                lines = src_lines[pairs.src[rows]] + 1, tgt_lines[pairs.tgt[rows]] + 1
+                return [sentences_at(text.path, side) for text, side in zip(texts, lines, strict=True)]
+
+            samples = sampled_pairs(pairs.scores, sampled)
+            pages[Path(report)] = report_page(pairs.scores, threshold, settings.margin, samples, origin)
+        write_pairs(job.file, table, sides, langs, origin, pages=pages)
         found = MiningResult(job.file, None, len(kept), len(pairs), threshold, calibration, recall)
-        return job.result(replace(found, model_calibration=own))
+        found = replace(found, kept_at=kept_at(pairs.scores, settings.margin))
+        found = replace(found, unreadable=unreadable, model_calibration=None if calibration else own)
+        return job.result(found)
 
 
 def paraphrases(
@@ -223,6 +271,7 @@ def paraphrases(
     model: Model | str | Path = DEFAULT_MODEL,
     lang: str | None = None,
     out: str | Path | None = None,
+    on_error: str = "stop",
     **options: Unpack[MiningOptions],
 ) -> MiningResult:
     """Finds pairs of sentences in one text that mean the same.
@@ -231,7 +280,8 @@ def paraphrases(
         text: The text; equal lines are one sentence.
         model: Model that encodes the text, or its name.
         lang: Language of the text; recognised if None.
-        out: File to write the pairs to, .tsv, .parquet or .tmx; None to keep them in memory.
+        out: File to write the pairs to, see `PAIRS_ENDINGS`; None to keep them in memory.
+        on_error: What to do with a line that is not UTF-8: stop, or skip.
         **options: See `MiningOptions`.
 
     Returns:
@@ -243,16 +293,19 @@ def paraphrases(
         ModelError: The model cannot be opened, or lacks the language.
     """
     settings = parse_settings(options)
+    check_on_error(on_error)
     with mining_job(out, model, options, (text,)) as job:
-        given = as_text_file(text, lang or "", job.work / "given.txt")
-        file = resolve_text(given, job.model, "" if isinstance(text, str | Path) else "text")
+        file, unreadable = job.open_text(text, lang, "text", on_error)
+        own = _paraphrase_calibration(job.model, file.lang, settings, options)
+        threshold = own.threshold if own else settings.threshold
         store = encode_file(file, job.work / "src", job.model, settings.form, job.engine)
         if store.count < 2:
             raise DataError(f"{file.path}: {store.count} sentence; expected at least two that differ")
         wider = replace(settings, k=settings.k + 1)
         found, _, recall = find_neighbors([store, store], wider, job.work, job.engine)
         near = without_self(found, settings.k)
-        pairs = _paraphrase_pairs(near, settings.margin).above(settings.threshold)
+        candidates = _paraphrase_pairs(near, settings.margin)
+        pairs = candidates.above(threshold)
         means, lines = near.mean.round(COSINE_PLACES), store.first_lines() + 1
         table = PairTable(pairs.scores, means[pairs.src], means[pairs.tgt], lines[pairs.src], lines[pairs.tgt])
         origin = {
@@ -266,12 +319,28 @@ def paraphrases(
             "text_sha256": store.key.text_sha256,
             "margin": settings.margin.value,
             "k": settings.k,
-            "threshold": settings.threshold,
+            "threshold": threshold,
             "approximate_recall": recall,
         }
         sides = sentences_at(file.path, table.src_lines), sentences_at(file.path, table.tgt_lines)
         write_pairs(job.file, table, sides, (file.lang, file.lang), origin)
-        return job.result(MiningResult(job.file, None, len(pairs), len(pairs), settings.threshold, recall=recall))
+        made = MiningResult(job.file, None, len(pairs), len(candidates), threshold, recall=recall)
+        return job.result(replace(made, unreadable=unreadable))
+
+
+def _paraphrase_calibration(
+    model: Model, lang: str, settings: MiningSettings, options: MiningOptions
+) -> ModelCalibration | None:
+    """The calibration of a model for this language and any other one."""
+    others = [other for other in model.languages or [] if other != model.language(lang)]
+    found = (model_calibration(model, (lang, other), settings, options) for other in others)
+    return next((calibration for calibration in found if calibration), None)
+
+
+def check_on_error(given: str) -> None:
+    """ConfigError if it is not what can be done with a line that cannot be read."""
+    if given not in ("stop", "skip"):
+        raise ConfigError(f"on_error {given}; expected stop or skip")
 
 
 def parse_settings(options: MiningOptions, retrieval: str = Retrieval.max.value) -> MiningSettings:
@@ -308,6 +377,13 @@ class MiningJob:
     work: Path
     is_temporary: bool
 
+    def open_text(self, given: Texts, lang: str | None, name: str, on_error: str) -> tuple[TextFile, int]:
+        """A text with its language, and the number of lines that were skipped; `name` is for messages and files."""
+        text, skipped = as_text_file(given, lang or "", self.work / f"given.{name}.txt"), 0
+        if on_error == "skip":
+            text, skipped = readable_copy(text, self.work / f"readable.{name}.txt")
+        return resolve_text(text, self.model, "" if isinstance(given, str | Path) else name), skipped
+
     def result(self, found: MiningResult) -> MiningResult:
         """The result, with the pairs in memory if their file is temporary."""
         return replace(found, out=None, pairs=list(found)) if self.is_temporary else found
@@ -315,16 +391,22 @@ class MiningJob:
 
 @contextmanager
 def mining_job(
-    out: str | Path | None, model: Model | str | Path, options: MiningOptions, inputs: Sequence[object]
+    out: str | Path | None,
+    model: Model | str | Path,
+    options: MiningOptions,
+    inputs: Sequence[object],
+    report: str | Path | None = None,
 ) -> Iterator[MiningJob]:
     """Opens the model and the engine, and locks the work folder.
 
     The work folder is removed at the end unless it was named. It stays if the block fails, so that the same call
     resumes; without an output file, everything is temporary.
     """
+    check_report(report)
     if out is not None:
         check_pairs_path(Path(out))
-        check_replaceable([Path(out)], inputs, overwrite=options.get("overwrite", False), has_record=True)
+    outputs = [Path(name) for name in (out, report) if name is not None]
+    check_replaceable(outputs, inputs, overwrite=options.get("overwrite", False), has_record=out is not None)
     opened = model if isinstance(model, Model) else open_model(model, options.get("backend", AUTO))
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as temporary, showing(options.get("progress", True)):
@@ -337,40 +419,81 @@ def mining_job(
             shutil.rmtree(work)
 
 
-def model_threshold(model: Model, langs: tuple[str, str], settings: MiningSettings) -> ModelCalibration | None:
-    """The calibration of a model, which gives the threshold if none was given."""
+def model_calibration(
+    model: Model, langs: tuple[str, str], settings: MiningSettings, options: MiningOptions
+) -> ModelCalibration | None:
+    """The calibration of a model for these languages; None if there is none, or a threshold was given."""
     own = model.language(langs[0]), model.language(langs[1])
-    return read_calibration(model, own, settings) if settings.threshold is None else None
+    return read_calibration(model, own, settings, options.get("calibration")) if settings.threshold is None else None
 
 
-def _plant(texts: list[TextFile], planted: Sequence[tuple[str, str]], work: Path) -> list[TextFile]:
-    """Copies of both texts with the planted sentences at their ends, or the texts themselves if nothing is planted."""
-    if not planted:
-        return texts
-    copies = []
-    for side, text in enumerate(texts):
-        path = work / f"planted.{side}.txt"
-        lines = [*read_lines(text.path), *(pair[side] for pair in planted)]
-        write_text(path, "".join(f"{line}\n" for line in lines))
-        copies.append(replace(text, path=path))
-    return copies
+class Planting:
+    """Known pairs in the texts: every second one whole, and of the others only one sentence, which has no partner."""
+
+    def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
+        distinct = distinct_pairs((src.strip(), tgt.strip()) for src, tgt in pairs)
+        self.src = [src for number, (src, _) in enumerate(distinct) if number % 4 != 3]
+        self.tgt = [tgt for number, (_, tgt) in enumerate(distinct) if number % 4 != 1]
+        self.whole = [pair for number, pair in enumerate(distinct) if number % 2 == 0]
+        self.count = len(distinct)
+
+    def apply(self, texts: list[TextFile], work: Path) -> list[TextFile]:
+        """Copies of both texts with the planted sentences at their ends; the texts themselves if there are none."""
+        if not self.count:
+            return texts
+        copies = []
+        for name, text, planted in zip(("src", "tgt"), texts, (self.src, self.tgt), strict=True):
+            path = work / f"planted.{name}.txt"
+            write_text(path, "".join(f"{line}\n" for line in [*read_lines(text.path), *planted]))
+            copies.append(replace(text, path=path))
+        return copies
+
+    def sides(self, stores: Sequence[Store]) -> list[tuple[Ids, Store, int]]:
+        """For each side the first line of each sentence, from 0, the store, and the number of planted lines."""
+        counts = len(self.src), len(self.tgt)
+        return [(store.first_lines(), store, count) for store, count in zip(stores, counts, strict=True)]
+
+    def rows(self, stores: Sequence[Store]) -> PlantedRows:
+        """Rows of the planted sentences that the texts do not have themselves."""
+        found: list[dict[str, int]] = []
+        for (first, store, count), texts in zip(self.sides(stores), (self.src, self.tgt), strict=True):
+            start = len(store.lines) - count
+            rows = zip(texts, store.lines[start:].tolist(), strict=True)
+            found.append({text: row for text, row in rows if row != EMPTY and first[row] >= start})
+        partners = {found[0][src]: found[1][tgt] for src, tgt in self.whole if src in found[0] and tgt in found[1]}
+        return PlantedRows(partners, frozenset(found[0].values()), frozenset(found[1].values()), self.count)
 
 
-def _calibrate(pairs: ScoredPairs, stores: Sequence[Store], known: GoldPairs) -> Calibration | None:
-    """The threshold that the known pairs choose; None if there are none.
+def _calibrate(
+    pairs: ScoredPairs,
+    stores: Sequence[Store],
+    known: GoldPairs,
+    planting: Planting,
+    own: ModelCalibration | None,
+    precision: float | None,
+) -> Calibration | None:
+    """The threshold by gold or planted pairs, or by the scores of a calibrated model; None if there are too few."""
+    lines = min(store.count for store in stores)
+    if known.planted:
+        stored = own.known if own else None
+        return judge_by_planted(pairs, planting.rows(stores), lines, stored, precision=precision)
+    if known.gold:
+        rows, left_out = _gold_rows(known.gold, stores)
+        return judge_by_gold(pairs, rows, lines, left_out=left_out, precision=precision)
+    if own and len(pairs) >= FEWEST_SCORES:
+        return judge_by_scores(pairs, own.known, lines, precision=precision)
+    return None
 
-    Pairs with a sentence that occurs several times are not used, because the line they mean is ambiguous.
-    """
+
+def _gold_rows(gold: Sequence[tuple[int, int]], stores: Sequence[Store]) -> tuple[set[tuple[int, int]], int]:
+    """Pairs of rows, and the number of pairs with a line that was left out or is empty."""
     src, tgt = stores[0].lines, stores[1].lines
-    for a, b in known.gold:
+    for a, b in gold:
         if not (1 <= a <= len(src) and 1 <= b <= len(tgt)):
             raise DataError(f"gold pair {a}, {b}; expected lines from 1 to {len(src):,} and from 1 to {len(tgt):,}")
-    lines = [(a - 1, b - 1) for a, b in known.gold]
-    lines += [(len(src) - number, len(tgt) - number) for number in range(len(known.planted), 0, -1)]
-    counts = [np.bincount(side[side >= 0]) for side in (src, tgt)]
-    rows = [(int(src[a]), int(tgt[b])) for a, b in lines if src[a] >= 0 and tgt[b] >= 0]
-    unique = {a: b for a, b in rows if counts[0][a] == 1 and counts[1][b] == 1}
-    return calibrate(pairs, unique, left_out=len(lines) - len(rows)) if unique else None
+    rows = [(int(src[a - 1]), int(tgt[b - 1])) for a, b in gold]
+    known = {pair for pair in rows if EMPTY not in pair}
+    return known, sum(EMPTY in pair for pair in rows)
 
 
 def without_self(near: Neighbors, k: int) -> Neighbors:

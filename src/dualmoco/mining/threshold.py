@@ -1,46 +1,52 @@
-"""Thresholds of highest F1: for one mining job, from known pairs, and for a model, from held-out pairs.
+"""Thresholds: for one mining job, from gold pairs, planted pairs or the scores alone, and for a model.
 
-`calibrate` judges mined pairs by gold pairs, or by pairs planted in the texts. `calibrate_model` stores a threshold in
-the model's folder, which mining uses by default. Shapes: p pairs.
+The precision of a threshold is that of the pairs that are written. With gold pairs it is measured. Otherwise it is
+estimated from the scores of all candidates, see `precision`, and planted pairs improve the estimate. `calibrate_model`
+stores what the estimate starts from, and a threshold for small texts, in the model's folder. Shapes: p pairs.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dualmoco.core.errors import DataError, ModelError
-from dualmoco.core.progress import showing
-from dualmoco.core.stats import draw_counts, percentile_interval
-from dualmoco.core.storage import write_json
-from dualmoco.core.vectors import Floats, Ids
-from dualmoco.embeddings.engine import LocalEngine
-from dualmoco.embeddings.unique_lines import EMPTY
-from dualmoco.mining.io import Bitext, Problems, as_text_file, read_bitext
-from dualmoco.mining.knn import MiningSettings, encode_sides, find_neighbors
+from dualmoco.core.progress import counting, showing
+from dualmoco.core.stats import binomial_interval
+from dualmoco.core.storage import check_replaceable, read_json, write_json
+from dualmoco.core.vectors import Floats, Ids, Vectors
+from dualmoco.mining.io import Bitext, Problems, read_bitext
+from dualmoco.mining.knn import MiningSettings
 from dualmoco.mining.margins import ScoredPairs, best_candidates, select_pairs
+from dualmoco.mining.precision import KnownScores, fit_mixture, precision_interval
 from dualmoco.models.embedded import EMBEDDED
-from dualmoco.models.folder import CALIBRATION_FILE
+from dualmoco.models.folder import CALIBRATION_FILE, MODEL_RECORD
 from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, Model
+from dualmoco.search.exact import COSINE_PLACES, nearest_both_ways
 
-THRESHOLD_RESAMPLES = 200
+DEFAULT_PRECISION = 0.9  # of the pairs that are written, if nothing else is asked for
+CALIBRATED_SHARE = 0.03  # share of lines with a translation that the threshold of a model is made for
+CALIBRATION_ROUNDS = 10
 FEWEST_HELD_OUT = 300  # pairs to calibrate a model on
+MOST_HELD_OUT = 30_000
+PRECISION_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.98)
+KNOWN_QUANTILES = np.arange(1, 100) / 100
 FLOOR_RECALL = 0.98  # share of the pairs found that score above the floor of a prefilter
+WRONG_PASSING = 0.01  # share of random pairs that the cosine threshold of a bitext accepts
+RANDOM_PARTNERS = 5
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A lowest score, and the quality of the pairs above it on the known pairs it was chosen by."""
+    """A lowest score, and the quality of the pairs above it."""
 
     value: float
     precision: float
@@ -48,86 +54,232 @@ class Threshold:
     f1: float
 
 
+def best_threshold(scores: Floats, correct: np.ndarray, gold: float) -> Threshold:
+    """The F1-best threshold of descending scores (p,); infinity, with F1 0, if no pair is correct.
+
+    Args:
+        scores: Descending scores (p,).
+        correct: Whether each pair is correct, or the probability of it (p,).
+        gold: Number of correct pairs, found or not.
+    """
+    hits = np.cumsum(correct)  # (p,)
+    f1 = np.where(_ends(scores), 2 * hits / (np.arange(1, len(hits) + 1) + gold), 0.0)
+    if not len(f1) or f1.max() == 0:
+        return Threshold(np.inf, 0.0, 0.0, 0.0)
+    return _threshold_at(int(f1.argmax()), scores, hits, gold)
+
+
+def precise_threshold(scores: Floats, correct: np.ndarray, gold: float, precision: float) -> Threshold:
+    """The lowest threshold with at least this precision; above all scores if there is none. See `best_threshold`."""
+    hits = np.cumsum(correct)
+    enough = np.flatnonzero(_ends(scores) & (hits >= precision * np.arange(1, len(hits) + 1)))
+    if not len(enough):
+        highest = float(scores[0]) if len(scores) else 0.0
+        return Threshold(highest + 10.0**-COSINE_PLACES, 0.0, 0.0, 0.0)
+    return _threshold_at(int(enough[-1]), scores, hits, gold)
+
+
+def _ends(scores: Floats) -> np.ndarray:
+    """Where a threshold can be: equal scores are accepted together."""
+    return np.append(scores[1:] < scores[:-1], True)[: len(scores)]
+
+
+def _threshold_at(place: int, scores: Floats, hits: Floats, gold: float) -> Threshold:
+    """The threshold halfway between a score and the next lower one."""
+    following = scores[place + 1] if place + 1 < len(scores) else scores[place]
+    value = float(scores[place] + following) / 2 if np.isfinite(following) else float(scores[place])
+    precision, recall = float(hits[place] / (place + 1)), float(hits[place] / gold)
+    return Threshold(value, precision, recall, float(2 * hits[place] / (place + 1 + gold)))
+
+
 @dataclass(frozen=True)
 class Calibration:
-    """A threshold with its 95 % bootstrap interval, and the number of known pairs."""
+    """The threshold of one mining job, with the 95 % interval of its precision."""
 
     threshold: Threshold
     low: float
     high: float
-    known: int
+    basis: str  # what it was found by: gold, planted or scores
+    known: int  # number of gold or planted pairs
+    translations: float  # number of translations in the texts, estimated unless there are gold pairs
+    lines: int  # number of sentences of the shorter text
 
     def to_json(self) -> dict[str, Any]:
         """The calibration as it is written next to the pairs."""
-        return {**asdict(self.threshold), "low": self.low, "high": self.high, "known_pairs": self.known}
+        found = {**asdict(self.threshold), "precision_low": self.low, "precision_high": self.high}
+        return {**found, "basis": self.basis, "known_pairs": self.known, "translations": round(self.translations, 1)}
+
+    def describe(self) -> str:
+        """The threshold and its quality, in words."""
+        chosen, share = self.threshold, f"{100 * self.translations / self.lines:.1f} % of the lines have a translation"
+        if not chosen.precision:
+            return f"no threshold promises the wanted precision; about {share}"
+        precision = f"precision {100 * chosen.precision:.1f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
+        recall = f"recall {100 * chosen.recall:.1f} %, F1 {100 * chosen.f1:.1f} %"
+        if self.basis == "gold":
+            basis = f"all mined pairs judged by {self.known:,} gold pairs"
+            return f"threshold {chosen.value:.4f}: {precision}, {recall}, {basis}"
+        if self.basis == "planted":
+            basis = f"estimated from all scores and {self.known:,} planted pairs, half of them without their partners"
+            return f"threshold {chosen.value:.4f}: {precision}, {recall}, {basis}; about {share}"
+        return f"threshold {chosen.value:.4f}: {precision}, estimated from all scores; about {share}"
 
 
-def best_threshold(scores: Floats, correct: np.ndarray, gold: int) -> Threshold:
-    """The F1-best threshold, halfway between two descending scores (p,); infinity, with F1 0, if no pair is correct."""
-    hits = np.cumsum(correct)  # (p,)
-    last = np.append(scores[1:] < scores[:-1], True)[: len(scores)]  # equal scores are accepted together
-    f1 = np.where(last, 2 * hits / (np.arange(1, len(hits) + 1) + gold), 0.0)
-    if not len(f1) or f1.max() == 0:
-        return Threshold(np.inf, 0.0, 0.0, 0.0)
-    place = int(f1.argmax())
-    following = scores[place + 1] if place + 1 < len(scores) else scores[place]
-    value = float(scores[place] + following) / 2 if np.isfinite(following) else float(scores[place])
-    return Threshold(value, float(hits[place] / (place + 1)), float(hits[place] / gold), float(f1[place]))
+def judge_by_gold(
+    pairs: ScoredPairs, gold: set[tuple[int, int]], lines: int, *, left_out: int = 0, precision: float | None = None
+) -> Calibration:
+    """Chooses the threshold by gold pairs of rows, which are all translations of the texts.
 
-
-def calibrate(pairs: ScoredPairs, known: dict[int, int], left_out: int = 0, seed: int = 0) -> Calibration:
-    """Chooses the threshold of highest F1 on known pairs, the target row of each source row.
-
-    A mined pair is judged if one of its sentences belongs to a known pair. `left_out` known pairs were not mined
-    because a prefilter left a sentence out.
+    Every mined pair that is not gold is wrong. `left_out` gold pairs were not mined because a prefilter left a sentence
+    out. The threshold has the highest F1, or at least a wanted precision.
     """
-    targets = {target: source for source, target in known.items()}
-    src, tgt = pairs.src.tolist(), pairs.tgt.tolist()
-    owner = np.array([a if a in known else targets.get(b, -1) for a, b in zip(src, tgt, strict=True)])
-    judged = np.flatnonzero(owner >= 0)
-    correct = np.array([known.get(src[place]) == tgt[place] for place in judged], dtype=bool)
+    correct = np.array([pair in gold for pair in zip(pairs.src.tolist(), pairs.tgt.tolist(), strict=True)], dtype=bool)
     if not correct.any():
-        raise DataError(f"none of {len(known):,} known pairs was mined; expected some: are the languages right?")
-    scores, owners = pairs.scores[judged], owner[judged]
-    chosen = best_threshold(scores, correct, len(known) + left_out)
-    values = _resampled(scores, correct, owners, np.array(sorted(known)), seed)
-    return Calibration(chosen, *percentile_interval(values), len(known) + left_out)
+        raise DataError(f"none of {len(gold):,} gold pairs was mined; expected some: are the languages right?")
+    total = len(gold) + left_out
+    chosen = _choose(pairs.scores, correct, total, precision)
+    accepted = int((pairs.scores >= chosen.value).sum())
+    interval = binomial_interval(round(chosen.precision * accepted), accepted)
+    return Calibration(chosen, *interval, "gold", total, total, lines)
 
 
-def _resampled(scores: Floats, correct: np.ndarray, owners: Ids, sources: Ids, seed: int) -> Floats:
-    """Best thresholds of resampled known pairs; resamples without a threshold are left out."""
-    places = np.searchsorted(sources, owners)
-    values = []
-    for counts in draw_counts([len(sources)], THRESHOLD_RESAMPLES, seed):
-        for drawn in counts:
-            weights = drawn[places]
-            repeated, right = np.repeat(scores, weights), np.repeat(correct, weights)
-            values.append(best_threshold(repeated, right, len(sources)).value)
-    found: Floats = np.array(values)
-    return found[np.isfinite(found)]
+@dataclass(frozen=True)
+class PlantedRows:
+    """Rows of sentences that were planted in the texts: pairs, and sentences without their partners."""
+
+    partners: dict[int, int]  # target row of each source row
+    src: frozenset[int]  # all planted rows
+    tgt: frozenset[int]
+    count: int  # number of pairs that the sentences come from
+
+
+def judge_by_planted(
+    pairs: ScoredPairs, planted: PlantedRows, lines: int, stored: KnownScores | None, *, precision: float | None = None
+) -> Calibration:
+    """Chooses the threshold by planted sentences, whose pairs are known to be right or wrong; see `judge_by_scores`.
+
+    Recall is that of the planted pairs.
+    """
+    src, tgt = pairs.src.tolist(), pairs.tgt.tolist()
+    right = np.array([planted.partners.get(a, -1) == b for a, b in zip(src, tgt, strict=True)], dtype=bool)
+    touching = [(a in planted.src) + (b in planted.tgt) for a, b in zip(src, tgt, strict=True)]
+    touched, half = np.array(touching) > 0, np.array(touching) == 1
+    if not right.any():
+        raise DataError(
+            f"none of {len(planted.partners):,} planted pairs was mined; expected some: are the languages right?"
+        )
+    known = KnownScores(pairs.scores[right], pairs.scores[half])
+    if not known.is_enough and stored is not None:
+        known = KnownScores(
+            *(np.concatenate(sides) for sides in ((known.right, stored.right), (known.wrong, stored.wrong)))
+        )
+    if not known.is_enough:
+        raise DataError(
+            f"{len(known.right)} planted pairs were found and {len(known.wrong)} planted lines mispaired; expected at "
+            "least 10 each: plant more pairs, 100 or more"
+        )
+    own = pairs.take(~touched)
+    if not len(own):
+        raise DataError("no pairs between lines of the texts; expected some besides the planted ones")
+    accidental = _accidental_share(own.scores, known)
+    recalls = right.sum() / len(planted.partners)
+    found = _judge(own.scores, known, precision, lines, accidental=accidental, found=float(recalls))
+    recall = float((pairs.scores[right] >= found.threshold.value).sum() / len(planted.partners))
+    chosen = found.threshold
+    f1 = 2 * chosen.precision * recall / max(chosen.precision + recall, 1e-9)
+    return replace(found, threshold=replace(chosen, recall=recall, f1=f1), basis="planted", known=planted.count)
+
+
+def _accidental_share(scores: Floats, known: KnownScores) -> float:
+    """Share of the lines without a partner that have a translation in the other text by accident."""
+    mixture = fit_mixture(scores, known)
+    probabilities = mixture.probabilities(scores)
+    wrong = 1 - probabilities
+    expected = float(wrong @ probabilities / max(wrong.sum(), 1e-9))  # of a wrong pair
+    observed = float(mixture.probabilities(np.sort(known.wrong)[::-1]).mean())
+    return max(0.0, observed - expected)
+
+
+def judge_by_scores(
+    pairs: ScoredPairs, stored: KnownScores, lines: int, *, precision: float | None = None
+) -> Calibration:
+    """Chooses the threshold by the scores of all candidates, starting from the scores that are stored in the model."""
+    return _judge(pairs.scores, stored, precision or DEFAULT_PRECISION, lines)
+
+
+def _judge(
+    scores: Floats,
+    known: KnownScores,
+    precision: float | None,
+    lines: int,
+    *,
+    accidental: float = 0.0,
+    found: float = 1.0,
+) -> Calibration:
+    """A threshold by estimated probabilities; `found` is the share of translations that are candidates at all."""
+    mixture = fit_mixture(scores, known)
+    probabilities = mixture.probabilities(scores)
+    right = float(probabilities.sum())
+    scale = max(0.0, 1 - accidental * (len(scores) - right) / right) if right else 1.0
+    total = max(scale * right / found, 1e-9)
+    chosen = _choose(scores, scale * probabilities, total, precision)
+    accepted = int((scores >= chosen.value).sum())
+    interval = precision_interval(scores, known, mixture, accepted, scale) if accepted else (0.0, 0.0)
+    return Calibration(chosen, *interval, "scores", 0, total, lines)
+
+
+def _choose(scores: Floats, correct: np.ndarray, gold: float, precision: float | None) -> Threshold:
+    if precision is None:
+        return best_threshold(scores, correct, gold)
+    return precise_threshold(scores, correct, gold, precision)
 
 
 @dataclass(frozen=True)
 class ModelCalibration:
-    """The threshold of a model for two languages and one margin, and its quality on held-out pairs."""
+    """What a model has learnt from held-out pairs: thresholds for two languages and one margin, and known scores."""
 
     langs: tuple[str, str]
     margin: str
     neighbors: int
+    share: float  # share of lines with a translation that the threshold is made for
     threshold: float
-    precision: float
+    precision: float  # of all pairs above the threshold
     recall: float
-    f1: float
     pairs: int  # number of held-out pairs
-    unrelated: int  # number of sentences per side without a translation
+    levels: tuple[tuple[float, float], ...]  # precisions, and the lowest threshold of each
     floor: float  # score that 98 % of the held-out pairs found by the model exceed
     passing: float  # share of unrelated sentences whose best score is above the floor
+    right: tuple[float, ...]  # percentiles of the scores of right pairs
+    wrong: tuple[float, ...]  # percentiles of the scores of wrong pairs
+    cosine: float  # threshold of the cosine, for the pairs of a bitext
+    cosine_kept: float  # share of held-out pairs above it
+    cosine_passed: float  # share of random pairs above it
+
+    @property
+    def known(self) -> KnownScores:
+        """The scores that an estimate starts from."""
+        return KnownScores(np.array(self.right), np.array(self.wrong))
+
+    def threshold_for(self, precision: float | None) -> float:
+        """The stored threshold for at least this precision; the default one if None."""
+        if precision is None:
+            return self.threshold
+        fitting = [threshold for level, threshold in self.levels if level >= precision]
+        return fitting[0] if fitting else self.levels[-1][1]
 
     def describe(self) -> str:
         """The threshold and its quality, in words."""
         return (
             f"threshold {self.threshold:.4f} is the model's own: precision {100 * self.precision:.1f} %, recall "
-            f"{100 * self.recall:.1f} % on {self.pairs:,} held-out pairs among {self.unrelated:,} unrelated sentences"
+            f"{100 * self.recall:.1f} % if {100 * self.share:.0f} % of the lines have a translation, measured on "
+            f"{self.pairs:,} held-out pairs"
+        )
+
+    def describe_cosine(self) -> str:
+        """The threshold for the pairs of a bitext and its quality, in words."""
+        return (
+            f"cosine {self.cosine:.4f} is the model's own threshold: {100 * self.cosine_kept:.1f} % of held-out pairs "
+            f"and {100 * self.cosine_passed:.1f} % of random pairs reach it"
         )
 
 
@@ -137,96 +289,187 @@ def calibrate_model(
     *,
     src_lang: str = "en",
     tgt_lang: str = "zh",
+    out: str | Path | None = None,
     backend: str = AUTO,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> ModelCalibration:
-    """Chooses the default threshold of a model and writes it into the model's folder.
+    """Chooses the default thresholds of a model on held-out pairs and writes them into the model's folder.
 
-    One third of the pairs is mined among the sources of the second third and the targets of the last third, which are
-    not translations of each other. The margin is the default of mining.
+    Ten times, 3 % of the lines are given their translations and the others none, and the pairs are mined. The margin
+    is the default of mining.
 
     Args:
-        name: Folder of a model or of a training run.
+        name: Folder of a model or of a training run, or the name of an embedded model.
         pairs: Bitext that the model was not trained on.
         src_lang: Language of the sources.
         tgt_lang: Language of the targets.
+        out: File to write to, for `mine --calibration`. By default `calibration.json` in the folder of the model, or
+            `NAME.calibration.json` in the current folder for an embedded model.
         backend: Back-end that runs the model: auto, torch, static, int8, onnx or onnx-int8.
+        overwrite: Whether to replace `out` if it was edited or written by something else.
         progress: Whether to show progress bars.
 
     Raises:
-        DataError: The bitext cannot be read, or has too few pairs.
+        DataError: The bitext cannot be read, has too few pairs, or is one that the model was trained on.
         ModelError: The model cannot be opened, lacks a language, or is not a folder.
         RunError: The folder is not writable.
     """
     with showing(progress):
         model = open_model(name, backend)
-        if model.folder is None or str(name) in EMBEDDED or not Path(name).is_dir():
-            raise ModelError(f"{name}: not a model folder; expected a folder to write the threshold into")
+        path = _calibration_path(model, name, out)
+        if out is not None or str(name) in EMBEDDED:
+            own = not path.exists() or _is_calibration(path)
+            check_replaceable([path], [pairs], overwrite=overwrite or own)
+        if isinstance(pairs, str | Path) and model.folder:
+            _refuse_training_pairs(Path(pairs), model.folder)
         rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", Problems(pairs, skip=False))
-        texts = list(dict.fromkeys((row.src.strip(), row.tgt.strip()) for row in rows))
+        texts = distinct_pairs((row.src.strip(), row.tgt.strip()) for row in rows)
         if len(texts) < FEWEST_HELD_OUT:
             raise DataError(f"{len(texts)} different pairs; expected at least {FEWEST_HELD_OUT} to calibrate on")
-        found = _calibrate(model, texts, (src_lang, tgt_lang), MiningSettings())
-        write_json(
-            model.folder / CALIBRATION_FILE, {"model_sha256": model.identity.sha256, "calibration": asdict(found)}
-        )
+        langs = model.language(src_lang), model.language(tgt_lang)
+        sides = [model.encode([pair[side] for pair in texts], lang=lang) for side, lang in enumerate(langs)]
+        found = _calibrate(sides[0], sides[1], langs)
+        write_json(path, {"model_sha256": model.identity.sha256, "calibration": asdict(found)})
         return found
 
 
-def read_calibration(model: Model, langs: tuple[str, str], settings: MiningSettings) -> ModelCalibration | None:
-    """The calibration of a model; None if it has none for these languages and this margin, or the model has changed."""
-    path = model.folder / CALIBRATION_FILE if model.folder else None
-    if path is None or not path.is_file():
+def _calibration_path(model: Model, name: str | Path, out: str | Path | None) -> Path:
+    if out is not None:
+        return Path(out)
+    if str(name) in EMBEDDED:
+        return Path(f"{name}.calibration.json")
+    if model.folder is None or not Path(name).is_dir():
+        raise ModelError(f"{name}: not a model folder; expected a folder to write to, or out=FILE (--out FILE)")
+    return model.folder / CALIBRATION_FILE
+
+
+def _is_calibration(path: Path) -> bool:
+    try:
+        return "calibration" in read_json(path)
+    except (OSError, ValueError, TypeError):
+        return False
+
+
+def _refuse_training_pairs(pairs: Path, folder: Path) -> None:
+    """DataError if the pairs are a file or folder that the model was trained on, according to its record."""
+    try:
+        data = read_json(folder / MODEL_RECORD)["settings"]["data"]
+        prepared = [data["prepared"]] if data.get("prepared") else []
+        trained = [Path(data.get("root") or ".") / str(name) for name in [*data["train"], *prepared]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return
+    for path in trained:
+        shards = [path, *path.glob("train-*.parquet")] if path.is_dir() else [path]
+        if any(shard.exists() and pairs.exists() and shard.samefile(pairs) for shard in shards):
+            raise DataError(f"{pairs}: the model was trained on these pairs; expected held-out pairs")
+
+
+def distinct_pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Pairs of which no two share a sentence, at most MOST_HELD_OUT."""
+    seen: tuple[set[str], set[str]] = set(), set()
+    found = []
+    for src, tgt in pairs:
+        if src and tgt and src not in seen[0] and tgt not in seen[1]:
+            seen[0].add(src)
+            seen[1].add(tgt)
+            found.append((src, tgt))
+            if len(found) == MOST_HELD_OUT:
+                break
+    return found
+
+
+def read_calibration(
+    model: Model, langs: tuple[str, str], settings: MiningSettings, file: str | Path | None = None
+) -> ModelCalibration | None:
+    """The calibration of a model, from its folder or a file; None if it has none for these languages and this margin.
+
+    A calibration in the folder that belongs to another model is not used, with a warning; DataError for a file.
+    """
+    path = Path(file) if file else model.folder / CALIBRATION_FILE if model.folder else None
+    if path is None or not (file or path.is_file()):
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        found = ModelCalibration(**content["calibration"] | {"langs": tuple(content["calibration"]["langs"])})
+        content = read_json(path)
+        found = _parse_calibration(content["calibration"])
         if content["model_sha256"] != model.identity.sha256:
             raise ValueError("it belongs to another model")
     except (OSError, ValueError, KeyError, TypeError) as error:
+        if file:
+            raise DataError(
+                f"{path}: not a calibration of {model.identity.name} ({error}); run dualmoco calibrate"
+            ) from None
         logger.warning("%s: not used (%s); run dualmoco calibrate again", path, error)
         return None
     fits = set(found.langs) == set(langs) and (found.margin, found.neighbors) == (settings.margin.value, settings.k)
     return found if fits else None
 
 
-def _calibrate(
-    model: Model, texts: Sequence[tuple[str, str]], langs: tuple[str, str], settings: MiningSettings
-) -> ModelCalibration:
-    order = np.random.default_rng(0).permutation(len(texts))
-    known, *unrelated = np.array_split(order, 3)
-    with tempfile.TemporaryDirectory(prefix="dualmoco-") as folder:
-        work = Path(folder)
-        sides = []
-        for side, lang in enumerate(langs):
-            lines = [texts[row][side] for part in (known, unrelated[side]) for row in part.tolist()]
-            sides.append(as_text_file(lines, lang, work / f"{side}.txt"))
-        stores = encode_sides(sides, model, settings, work, LocalEngine())
-        src_near, tgt_near, _ = find_neighbors(stores, settings, work, LocalEngine())
-    hidden = [store.lines[: len(known)] for store in stores]
-    pairs = select_pairs(src_near, tgt_near, settings.margin, settings.retrieval)
-    partners = np.full(stores[0].count, EMPTY)
-    partners[hidden[0]] = hidden[1]
-    correct = partners[pairs.src] == pairs.tgt
-    threshold = best_threshold(pairs.scores, correct, len(known))
-    if not correct.any():
-        raise DataError(f"none of {len(known):,} held-out pairs was found; expected some: are the languages right?")
-    floor = float(np.quantile(pairs.scores[correct], 1 - FLOOR_RECALL))
-    best = [
-        best_candidates(near, other.mean, settings.margin)[1]
-        for near, other in ((src_near, tgt_near), (tgt_near, src_near))
-    ]
-    others = np.concatenate([scores[store.lines[len(known) :]] for scores, store in zip(best, stores, strict=True)])
+def _parse_calibration(content: dict[str, Any]) -> ModelCalibration:
+    tuples = {name: tuple(content[name]) for name in ("langs", "right", "wrong")}
+    levels = tuple((float(level), float(threshold)) for level, threshold in content["levels"])
+    found = ModelCalibration(**{**content, **tuples, "levels": levels})
+    if not found.known.is_enough or not levels:
+        raise ValueError("scores are missing")
+    return found
+
+
+def _calibrate(src: Vectors, tgt: Vectors, langs: tuple[str, str]) -> ModelCalibration:
+    """Mines the pairs of rows of src (n, D) and tgt (n, D) among lines without a translation."""
+    margin, k = MiningSettings().margin, MiningSettings().k
+    generator = np.random.default_rng(0)
+    known = max(1, round(len(src) / (1 + 2 * (1 - CALIBRATED_SHARE) / CALIBRATED_SHARE)))
+    unrelated = (len(src) - known) // 2
+    scores, correct, best = [], [], []
+    with counting("calibrating", CALIBRATION_ROUNDS, " rounds") as progress:
+        for _ in range(CALIBRATION_ROUNDS):
+            order = generator.permutation(len(src))
+            shared, others = order[:known], order[known : known + 2 * unrelated].reshape(2, -1)
+            sides = src[np.append(shared, others[0])], tgt[np.append(shared, others[1])]
+            near = nearest_both_ways(*sides, k)
+            pairs = select_pairs(*near, margin)
+            scores.append(pairs.scores)
+            correct.append((pairs.src == pairs.tgt) & (pairs.src < known))
+            for own, other in ((near[0], near[1]), (near[1], near[0])):
+                best.append(best_candidates(own, other.mean, margin)[1][known:])
+            progress(1)
+    all_scores, all_correct = np.concatenate(scores), np.concatenate(correct)
+    order = np.argsort(-all_scores, kind="stable")
+    all_scores, all_correct = all_scores[order], all_correct[order]
+    if not all_correct.any():
+        raise DataError(f"none of {len(src):,} held-out pairs was found; expected some: are the languages right?")
+    gold = CALIBRATION_ROUNDS * known
+    chosen = precise_threshold(all_scores, all_correct, gold, DEFAULT_PRECISION)
+    levels = [(level, precise_threshold(all_scores, all_correct, gold, level).value) for level in PRECISION_LEVELS]
+    floor = float(np.quantile(all_scores[all_correct], 1 - FLOOR_RECALL))
+    right, wrong = (
+        np.quantile(all_scores[chosen_ones], KNOWN_QUANTILES) for chosen_ones in (all_correct, ~all_correct)
+    )
+    cosine, kept, passed = _cosine_threshold(src, tgt, generator)
     return ModelCalibration(
         langs,
-        settings.margin.value,
-        settings.k,
-        round(threshold.value, 4),
-        round(threshold.precision, 4),
-        round(threshold.recall, 4),
-        round(threshold.f1, 4),
-        len(known),
-        len(unrelated[0]),
+        margin.value,
+        k,
+        CALIBRATED_SHARE,
+        round(chosen.value, 4),
+        round(chosen.precision, 4),
+        round(chosen.recall, 4),
+        len(src),
+        tuple((level, round(value, 4)) for level, value in levels),
         round(floor, 4),
-        round(float((others >= floor).mean()), 4),
+        round(float((np.concatenate(best) >= floor).mean()), 4),
+        tuple(right.round(4).tolist()),
+        tuple(wrong.round(4).tolist()),
+        cosine,
+        kept,
+        passed,
     )
+
+
+def _cosine_threshold(src: Vectors, tgt: Vectors, generator: np.random.Generator) -> tuple[float, float, float]:
+    """The cosine that 1 % of random pairs reach, and the shares of pairs of rows and of random pairs that reach it."""
+    shifts: Ids = generator.integers(1, len(src), RANDOM_PARTNERS)
+    right = np.einsum("nd,nd->n", src, tgt)
+    wrong = np.concatenate([np.einsum("nd,nd->n", src, np.roll(tgt, shift, axis=0)) for shift in shifts.tolist()])
+    threshold = round(float(np.quantile(wrong, 1 - WRONG_PASSING)), 4)
+    return threshold, round(float((right >= threshold).mean()), 4), round(float((wrong >= threshold).mean()), 4)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from dualmoco.core.errors import DataError
 
 LIST_METHODS = ("to_pylist", "tolist", "to_list")  # of Arrow, of NumPy and pandas, of polars
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")  # lone surrogates, which stand for bytes that are not UTF-8
+EXPECTED_PAIRS = "expected pairs of strings, or a table with a column per side"
 EXPECTED_SENTENCES = "expected strings in a list, tuple, Series or array"
 
 
@@ -37,6 +38,57 @@ def as_sentences(given: Any, name: str = "sentences") -> list[str]:
     if set(map(type, sentences)) - {str}:
         _check_items(sentences, name)
     return sentences
+
+
+def as_pairs(
+    given: Any, columns: tuple[str, str] | None = None, langs: tuple[str, str] = ("", "")
+) -> list[tuple[str, str]]:
+    """Returns sentence pairs as a list of tuples.
+
+    Args:
+        given: Pairs of strings in a list, tuple or generator; or a table with a column per side: a pandas or polars
+            DataFrame, an Arrow table, or a dict of two lists.
+        columns: Names of the source and target columns of a table. By default those that are named after the languages
+            or `src` and `tgt`, or the only two.
+        langs: The two languages.
+
+    Raises:
+        DataError: Anything else.
+
+    Example:
+        >>> as_pairs({"en": ["It is raining."], "zh": ["在下雨。"]})
+        [('It is raining.', '在下雨。')]
+    """
+    names = getattr(given, "column_names", None) or getattr(given, "columns", None)
+    if isinstance(given, Mapping):
+        names = list(given)
+    if names is not None:
+        src, tgt = _choose_columns([str(name) for name in names], columns, langs)
+        sides = as_sentences(given[src], f"column {src}"), as_sentences(given[tgt], f"column {tgt}")
+        if len(sides[0]) != len(sides[1]):
+            raise DataError(
+                f"columns {src} and {tgt} have {len(sides[0]):,} and {len(sides[1]):,} rows; expected as many"
+            )
+        return list(zip(*sides, strict=True))
+    if isinstance(given, str | bytes | Set) or not isinstance(given, Iterable):
+        raise DataError(f"pairs: a {type(given).__name__}; {EXPECTED_PAIRS}")
+    pairs = []
+    for place, pair in enumerate(given):
+        if not isinstance(pair, Sequence) or isinstance(pair, str) or [type(text) for text in pair] != [str, str]:
+            raise DataError(f"pairs: item {place} is {pair!r:.60}; {EXPECTED_PAIRS}")
+        pairs.append((pair[0], pair[1]))
+    return pairs
+
+
+def _choose_columns(names: list[str], columns: tuple[str, str] | None, langs: tuple[str, str]) -> tuple[str, str]:
+    """The source and target columns of a table; DataError if that is not clear."""
+    choices = [columns] if columns else [langs, ("src", "tgt"), ("source", "target")]
+    for src, tgt in choices:
+        if src in names and tgt in names:
+            return src, tgt
+    if columns is None and len(names) == 2:
+        return names[0], names[1]
+    raise DataError(f"a table with the columns {', '.join(names)}; expected src and tgt: set columns=(SOURCE, TARGET)")
 
 
 def _check_container(given: Any, name: str) -> None:
