@@ -543,7 +543,8 @@ def odt(path: Path, body: str, automatic: str = "", styles: str | None = None) -
 def test_odt_shows_what_a_reader_sees(tmp_path: Path) -> None:
     """Headings, paragraphs, items, cells and boxes; notes, comments and deleted text are left out, code too."""
     body = """<office:text><text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>
-<text:h>A <text:span>bold title</text:span></text:h><text:p>Some<text:s text:c="3"/>words,<text:line-break/>next<text:tab/>line<text:note>
+<text:h>A <text:span>bold title</text:span></text:h>
+<text:p>Some<text:s text:c="3"/>words,<text:line-break/>next<text:tab/>line<text:note>
 <text:note-body><text:p>note</text:p></text:note-body></text:note>.<office:annotation><text:p>comment</text:p>
 </office:annotation></text:p><text:list><text:list-item><text:p>item</text:p></text:list-item></text:list>
 <table:table><table:table-row><table:table-cell><text:p>左</text:p></table:table-cell><table:table-cell><text:p>右</text:p>
