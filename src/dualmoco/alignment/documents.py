@@ -482,7 +482,8 @@ def _unpacked(path: Path, kind: str) -> Iterator[_Archive]:
         with zipfile.ZipFile(path) as archive:
             yield _Archive(path, kind, archive)
     except ZIP_ERRORS as error:
-        raise DataError(f"{path}: not a zip archive, or damaged ({error}); expected an {kind}") from None
+        reason = collapse_spaces(str(error))
+        raise DataError(f"{path}: not a zip archive, or damaged ({reason}); expected an {kind}") from None
 
 
 class _Archive:
@@ -509,7 +510,8 @@ class _Archive:
         try:
             return _parse_xml(self.read(name))
         except SyntaxError as error:  # lxml's XML errors are subclasses of Python's
-            raise DataError(f"{self.path}: {name} is not XML ({error.msg}); expected an {self.kind}") from None
+            reason = collapse_spaces(error.msg)
+            raise DataError(f"{self.path}: {name} is not XML ({reason}); expected an {self.kind}") from None
 
 
 def _chapters(book: _Archive) -> list[str]:
