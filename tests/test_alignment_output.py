@@ -28,7 +28,7 @@ from dualmoco.alignment.output import (
     alignment_page,
     write_aligned,
 )
-from dualmoco.alignment.sentences import Document
+from dualmoco.alignment.splitting import Document
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.storage import file_sha256
 from dualmoco.data.readers.base import Source

@@ -16,7 +16,7 @@ import pytest
 
 from document_files import RTF, SRT, VTT, XHTML, XLIFF, XLIFF2, epub, odt, pdf
 from dualmoco.alignment.documents import read_text
-from dualmoco.alignment.sentences import SplitMode, split_text
+from dualmoco.alignment.splitting import SplitMode, split_text
 from dualmoco.core.errors import DataError
 from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs

@@ -16,7 +16,7 @@ from docx.oxml import parse_xml
 from document_files import PACKAGE, RTF, SRT, VTT, XHTML, epub, odt, pdf, write
 from dualmoco.alignment import documents as reading
 from dualmoco.alignment.documents import read_text
-from dualmoco.alignment.sentences import SplitMode, Text, split_text
+from dualmoco.alignment.splitting import SplitMode, Text, split_text
 from dualmoco.core.errors import ConfigError, DataError
 
 

@@ -1,6 +1,6 @@
 """Documents: reads plain text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB and subtitles as lines.
 
-`read_text` turns a file into lines, which `sentences.split_text` turns into sentences. One rule holds for all formats
+`read_text` turns a file into lines, which `splitting.split_text` turns into sentences. One rule holds for all formats
 that mark code: blocks of code are left out, code inside a sentence is kept.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dualmoco.alignment.sentences import Text, collapse_spaces, ends_sentence, has_letters, join_lines
+from dualmoco.alignment.splitting import Text, collapse_spaces, ends_sentence, has_letters, join_lines
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.text.files import (
     READ_ERRORS,

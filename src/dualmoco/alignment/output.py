@@ -21,7 +21,7 @@ from statistics import fmean
 import numpy as np
 
 from dualmoco.alignment.aligner import Links, join_sentences
-from dualmoco.alignment.sentences import Document, has_letters
+from dualmoco.alignment.splitting import Document, has_letters
 from dualmoco.core import VERSION
 from dualmoco.core.errors import require
 from dualmoco.core.storage import write_recorded
