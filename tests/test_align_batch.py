@@ -248,7 +248,7 @@ def test_a_broken_document_does_not_stop_the_others(tmp_path: Path, capsys: pyte
     """Exit code 1; what is wrong with each is said and in the summary; mended, only they are aligned."""
     en, zh = documents(tmp_path)
     out = tmp_path / "out"
-    (zh / "1.zh.txt").write_bytes("\n".join(ZH[30:60]).encode("gbk"))
+    (zh / "1.zh.txt").write_bytes(b"\xff" + "\n".join(ZH[30:60]).encode("gbk"))
     write(zh / "2.zh.txt", ZH[200:230])
     assert run(en, zh, "--out", out) == 1
     said = capsys.readouterr().out.splitlines()

@@ -112,7 +112,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "engine": (["FOLDER", "FOLDER", "--engine", "abacus"], "engine abacus; expected one of local, ray"),
     "longest": (["FOLDER", "FOLDER", "--longest", "0"], "longest 0; expected 1 to 10"),
     "no names": (["FOLDER", "FOLDER", "--src", "xx", "--tgt", "yy"], "expected names such as 1.en.txt and 1.zh.txt"),
-    "empty": (["FOLDER", "EMPTY"], "EMPTY: contains no documents; expected text, Markdown, HTML, DOCX or EPUB"),
+    "empty": (["FOLDER", "EMPTY"], "EMPTY: contains no documents; expected text, Markdown, HTML, DOCX"),
 }
 
 

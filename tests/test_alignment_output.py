@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +28,7 @@ from dualmoco.alignment.output import (
     alignment_page,
     write_aligned,
 )
-from dualmoco.alignment.sentences import Document
+from dualmoco.alignment.splitting import Document
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.storage import file_sha256
 from dualmoco.data.readers.base import Source
@@ -139,6 +141,24 @@ def test_tmx_has_the_links_with_both_sides(aligned: Aligned, tmp_path: Path) -> 
     problems: list[int] = []
     read = read_pairs(Source(tmp_path / "a.tmx", "en", "zh"), report=lambda line, what: problems.append(line))
     assert [row.tgt for row in read] == ["一和二。", "铃。", "最后一句。"] and not problems
+
+
+def test_tmx_without_what_is_no_translation(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Equal sides and sides without letters are left out and counted; TSV has them."""
+    caplog.set_level(logging.INFO, "dualmoco")
+    src = ["One.", "13.3.1.", "https://a.b", "* * *", "1984", "OK"]
+    tgt = ["一。", "13.3.2.", "https://a.b", "－－", "一九八四年", "好"]
+    spans, ones = np.array([[number, number + 1] for number in range(6)]), np.ones(6)
+    places = [str(number) for number in range(6)]
+    aligned = Aligned(
+        Document("a", src, places, "en"), Document("b", tgt, places, "zh"), Links(spans, spans, ones, ones), {}
+    )
+    write_aligned(tmp_path / "a.tmx", aligned)
+    units = ElementTree.parse(tmp_path / "a.tmx").iter("tu")
+    assert [[seg.text for seg in unit.iter("seg")] for unit in units] == [["One.", "一。"], ["OK", "好"]]
+    assert caplog.messages == [f"{tmp_path / 'a.tmx'}: left out 4 links with equal sides or without letters"]
+    write_aligned(tmp_path / "a.tsv", aligned)
+    assert len((tmp_path / "a.tsv").read_text(encoding="utf-8").splitlines()) == 7
 
 
 @pytest.mark.skipif(shutil.which("omegat") is None, reason="needs the program omegat, Debian's package of that name")
@@ -316,7 +336,8 @@ def test_page_shows_every_link_and_marks_what_is_doubtful(aligned: Aligned) -> N
     assert read.langs == ["en", *["en", "zh-CN"] * 2, "en", "zh-CN", "en", "zh-CN"]
     assert {goal.removeprefix("#") for goal in read.goals} <= read.ids
     assert "<b>&amp; two" not in page and "<h1>a&amp;b.en.txt ↔ b.zh.txt</h1>" in page
-    assert "http" not in page.replace("http-equiv", "") and "<script" not in page
+    assert "http" not in page.replace("http-equiv", "") and page.count("<script") == page.count("<script>") == 1
+    assert not {"One", "铃", "innerHTML", "{{"} & set(re.findall(r"\w+|\{\{", page.partition("<script>")[2]))
     assert page == alignment_page(aligned)
 
 
@@ -335,6 +356,25 @@ def test_page_counts_and_leads_to_every_doubtful_link() -> None:
     assert 'href="#l100">first low-confidence link' in page
     assert page.count("<title>links ") == 200 and "<title>links 1228 to 1234: mean confidence 1.00</title>" in page
     assert ">1,234</dd>" in page and "⚠&#xFE0E; 12</dd>" in page and "100.0 %" in page
+
+
+@pytest.mark.skipif(
+    shutil.which("chromium") is None, reason="needs the program chromium, Debian's package of that name"
+)
+def test_readers_choose_the_limit_of_low_confidence(aligned: Aligned, tmp_path: Path) -> None:
+    """Another limit marks, counts and connects other links, and moves the line of the overview."""
+    move = "<script>field('limit').value = 0.9; field('limit').dispatchEvent(new Event('input'));</script></body>"
+    path = tmp_path / "page.html"
+    path.write_text(alignment_page(aligned).replace("</body>", move), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    shown = subprocess.run(["chromium", *options, path.as_uri()], check=True, capture_output=True, timeout=120)
+    page = shown.stdout.decode()
+    rows = read_page(page).rows
+    assert [number for number, (classes, _) in enumerate(rows, start=1) if "low" in classes.split()] == [2, 3, 4]
+    assert rows[2][1] == ["2.2", "Left out.", "⚠\ufe0e", "1-0", "0.80", "↑", "↓", "no counterpart"]
+    assert [cell for cell in rows[3][1] if cell in "↑↓"] == ["↑"]
+    assert re.search(r'id="low-count"[^>]*>⚠\ufe0e 3<', page) and re.search(r'id="limit-value"[^>]*>0\.90<', page)
+    assert 'id="first-low" href="#l2"' in page and page.count("<rect") == 3 + 2  # and two columns of deletions
 
 
 def _chain(page: str, start: str) -> Iterator[str]:

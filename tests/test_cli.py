@@ -21,7 +21,7 @@ import pytest
 
 from dualmoco import __version__
 from dualmoco.alignment.pipeline import SpanVectors
-from dualmoco.alignment.sentences import SplitMode
+from dualmoco.alignment.splitting import SplitMode
 from dualmoco.cli import main as main_module
 from dualmoco.cli import train
 from dualmoco.cli.main import INTERRUPTION_HINTS, build_parser, main

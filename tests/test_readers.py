@@ -5,6 +5,8 @@ import gzip
 import json
 import lzma
 import random
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from functools import partial
@@ -16,8 +18,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from document_files import XLIFF, XLIFF2
 from dualmoco.core.errors import DataError
 from dualmoco.data.readers import lines as line_readers
+from dualmoco.data.readers import tmx
 from dualmoco.data.readers.base import Row, Source, follow
 from dualmoco.data.readers.formats import READERS, guess_format, read_blocks, read_pairs
 
@@ -294,6 +298,94 @@ def test_parquet_and_arrow(tmp_path: Path) -> None:
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 not really")
     with pytest.raises(DataError, match="not a Parquet file, or damaged"):
         read_all(tmp_path / "bad.parquet")
+
+
+DAMAGE_ARROW = """
+import random, sys
+from pathlib import Path
+import pyarrow as pa
+from document_files import XLIFF, XLIFF2
+from dualmoco.core.errors import DataError
+from dualmoco.data.readers.base import Source
+from dualmoco.data.readers.formats import read_pairs
+path, draw, sound = Path(sys.argv[1]), random.Random(1), []
+flat = pa.table({"en": [f"sentence {n}" for n in range(50)], "zh": [f"第{n}句话" for n in range(50)]})
+nested = pa.table({"translation": [{"en": f"s {n}", "zh": f"句{n}"} for n in range(50)]})
+for table in (flat, nested):
+    for opener in (pa.ipc.new_file, pa.ipc.new_stream):
+        with opener(str(path), table.schema) as writer:
+            writer.write_table(table)
+        sound.append(path.read_bytes())
+read = 0
+for _ in range(400):
+    content = bytearray(draw.choice(sound))
+    for _ in range(draw.randint(1, 4)):
+        content[draw.randrange(len(content))] = draw.choice([0, 1, 127, 255, draw.randrange(256)])
+    path.write_bytes(content)
+    try:
+        list(read_pairs(Source(path, "en", "zh"), report=lambda line, what: None))
+        read += 1
+    except DataError:
+        pass
+print(read)
+"""
+
+
+def test_damaged_arrow_files_do_not_crash(tmp_path: Path) -> None:
+    """Offsets that point outside of the file were followed, and the process died."""
+    words = [sys.executable, "-c", DAMAGE_ARROW, str(tmp_path / "a.arrow")]
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert ran.returncode == 0, ran.stderr
+    assert 20 < int(ran.stdout) < 380
+
+
+def test_one_bad_row_of_an_arrow_file_costs_one_row(tmp_path: Path) -> None:
+    content = pa.array([b"a", b"\xff", b"c"], pa.binary())
+    table = pa.table({"en": content.view(pa.string()), "zh": ["一", "二", "三"]})
+    with pa.ipc.new_file(str(tmp_path / "a.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    rows, problems = read_all(tmp_path / "a.arrow")
+    assert rows == [("a", "一", 1), ("c", "三", 3)]
+    assert [line for line, _ in problems] == [2] and "not readable" in problems[0][1]
+
+
+def test_xliff(tmp_path: Path) -> None:
+    """Translated units only; suggestions, formatting codes and the data of codes are left out; either direction."""
+    (tmp_path / "a.xlf").write_text(XLIFF, encoding="utf-8")
+    expected = [("Open the file.", "打开文件。"), ("Two. Three.", "二。三。")]
+    assert pairs_of(tmp_path / "a.xlf") == expected
+    assert pairs_of(tmp_path / "a.xlf", langs=("zh", "en")) == [(tgt, src) for src, tgt in expected]
+    (tmp_path / "b.xliff").write_text(XLIFF2, encoding="utf-8")
+    assert pairs_of(tmp_path / "b.xliff") == [("Open the file.", "打开文件。")]
+    with pytest.raises(DataError, match="no fr segment; it holds en, zh"):
+        read_all(tmp_path / "a.xlf", langs=("en", "fr"))
+    (tmp_path / "a.xlf").write_text('<!DOCTYPE t [<!ENTITY a "b">]><xliff>&a;</xliff>', encoding="utf-8")
+    with pytest.raises(DataError, match="entity; refused"):
+        read_all(tmp_path / "a.xlf")
+
+
+def test_packed_catalogues_and_segments_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few kilobytes of gzip can fill any memory."""
+    pytest.importorskip("polib")
+    monkeypatch.setattr(tmx, "MAX_CATALOGUE_BYTES", 10_000)
+    monkeypatch.setattr(tmx, "MAX_SEGMENT_CHARACTERS", 10_000)
+    (tmp_path / "zh.po.gz").write_bytes(gzip.compress(b"# x\n" * 10_000))
+    with pytest.raises(DataError, match=r"zh\.po\.gz: too large when unpacked; expected at most 10,000 bytes"):
+        read_all(tmp_path / "zh.po.gz")
+    for name, content, end in (("a.tmx", TMX, "</seg>"), ("a.xlf", XLIFF, "</target>")):
+        (tmp_path / name).write_text(content.replace(end, "x" * 10_001 + end, 1), encoding="utf-8")
+        with pytest.raises(DataError, match=rf"{name}:\d+: a segment is too long; expected at most 10,000 characters"):
+            read_all(tmp_path / name)
+
+
+def test_tables_in_other_encodings(tmp_path: Path) -> None:
+    """GB18030 and UTF-16 as spreadsheets write them."""
+    text = "".join(
+        f"{src}\t{tgt}\n" for src, tgt in [("He came.", "他来了，我们都在这里。"), ("Yes.", "是的，可以的。")]
+    )
+    for encoding in ("gb18030", "utf-16"):
+        (tmp_path / "a.tsv").write_bytes(text.encode(encoding))
+        assert pairs_of(tmp_path / "a.tsv") == [tuple(line.split("\t")) for line in text.splitlines()]
 
 
 def test_dataset_folder(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import bz2
 import gzip
 import lzma
 import sys
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,31 +13,11 @@ import docx
 import pytest
 from docx.oxml import parse_xml
 
+from document_files import PACKAGE, RTF, SRT, VTT, XHTML, epub, odt, pdf, write
 from dualmoco.alignment import documents as reading
 from dualmoco.alignment.documents import read_text
-from dualmoco.alignment.sentences import SplitMode, Text, split_text
+from dualmoco.alignment.splitting import SplitMode, Text, split_text
 from dualmoco.core.errors import ConfigError, DataError
-
-XHTML = 'xmlns="http://www.w3.org/1999/xhtml"'
-CONTAINER = """<?xml version="1.0"?><container xmlns="urn:oasis:names:tc:opendocument:xmlns:container" version="1.0">
-<rootfiles><rootfile full-path="OEBPS/book.opf" media-type="application/oebps-package+xml"/></rootfiles></container>"""
-PACKAGE = """<?xml version="1.0"?><package xmlns="http://www.idpf.org/2007/opf" version="3.0"><metadata/><manifest>
-<item id="b" href="text/second%20part.xhtml" media-type="application/xhtml+xml"/>
-<item id="a" href="text/first.xhtml" media-type="application/xhtml+xml"/>
-<item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>
-<item id="c" href="cover.jpg" media-type="image/jpeg"/></manifest>
-<spine><itemref idref="c"/><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/></spine></package>"""
-BOOK = {
-    "mimetype": "application/epub+zip",
-    "META-INF/container.xml": CONTAINER,
-    "OEBPS/book.opf": PACKAGE,
-    "OEBPS/nav.xhtml": f"<html {XHTML}><head><title/></head><body><nav><ol><li>Contents</li></ol></nav></body></html>",
-    "OEBPS/text/first.xhtml": f"""<?xml version="1.0" encoding="utf-8"?>
-<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.1//EN" "http://www.w3.org/TR/xhtml11/DTD/xhtml11.dtd">
-<html {XHTML}><head><title/><script src="x.js"/></head><body><h1>One<a id="x"/></h1><p>First&nbsp;page, caf&eacute;.</p>
-</body></html>""",
-    "OEBPS/text/second part.xhtml": f"<html {XHTML}><body><p>第二页。</p></body></html>",
-}
 
 
 def paragraphs(text: Text) -> list[str]:
@@ -47,23 +26,6 @@ def paragraphs(text: Text) -> list[str]:
     assert all(line for line in text.lines[::2]) and not any(text.lines[1::2])
     assert len(text.lines) % 2 == 0
     return list(text.lines[::2])
-
-
-def write(path: Path, content: str | bytes) -> Path:
-    path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return path
-
-
-def epub(path: Path, **changes: str | bytes | None) -> Path:
-    """Writes the book; a change by the last part of a name, before its dot, replaces a file or leaves it out."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in BOOK.items():
-            changed = changes.get(Path(name).stem, content)
-            if changed is not None:
-                archive.writestr(name, changed)
-        if encryption := changes.get("encryption"):
-            archive.writestr("META-INF/encryption.xml", encryption)
-    return path
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a", "a.en", "A.TXT"])
@@ -431,58 +393,6 @@ def test_a_missing_package_is_named(
         read_text(write(tmp_path / name, "text"))
 
 
-SRT = """1
-00:00:01,000 --> 00:00:03,500
-<i>Where have you been
-all this time?</i>
-
-2
-00:00:04,000 --> 00:00:05,000 X1:40 X2:600
-{\\an8}I was waiting for the train
-
-3
-00:00:05,200 --> 00:00:07,000
-that never came.
-
-4
-00:00:07,100 --> 00:00:08,000
-- Really?
-- <font color="#fff">Really.</font>
-
-5
-00:00:09,000 --> 00:00:10,000
-42
-
-6
-00:00:15,000 --> 00:00:16,000
-Tom &amp; Ann left
-7
-00:00:20,000 --> 00:00:21,000
-The end.
-"""
-VTT = """\ufeffWEBVTT - a title
-
-STYLE
-::cue { color: red }
-
-NOTE this is
-a comment
-
-first cue
-00:01.000 --> 00:03.500 align:start
-<v Ann>Where have you been
-all <00:02.000>this <c.loud>time</c>?
-
-00:00:04.000 --> 00:00:05.000
-I was waiting for the train
-
-NOTE in between
-
-00:00:05.200 --> 00:00:07.000
-that never came.
-"""
-
-
 def test_subtitles_by_sentence(tmp_path: Path) -> None:
     """Numbers, times and tags are left out; a sentence may span cues unless a pause or another speaker ends it."""
     assert paragraphs(read_text(write(tmp_path / "a.srt", SRT))) == [
@@ -528,22 +438,11 @@ def test_other_files_are_refused(tmp_path: Path, names: str, message: str) -> No
             read_text(write(tmp_path / name, "One.\nTwo.\n"))
 
 
-def odt(path: Path, body: str, automatic: str = "", styles: str | None = None) -> Path:
-    names = "office style text table draw".split()
-    spaces = " ".join(f'xmlns:{name}="urn:oasis:names:tc:opendocument:xmlns:{name}:1.0"' for name in names)
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("mimetype", "application/vnd.oasis.opendocument.text")
-        content = f"<office:automatic-styles>{automatic}</office:automatic-styles><office:body>{body}</office:body>"
-        archive.writestr("content.xml", f"<office:document-content {spaces}>{content}</office:document-content>")
-        if styles is not None:
-            archive.writestr("styles.xml", f"<office:styles {spaces}>{styles}</office:styles>")
-    return path
-
-
 def test_odt_shows_what_a_reader_sees(tmp_path: Path) -> None:
     """Headings, paragraphs, items, cells and boxes; notes, comments and deleted text are left out, code too."""
     body = """<office:text><text:tracked-changes><text:p>deleted</text:p></text:tracked-changes>
-<text:h>A <text:span>bold title</text:span></text:h><text:p>Some<text:s text:c="3"/>words,<text:line-break/>next<text:tab/>line<text:note>
+<text:h>A <text:span>bold title</text:span></text:h>
+<text:p>Some<text:s text:c="3"/>words,<text:line-break/>next<text:tab/>line<text:note>
 <text:note-body><text:p>note</text:p></text:note-body></text:note>.<office:annotation><text:p>comment</text:p>
 </office:annotation></text:p><text:list><text:list-item><text:p>item</text:p></text:list-item></text:list>
 <table:table><table:table-row><table:table-cell><text:p>左</text:p></table:table-cell><table:table-cell><text:p>右</text:p>
@@ -586,35 +485,10 @@ def test_docx_without_code(tmp_path: Path) -> None:
 
 def test_rtf(tmp_path: Path) -> None:
     """Characters in a code page and in Unicode, paragraphs and cells; fonts and other destinations are left out."""
-    source = (
-        r"{\rtf1\ansi\ansicpg936\deff0{\fonttbl{\f0\fnil\fcharset134 SimSun;}}{\*\generator Riched20;}"
-        r"\pard\f0 A {\b bold} word, caf\u233?.\par \'d6\'d0\'ce\'c4\u12290?\par"
-        r"\trowd\cellx100\cellx200\intbl left\cell right\cell\row\pard end.\par}"
-    )
     expected = ["A bold word, café.", "中文。", "left", "right", "end."]
-    assert paragraphs(read_text(write(tmp_path / "a.rtf", source))) == expected
+    assert paragraphs(read_text(write(tmp_path / "a.rtf", RTF))) == expected
     with pytest.raises(DataError, match=r"b\.rtf: not an RTF file; open it in a word processor"):
         read_text(write(tmp_path / "b.rtf", "text"))
-
-
-def pdf(path: Path, pages: list[list[str]]) -> Path:
-    """A PDF file with lines of Latin text."""
-    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
-    objects = ["<</Type/Catalog/Pages 2 0 R>>", f"<</Type/Pages/Kids[{kids}]/Count {len(pages)}>>"]
-    objects.append("<</Type/Font/Subtype/Type1/BaseFont/Helvetica/Encoding/WinAnsiEncoding>>")
-    for number, lines in enumerate(pages):
-        stream = "BT /F1 11 Tf 14 TL 50 780 Td " + " ".join(f"({line}) Tj T*" for line in lines) + " ET"
-        place = 5 + 2 * number
-        page = f"/MediaBox[0 0 595 842]/Resources<</Font<</F1 3 0 R>>>>/Contents {place} 0 R"
-        objects += [f"<</Type/Page/Parent 2 0 R{page}>>", f"<</Length {len(stream)}>>stream\n{stream}\nendstream"]
-    content, offsets = "%PDF-1.4\n", []
-    for number, item in enumerate(objects, start=1):
-        offsets.append(len(content))
-        content += f"{number} 0 obj\n{item}\nendobj\n"
-    table = "".join(f"{offset:010} 00000 n \n" for offset in offsets)
-    size = len(objects) + 1
-    trailer = f"trailer<</Size {size}/Root 1 0 R>>\nstartxref\n{len(content)}\n%%EOF"
-    return write(path, f"{content}xref\n0 {size}\n0000000000 65535 f \n{table}{trailer}".encode("latin-1"))
 
 
 def test_pdf_lines_without_page_numbers_and_heads(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dualmoco.alignment.sentences import SplitMode, Text, split_text
+from dualmoco.alignment.splitting import SplitMode, Text, split_text
 from dualmoco.core.errors import ConfigError, DataError
 
 PROSE = [

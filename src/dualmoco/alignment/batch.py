@@ -34,7 +34,7 @@ from dualmoco.alignment.pipeline import (
     resolve_languages,
     write_outputs,
 )
-from dualmoco.alignment.sentences import Text, split_text
+from dualmoco.alignment.splitting import Text, split_text
 from dualmoco.core import VERSION
 from dualmoco.core.config_loader import check_options
 from dualmoco.core.errors import ConfigError, DataError, ModelError

@@ -1,6 +1,6 @@
 """Documents: reads plain text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB and subtitles as lines.
 
-`read_text` turns a file into lines, which `sentences.split_text` turns into sentences. One rule holds for all formats
+`read_text` turns a file into lines, which `splitting.split_text` turns into sentences. One rule holds for all formats
 that mark code: blocks of code are left out, code inside a sentence is kept.
 """
 
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
-from dualmoco.alignment.sentences import Text, collapse_spaces, ends_sentence, has_letters, join_lines
+from dualmoco.alignment.splitting import Text, collapse_spaces, ends_sentence, has_letters, join_lines
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.text.files import (
     READ_ERRORS,
@@ -482,7 +482,8 @@ def _unpacked(path: Path, kind: str) -> Iterator[_Archive]:
         with zipfile.ZipFile(path) as archive:
             yield _Archive(path, kind, archive)
     except ZIP_ERRORS as error:
-        raise DataError(f"{path}: not a zip archive, or damaged ({error}); expected an {kind}") from None
+        reason = collapse_spaces(str(error))
+        raise DataError(f"{path}: not a zip archive, or damaged ({reason}); expected an {kind}") from None
 
 
 class _Archive:
@@ -509,7 +510,8 @@ class _Archive:
         try:
             return _parse_xml(self.read(name))
         except SyntaxError as error:  # lxml's XML errors are subclasses of Python's
-            raise DataError(f"{self.path}: {name} is not XML ({error.msg}); expected an {self.kind}") from None
+            reason = collapse_spaces(error.msg)
+            raise DataError(f"{self.path}: {name} is not XML ({reason}); expected an {self.kind}") from None
 
 
 def _chapters(book: _Archive) -> list[str]:

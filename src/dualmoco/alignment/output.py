@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from statistics import fmean
 import numpy as np
 
 from dualmoco.alignment.aligner import Links, join_sentences
-from dualmoco.alignment.sentences import Document
+from dualmoco.alignment.splitting import Document, has_letters
 from dualmoco.core import VERSION
 from dualmoco.core.errors import require
 from dualmoco.core.storage import write_recorded
@@ -34,6 +35,7 @@ LINE_BREAKS = re.compile("\r\n|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 LOW_CONFIDENCE = 0.5  # links with less are marked on the page
 PAGE_CHUNK = 50  # rows that a browser lays out together, once they come near the screen
 OVERVIEW_COLUMNS = 200  # most columns of the page's overview
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,10 @@ def count_links(pairs: Sequence[AlignedPair]) -> LinkCounts:
 def write_aligned(path: Path, aligned: Aligned, page: Path | None = None) -> None:
     """Writes the links, the page if it is named, and `PATH.json` with their origin and counts; see `link_files`."""
     pairs = aligned_pairs(aligned)
+    if path.suffix == ".tmx":
+        left_out = sum(pair.is_linked and not _is_translation(pair) for pair in pairs)
+        if left_out:
+            logger.info("%s: left out %s links with equal sides or without letters", path, f"{left_out:,}")
     if path.suffix == ".xml":
         contents = _xml_contents(path, aligned)
     else:
@@ -142,9 +148,15 @@ def _tmx(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
             one_line(pair.src), one_line(pair.tgt), _properties(pair), "sentence" if pair.type == "1-1" else "block"
         )
         for pair in pairs
-        if pair.is_linked
+        if pair.is_linked and _is_translation(pair)
     )
     return as_tmx(units, (aligned.src.lang, aligned.tgt.lang), _as_text(aligned.origin))
+
+
+def _is_translation(pair: AlignedPair) -> bool:
+    """Whether a link is worth a translation memory: its sides differ, and both have letters."""
+    src, tgt = (" ".join(text.split()) for text in (pair.src, pair.tgt))
+    return src != tgt and has_letters(src) and has_letters(tgt)
 
 
 def _parquet(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
@@ -286,6 +298,7 @@ def _page_rows(aligned: Aligned, pairs: Sequence[AlignedPair], lows: Sequence[in
                 "type": pair.type,
                 "classes": " ".join(name for name, holds in marks.items() if holds),
                 "confidence": f"{pair.confidence:z.2f}",
+                "exact": f"{pair.confidence:z.4f}",
                 "score": "" if pair.score is None else f"{pair.score:z.2f}",
                 "src": src_sentences[slice(*src)],
                 "tgt": tgt_sentences[slice(*tgt)],

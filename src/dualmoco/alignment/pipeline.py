@@ -32,7 +32,7 @@ from dualmoco.alignment.output import (
     write_aligned,
 )
 from dualmoco.alignment.scoring import AlignmentCosts
-from dualmoco.alignment.sentences import Document, SplitMode, Text, split_text
+from dualmoco.alignment.splitting import Document, SplitMode, Text, split_text
 from dualmoco.core import VERSION
 from dualmoco.core.config_loader import check_options, parse_choice
 from dualmoco.core.display import data_frame, html_table

@@ -32,8 +32,9 @@ def add(commands: Any) -> None:
         "align",
         run,
         "align the sentences of a document and its translation",
-        "A document is plain text, Markdown, HTML, DOCX or EPUB. Exit status 3 means that the texts are not\n"
-        "translations of each other, 1 that some of several documents failed.\n\n"
+        "A document is plain text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB or subtitles (.srt, .vtt). Exit\n"
+        "status 3 means that the texts are not translations of each other, 1 that some of several documents\n"
+        "failed.\n\n"
         "examples:\n"
         "  dualmoco align examples/story.en.txt examples/story.zh.txt --out story.tsv --html\n"
         "\nwith your own files:\n"

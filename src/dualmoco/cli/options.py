@@ -35,7 +35,7 @@ EXIT_INTERNAL = 70
 """A fault of dualmoco itself."""
 
 BACKEND_CHOICES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
-FORMAT_CHOICES = ("auto", "tsv", "csv", "jsonl", "aligned", "moses", "tmx", "parquet", "arrow", "dataset", "gettext")
+FORMAT_CHOICES = ("auto", *"tsv csv jsonl aligned moses tmx xliff parquet arrow dataset gettext".split())
 MARGIN_CHOICES = ("distance", "ratio", "absolute")
 POOLING_CHOICES = ("auto", "mean", "max", "cls", "first-last")
 PRECISION_CHOICES = ("fp32", "fp16", "int8")

@@ -39,9 +39,24 @@ def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
                 batches = reader = pa.ipc.open_stream(file)
             names = reader.schema.names
             _wanted(source, names)
-            yield from in_blocks(_rows(batches, source, names, report))
+            yield from in_blocks(_rows(map(_validated, batches), source, names, report))
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{source.path}: not an Arrow file, or damaged ({clip_reason(error)})") from None
+
+
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose offsets are valid; those of a damaged file may point anywhere. UTF-8 is checked for each row."""
+    for column in batch.columns:
+        column.view(_binary_type(column.type)).validate(full=True)
+    return batch
+
+
+def _binary_type(kind: pa.DataType) -> pa.DataType:
+    """A type with bytes instead of strings, also inside structs."""
+    pa = require("pyarrow", "data", "An Arrow file")
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _binary_type(field.type), field.nullable) for field in kind])
+    return {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
 
 
 def read_dataset(source: Source, report: Report) -> Iterator[Raw]:

@@ -19,6 +19,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # and their extensions
     "aligned": (lines.read_aligned, ()),
     "moses": (lines.read_moses, (".zip",)),
     "tmx": (tmx.read_tmx, (".tmx",)),
+    "xliff": (tmx.read_xliff, (".xlf", ".xliff", ".sdlxliff")),
     "parquet": (columnar.read_parquet, (".parquet",)),
     "arrow": (columnar.read_arrow, (".arrow", ".feather")),
     "dataset": (columnar.read_dataset, ()),
