@@ -148,7 +148,7 @@ def _parse(text: str, kind: Any) -> Any:
     from yaml import BaseLoader, load
 
     content = OmegaConf.to_container(OmegaConf.create(text))
-    return _restore_texts(content, load(text, Loader=BaseLoader), kind)
+    return _restore_texts(content, load(text, Loader=BaseLoader), kind)  # BaseLoader makes only strings
 
 
 def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:
