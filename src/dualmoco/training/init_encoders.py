@@ -21,7 +21,7 @@ from dualmoco.data.pairs import Split
 from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
-from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, read_conversion
 from dualmoco.models.load import find_folder
 from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
@@ -32,6 +32,19 @@ INITIAL = "initial"
 TOKENIZER_SENTENCES = 2_000_000  # at most, to train tokenizers on
 TRAINS_TOKENIZER = {EncoderKind.bert, EncoderKind.static}
 logger = logging.getLogger(__name__)
+
+
+def check_named_models(config: TrainConfig, out: Path) -> None:
+    """Finds the models that a recipe names, before the data is read; ModelError if one does not exist."""
+    if (out / "config.yaml").exists():  # a run that is resumed has its encoders
+        return
+    sides = (config.src, config.tgt)
+    names = [side.name for side in sides if side.kind == EncoderKind.pretrained]
+    names += [side.entry_vectors for side in sides if side.kind == EncoderKind.static]
+    for name in dict.fromkeys([*names, config.teacher]):
+        folder = find_folder(name) if name else None
+        if folder:
+            check_folder(folder)
 
 
 def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
