@@ -122,7 +122,8 @@ def test_progress_bars_can_be_turned_off(
     """With no delay every bar would show; with progress=False none does."""
     monkeypatch.setattr("dualmoco.core.progress.DELAY_SECONDS", 0.0)
     dualmoco.mine(SRC, TGT, model=model, progress=True)
-    assert "encoding en" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "encoding given.src.txt (en)" in shown and "encoding given.tgt.txt (zh)" in shown
     dualmoco.mine(SRC, TGT, model=model, progress=False)
     model.encode(SRC, lang="en", progress=False)
     assert capsys.readouterr().err == ""

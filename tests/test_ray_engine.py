@@ -265,11 +265,13 @@ def test_a_lost_head_is_one_line(tmp_path: Path) -> None:
             text=True,
         )
         assert process.stdout and process.stdout.readline() == "first\n"
+        time.sleep(0.5)  # until the run waits for the next result
+        address = nodes.address
         nodes.head_node.kill_gcs_server()
         said = process.communicate(timeout=120)[0]
     finally:
         nodes.shutdown()
-    assert said.startswith(f"the head node {nodes.address} of the Ray cluster is lost")
+    assert said.startswith(f"the head node {address} of the Ray cluster is lost")
     assert said.endswith("start the cluster again, then run the same command\n")
 
 

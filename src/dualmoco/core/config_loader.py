@@ -18,7 +18,8 @@ from dualmoco.core.errors import ConfigError, require
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Schema = TypeVar("Schema")
-Parameters, Result = ParamSpec("Parameters"), TypeVar("Result")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 MAX_REASON = 300  # characters of another library's message
 PACKAGED_RECIPES = Path(__file__).parents[1] / "recipes"

@@ -130,7 +130,7 @@ class Pool:
         self.waiting: deque[Piece] = deque()
         self.running: dict[Any, tuple[Member, Piece | None]] = {}  # by Ray's reference; None: the member opens the work
         self.failed_starts = self.idle_polls = 0
-        self.head = Head(ray)
+        self.head, self.slots, self.counted = Head(ray), 0, -math.inf
 
     def run(self, pieces: Iterable[tuple[int, Any]], actors: Sequence[Any] = ()) -> Iterator[tuple[int, Any]]:
         """Yields the number and the result of each piece as it completes, and takes pieces only as fast.
@@ -187,11 +187,13 @@ class Pool:
         """Starts workers while pieces wait and the cluster has room."""
         if not self.waiting or (self.failed_starts >= MAX_FAILURES and self.members):
             return
-        slots = int(self.ray.cluster_resources().get(self.kind, 0))
+        now = time.monotonic()
+        if now - self.counted >= POLL_SECONDS:  # a call that waits without end if the head is lost
+            self.slots, self.counted = int(self.ray.cluster_resources().get(self.kind, 0)), now
         opened = sum(member.is_open for member in self.members)
         room = max(WORKERS_STARTING, opened) - (len(self.members) - opened)
         options = {"num_cpus": WORKER_CPUS, "num_gpus": int(self.kind == "GPU")}
-        for _ in range(min(room, slots - len(self.members))):
+        for _ in range(min(room, self.slots - len(self.members))):
             self._add(self.ray.remote(concurrency_groups={LIVENESS: 1})(Worker).options(**options).remote())
 
     def _hand_out(self, left: Iterator[tuple[int, Any]]) -> None:

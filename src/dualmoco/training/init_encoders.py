@@ -15,6 +15,7 @@ from accelerate import Accelerator
 from torch import nn
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import working
 from dualmoco.core.storage import new_folder, restore_folder, write_json
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.pairs import Split
@@ -56,8 +57,9 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         if not initial.exists() or not (out / "config.yaml").exists():
             torch.manual_seed(config.seed)
             text = converted_text(config)
-            built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
-            _start_projections(config, split, built)
+            with working("building encoders"):
+                built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
+                _start_projections(config, split, built)
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
                 write_json(folder / MODEL_RECORD, {TEXT_KEY: text})
