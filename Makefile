@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test check fix reference man bench
+.PHONY: help install demo test fuzz check fix reference man bench
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -20,6 +20,9 @@ demo: install ## try the embedded model, train a tiny one, about two minutes
 
 test: check ## set up, lint, types, tests
 	$(BIN)/pytest -n 2 --dist loadfile
+
+fuzz: install ## the tests with mutated files, thousands of them; some minutes
+	DUALMOCO_FUZZ=5000 $(BIN)/pytest -n 2 tests/test_fuzz_*.py
 
 check: install ## lint and types
 	$(BIN)/ruff check .

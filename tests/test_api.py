@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.mining.io import read_mined
 
+POSITIONAL = inspect.Parameter.POSITIONAL_OR_KEYWORD
 NOT_JOBS = {"__init__", "completion", "demo", "main", "options", "parser"}
 PAIRS = generate_pairs(300, seed=9)
 SRC, TGT = [src for src, _ in PAIRS[:200]], [tgt for _, tgt in PAIRS[100:]][::-1]
@@ -45,6 +47,23 @@ assert all(callable(getattr(dualmoco, name)) for name in dualmoco.__all__ if nam
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'unknown'"):
         _ = dualmoco.unknown
+
+
+FUNCTIONS = [name for name in dualmoco.__all__ if inspect.isfunction(getattr(dualmoco, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_misspelled_keywords_are_refused_with_a_suggestion(name: str) -> None:
+    """Every function checks its keywords before anything else, and suggests the one that was meant."""
+    function = getattr(dualmoco, name)
+    parameters = inspect.signature(function).parameters.values()
+    needed = [None for given in parameters if given.kind == POSITIONAL and given.default is given.empty]
+    names = [given.name for given in parameters if given.kind == given.KEYWORD_ONLY or given.default is None]
+    misspelled = f"{(names or ['progress'])[-1]}x"
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{misspelled}'; (did you mean|expected some of)"):
+        function(*needed, **{misspelled: 1})
+    with pytest.raises(TypeError, match="unexpected keyword argument 'treshold'; "):
+        function(*needed, treshold=0.5)
 
 
 def test_mining_sentences_equals_mining_files(model: dualmoco.Model, tmp_path: Path) -> None:
@@ -103,7 +122,8 @@ def test_progress_bars_can_be_turned_off(
     """With no delay every bar would show; with progress=False none does."""
     monkeypatch.setattr("dualmoco.core.progress.DELAY_SECONDS", 0.0)
     dualmoco.mine(SRC, TGT, model=model, progress=True)
-    assert "encoding en" in capsys.readouterr().err
+    shown = capsys.readouterr().err
+    assert "encoding given.src.txt (en)" in shown and "encoding given.tgt.txt (zh)" in shown
     dualmoco.mine(SRC, TGT, model=model, progress=False)
     model.encode(SRC, lang="en", progress=False)
     assert capsys.readouterr().err == ""

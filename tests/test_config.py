@@ -140,7 +140,7 @@ def test_seeds_of_another_type_are_refused(tmp_path: Path, seeds: str) -> None:
     (tmp_path / "s.yaml").write_text(
         f"title: t\nout: s\nrecipe: tiny\nvary: {{seed: [1]}}\nseeds: {seeds}\n", encoding="utf-8"
     )
-    with pytest.raises(ConfigError, match="seeds|list"):
+    with pytest.raises(ConfigError, match=r"seeds|list"):
         read_study(tmp_path / "s.yaml")
 
 

@@ -37,6 +37,11 @@ def test_a_package_that_is_there_but_broken_is_not_called_missing(
         require("broken_package", "data", "Parquet")
 
 
+def test_messages_are_one_line() -> None:
+    """What a message quotes of a damaged file neither breaks the line nor controls the terminal."""
+    assert str(ConfigError("a\nb\x1b[31mc\u2028d: 你好  e")) == "a b [31mc d: 你好  e"
+
+
 OPTIONAL = ("polib", "pyarrow", "omegaconf", "datasets")
 WITHOUT_EXTRAS = f"""
 import sys

@@ -6,7 +6,9 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +25,7 @@ from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.progress import Progress
 from dualmoco.data.grammar import generate_pairs
+from dualmoco.embeddings import engine as engine_module
 from dualmoco.embeddings.encode import Encoding, StoreForm, encode_file
 from dualmoco.embeddings.engine import (
     FAIL_FAST,
@@ -131,14 +134,20 @@ class Disturbed:
         yield from found
 
 
-def kill_worker() -> None:
-    """SIGKILL for one process of this test's cluster that works for a pool."""
+def find_workers() -> list[psutil.Process]:
+    """The processes of this test's cluster that work for a pool."""
+    found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             if "".join(process.cmdline()[:1]).startswith("ray::Worker"):
-                process.kill()
-                return
-    raise AssertionError("no worker to kill")
+                found.append(process)
+    assert found, "no worker to disturb"
+    return found
+
+
+def kill_worker() -> None:
+    """SIGKILL for one worker."""
+    find_workers()[0].kill()
 
 
 def encoded(engine: Engine, path: Path, folder: Path, model: str) -> tuple[Store, list[int]]:
@@ -181,6 +190,89 @@ def test_encoding_survives_a_killed_worker(
     assert LOST in caplog.text
     assert sorted(made) == list(range(-(-store.count // SHARD_ROWS))) and len(made) > 3 * PIECES_PER_WORKER + 2
     assert store.shards == local.shards  # with checksums
+
+
+def test_encoding_survives_a_frozen_worker(
+    engine: RayEngine,
+    files: dict[str, Path],
+    models: dict[EncoderKind, str],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Workers that do not answer any more are replaced, and all shards are made."""
+    monkeypatch.setattr(engine_module, "PING_SECONDS", 0.5)
+    monkeypatch.setattr(engine_module, "FROZEN_SECONDS", 4.0)
+    frozen: list[psutil.Process] = []
+
+    def freeze() -> None:
+        time.sleep(2)  # all workers have answered once
+        frozen.extend(find_workers())
+        for process in frozen:
+            process.suspend()
+
+    try:
+        store, made = encoded(
+            Disturbed(engine, Encoding, freeze), files["en"], tmp_path / "ray", models[EncoderKind.static]
+        )
+    finally:
+        for process in frozen:
+            with suppress(psutil.Error):
+                process.kill()
+    assert "has not answered for 4 s" in caplog.text
+    assert sorted(made) == list(range(-(-store.count // SHARD_ROWS)))
+
+
+LOST_HEAD = """
+import subprocess, sys, time
+from dualmoco.core.errors import RunError
+from dualmoco.embeddings.engine import RayEngine
+
+class Naps:
+    wants_gpu = False
+    def opener(self):
+        def opened():
+            def nap(piece, progress):
+                import time
+                time.sleep(1)
+                return piece
+            return nap
+        return opened
+    def size(self, piece):
+        return 1
+
+try:
+    for number, _ in RayEngine(sys.argv[1]).run(Naps(), enumerate(range(60)), lambda count: None):
+        if number == 0:
+            print("first", flush=True)
+except RunError as error:
+    print(error, flush=True)
+import os
+os._exit(0)  # what Ray does at the end takes a minute without the head
+"""
+
+
+def test_a_lost_head_is_one_line(tmp_path: Path) -> None:
+    """The head's process is killed while pieces are being done: the run ends by itself and says what to do."""
+    nodes: Any = ray.cluster_utils.Cluster(
+        initialize_head=True, head_node_args={**NODE, "include_dashboard": False}, connect=False, shutdown_at_exit=False
+    )
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-c", LOST_HEAD, nodes.address],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert process.stdout and process.stdout.readline() == "first\n"
+        time.sleep(0.5)  # until the run waits for the next result
+        address = nodes.address
+        nodes.head_node.kill_gcs_server()
+        said = process.communicate(timeout=120)[0]
+    finally:
+        nodes.shutdown()
+    assert said.startswith(f"the head node {address} of the Ray cluster is lost")
+    assert said.endswith("start the cluster again, then run the same command\n")
 
 
 def test_mining_survives_a_killed_worker(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
@@ -17,11 +18,13 @@ import torch
 from safetensors.torch import load_file
 
 from dualmoco.cli.main import main
-from dualmoco.core.errors import RunError
+from dualmoco.core.errors import ModelError, RunError
 from dualmoco.core.storage import LOCK, locked
 from dualmoco.models.network import open_routes
+from dualmoco.training import run
 from dualmoco.training.checkpoint import list_checkpoints
 from dualmoco.training.run import train
+from dualmoco.training.run_folder import read_log
 from dualmoco.training.trainer import Trainer
 from runfolders import assert_same_state, losses, state
 
@@ -200,6 +203,47 @@ def test_resuming_with_other_settings_is_refused(recipe: Path) -> None:
     train(recipe, "schedule.steps=1")
     with pytest.raises(RunError, match=r"was started with contrast\.momentum=0\.9, now contrast\.momentum=0\.5"):
         train(recipe, "schedule.steps=1", "contrast.momentum=0.5", resume=True)
+
+
+def test_a_finished_or_interrupted_run_is_resumed_with_more_steps(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Training continues at the last step, at the learning rate of the longer schedule, and says so once."""
+    train(recipe)
+    with caplog.at_level("INFO", "dualmoco"):
+        assert train(recipe, "schedule.steps=16", resume=True).step == 16
+    assert "schedule.steps is now 16, was 12; from here on the learning rate decays to the new end" in caplog.text
+    rates = {record["step"]: record["lr"] for record in read_log(tmp_path / "run" / "log.jsonl") if "lr" in record}
+    assert list(rates) == list(range(1, 17))
+    assert rates[12] == pytest.approx(1e-3 * (1 + math.cos(math.pi * 11 / 12)) / 2)
+    assert rates[13] == pytest.approx(1e-3 * (1 + math.cos(math.pi * 12 / 16)) / 2)
+    caplog.clear()
+    with caplog.at_level("INFO", "dualmoco"):
+        assert train(recipe, "schedule.steps=16", resume=True).step == 16
+    assert "schedule" not in caplog.text
+    signal_after(monkeypatch, 18, signal.SIGTERM)
+    assert train(recipe, "schedule.steps=20", resume=True).stop == "SIGTERM"
+    assert train(recipe, "schedule.steps=22", resume=True).step == 22
+
+
+@pytest.mark.parametrize("settings", [["schedule.steps=11"], ["schedule.steps=0", "schedule.epochs=9"]])
+def test_resuming_with_a_shorter_or_other_schedule_is_refused(recipe: Path, settings: list[str]) -> None:
+    """Only more of the same unit can be asked for."""
+    train(recipe)
+    with pytest.raises(RunError, match="only the schedule may become longer"):
+        train(recipe, *settings, resume=True)
+
+
+@pytest.mark.parametrize("key", ["src.name", "teacher", "tgt.entry_vectors"])
+def test_models_that_do_not_exist_are_refused_before_the_data_is_read(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    """A misspelled name costs a second, not the reading of the corpus."""
+    monkeypatch.setattr(run, "load_pairs", lambda *given, **named: pytest.fail("the data was read"))
+    kinds = {"src.name": ["src.kind=pretrained"], "teacher": ["objective=distill"]}
+    settings = kinds.get(key, ["tgt.kind=static", "src.kind=static"])
+    with pytest.raises(ModelError, match="no such folder"):
+        train(recipe, f"{key}={tmp_path / 'absent'}", *settings)
 
 
 def test_resuming_with_other_data_is_refused(recipe: Path, tmp_path: Path, corpus: Path) -> None:

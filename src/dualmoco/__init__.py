@@ -9,6 +9,7 @@ Public names are imported when they are first used, so importing the package tak
 from __future__ import annotations
 
 from importlib import import_module
+from inspect import isfunction
 from typing import TYPE_CHECKING, Any
 
 from dualmoco.core import VERSION as __version__
@@ -148,6 +149,10 @@ def __getattr__(name: str) -> Any:
         if name not in EXTRAS or (error.name or "").startswith("dualmoco"):
             raise
         raise missing_package(error.name, EXTRAS[name], f"dualmoco.{name}") from None
+    if isfunction(found):
+        from dualmoco.core.config_loader import suggesting
+
+        found = suggesting(found)
     globals()[name] = found
     return found
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from types import NoneType
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from dualmoco.core.errors import ConfigError, require
 
 Choice = TypeVar("Choice", bound=StrEnum)
 Schema = TypeVar("Schema")
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 MAX_REASON = 300  # characters of another library's message
 PACKAGED_RECIPES = Path(__file__).parents[1] / "recipes"
@@ -51,8 +55,26 @@ def parse_choice(kind: type[Choice], text: str, name: str) -> Choice:
 
 def check_options(options: Mapping[str, object], known: type) -> None:
     """Raises TypeError for unknown keyword arguments of a function that takes `**options: Unpack[known]`."""
-    names = list(known.__annotations__)
-    for name in options:
+    _refuse_unknown(options, list(known.__annotations__))
+
+
+def suggesting(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """The function, with a TypeError for unknown keyword arguments that suggests the right one."""
+    known: list[str] = []
+    for name, parameter in signature(function).parameters.items():
+        is_typed = parameter.kind == Parameter.VAR_KEYWORD  # annotated Unpack[SomeTypedDict]
+        known += get_type_hints(get_args(get_type_hints(function)[name])[0]) if is_typed else [name]
+
+    @wraps(function)
+    def checked(*given: Parameters.args, **named: Parameters.kwargs) -> Result:
+        _refuse_unknown(named, known)
+        return function(*given, **named)
+
+    return checked
+
+
+def _refuse_unknown(given: Mapping[str, object], names: Sequence[str]) -> None:
+    for name in given:
         if name not in names:
             close = get_close_matches(name, names, 1)
             hint = f"did you mean {close[0]!r}?" if close else f"expected some of {', '.join(names)}"
@@ -148,7 +170,7 @@ def _parse(text: str, kind: Any) -> Any:
     from yaml import BaseLoader, load
 
     content = OmegaConf.to_container(OmegaConf.create(text))
-    return _restore_texts(content, load(text, Loader=BaseLoader), kind)
+    return _restore_texts(content, load(text, Loader=BaseLoader), kind)  # BaseLoader makes only strings
 
 
 def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:

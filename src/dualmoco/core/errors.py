@@ -5,12 +5,19 @@ The command line prints the message and exits with status 2.
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Any
+
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
 
 class DualmocoError(Exception):
     """Base class of every error that dualmoco raises on purpose."""
+
+    def __str__(self) -> str:
+        """The message on one line, even if it quotes line breaks or escape sequences of a damaged file."""
+        return CONTROL_CHARACTERS.sub(" ", super().__str__())
 
 
 class ConfigError(DualmocoError):

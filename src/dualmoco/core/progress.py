@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -10,6 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 DELAY_SECONDS = 2.0
+TICK_SECONDS = 1.0
 Progress = Callable[[int], object]  # callback: number of newly completed units
 _shown = ContextVar("shown", default=True)
 
@@ -41,7 +44,43 @@ def counting(name: str, total: int, unit: str = " sentences") -> Iterator[Progre
         file=sys.stderr,
         disable=not are_shown(),
     ) as bar:
-        yield bar.update
+        with _ticking(bar):
+            yield bar.update
+
+
+@contextmanager
+def working(name: str) -> Iterator[None]:
+    """Shows the elapsed time of work that cannot be counted, if it takes longer than two seconds."""
+    with progress_bar()(
+        desc=name, bar_format="{desc}: {elapsed}", delay=DELAY_SECONDS, file=sys.stderr, disable=not are_shown()
+    ) as bar:
+        with _ticking(bar):
+            yield
+
+
+@contextmanager
+def _ticking(bar: Any) -> Iterator[None]:
+    """Draws a bar again every second, so that its clock moves even if one unit of work takes long."""
+    if bar.disable or bar.gui or "notebook" in type(bar).__name__:
+        yield
+        return
+    ended = threading.Event()
+
+    def tick() -> None:
+        passed = 0.0
+        while not ended.wait(TICK_SECONDS):
+            passed += TICK_SECONDS
+            if passed >= DELAY_SECONDS:
+                bar.refresh()
+                bar.last_print_t = time.time()  # so that closing ends the line
+
+    thread = threading.Thread(target=tick, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 def progress_bar() -> Any:

@@ -28,7 +28,7 @@ import numpy as np
 
 from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError, DataError, RunError
-from dualmoco.core.progress import counting, showing
+from dualmoco.core.progress import counting, showing, working
 from dualmoco.core.signals import exiting_on_sigterm
 from dualmoco.core.storage import new_folder, write_json, write_text
 from dualmoco.data.config import CleanConfig, CorpusConfig, Duplicates, OnError, OneSided, PrepareConfig, check_recipe
@@ -164,8 +164,9 @@ def _prepare(config: PrepareConfig) -> PreparedManifest:
     out = Path(config.out)
     if out.exists() and not is_prepared(out):
         raise DataError(f"{out}: exists and was not written by prepare; choose another out or remove it")
-    sentences, tests = read_test_sets(find_files(config.exclude.files, config.root), Path(config.root))
-    exclusion = Exclusion(sentences, similarity=config.exclude.similarity, ngram=config.exclude.ngram)
+    with working("reading test sets"):
+        sentences, tests = read_test_sets(find_files(config.exclude.files, config.root), Path(config.root))
+        exclusion = Exclusion(sentences, similarity=config.exclude.similarity, ngram=config.exclude.ngram)
     with new_folder(out) as folder:
         (folder / STORE_FOLDER).mkdir()
         exclusion.share(folder / STORE_FOLDER)
@@ -173,8 +174,9 @@ def _prepare(config: PrepareConfig) -> PreparedManifest:
             _fill(store, corpora, config, exclusion)
         if not store.rows:
             raise DataError(f"no pair left of {sum(c.counts.read for c in corpora)} read; {_most_dropped(corpora)}")
-        _choose(store, corpora, config)
-        left = _count_test_sentences(store, exclusion)
+        with working("choosing pairs"):
+            _choose(store, corpora, config)
+            left = _count_test_sentences(store, exclusion)
         names = [(corpus.name, corpus.rows) for corpus in corpora]
         shards = write_shards(store, names, folder, config.shard_pairs)
         shutil.rmtree(folder / STORE_FOLDER)

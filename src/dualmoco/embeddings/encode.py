@@ -12,7 +12,7 @@ import numpy as np
 
 from dualmoco.core.config_loader import VectorPrecision, parse_choice
 from dualmoco.core.errors import ConfigError, DataError, ModelError
-from dualmoco.core.progress import Progress, counting, showing
+from dualmoco.core.progress import Progress, counting, showing, working
 from dualmoco.core.storage import locked
 from dualmoco.embeddings.engine import Engine, LocalEngine, open_engine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
@@ -99,7 +99,8 @@ def encode_file(
 ) -> Store:
     """Encodes the distinct sentences of a file, or resumes; `done` gets the number of each shard that was written."""
     form, backend = form or StoreForm(), model.backend(text.lang)
-    lines = find_unique_lines(text.path)
+    with working(f"reading {text.path.name}"):
+        lines = find_unique_lines(text.path)
     key = StoreKey(
         model.identity.sha256,
         backend.name,
@@ -116,7 +117,7 @@ def encode_file(
     work = Encoding(model, text.lang, form.precision)
     left = sum(min(key.shard_rows, store.count - number * key.shard_rows) for number in store.missing())
     try:
-        with counting(f"encoding {text.lang}", left) as progress:
+        with counting(f"encoding {text.path.name} ({text.lang})", left) as progress:
             for number, packed in (engine or LocalEngine()).run(work, pending(store, text.path, lines), progress):
                 store.add(number, packed)
                 if done:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import socket
 import sys
@@ -63,6 +64,10 @@ PIECES_PER_WORKER = 2  # one being processed and one waiting, so that the worker
 WORKERS_STARTING = 8  # workers started at once, or as many as are already open
 POLL_SECONDS = 2.0  # how often the pool looks for results and for room
 PATIENT_POLLS = 30  # polls without any open worker before a warning
+PING_SECONDS = 30.0  # how often workers are asked whether they are alive
+FROZEN_SECONDS = 300.0  # without an answer before a worker is replaced
+LIVENESS = "liveness"  # group of calls that do not wait for the piece in hand
+HEAD_ATTEMPTS = 3  # to reach the head node before it counts as lost
 WORKER_CPUS = 1
 REACH_SECONDS = 5.0  # to connect to the head node
 FAIL_FAST = {
@@ -91,6 +96,9 @@ class Worker:
         """Processes one piece."""
         return self.process(piece, lambda count: None)
 
+    def ping(self) -> None:
+        """Answers that the worker is alive, also while it processes a piece."""
+
 
 @dataclass
 class Piece:
@@ -108,6 +116,9 @@ class Member:
     actor: Any
     is_open: bool = False
     in_hand: int = 0
+    ping: Any = None  # Ray's reference to the last question whether it is alive
+    asked: float = -math.inf  # when
+    has_answered: bool = False  # once, so its process has started
 
 
 class Pool:
@@ -119,6 +130,7 @@ class Pool:
         self.waiting: deque[Piece] = deque()
         self.running: dict[Any, tuple[Member, Piece | None]] = {}  # by Ray's reference; None: the member opens the work
         self.failed_starts = self.idle_polls = 0
+        self.head, self.slots, self.counted = Head(ray), 0, -math.inf
 
     def run(self, pieces: Iterable[tuple[int, Any]], actors: Sequence[Any] = ()) -> Iterator[tuple[int, Any]]:
         """Yields the number and the result of each piece as it completes, and takes pieces only as fast.
@@ -130,6 +142,8 @@ class Pool:
             for actor in actors:
                 self._add(actor)
             while self._has_waiting(left) or any(piece for _, piece in self.running.values()):
+                self.head.check()
+                self._replace_frozen()
                 self._start_members()
                 self._hand_out(left)
                 for done in self._finished():
@@ -137,9 +151,23 @@ class Pool:
         finally:
             busy = [member for member in self.members if member.in_hand]  # only after an interruption
             self.members = [member for member in self.members if not member.in_hand]
-            if self.ray.is_initialized():
+            if self.ray.is_initialized() and not self.head.is_lost:
                 for member in busy:
                     self.ray.kill(member.actor)
+
+    def _replace_frozen(self) -> None:
+        """Asks workers from time to time whether they are alive, and kills those that do not answer."""
+        now = time.monotonic()
+        for member in list(self.members):
+            if member.ping is not None and self.ray.wait([member.ping], timeout=0)[0]:
+                member.ping, member.has_answered = None, True
+            if member.ping is None and now - member.asked >= PING_SECONDS:
+                ping = member.actor.ping.options(concurrency_group=LIVENESS)
+                member.ping, member.asked = ping.remote(), now
+            elif member.ping is not None and member.has_answered and now - member.asked >= FROZEN_SECONDS:
+                logger.warning("a worker of the cluster has not answered for %.0f s; replacing it", FROZEN_SECONDS)
+                self.members.remove(member)
+                self.ray.kill(member.actor)  # what it had in hand fails, and waits again
 
     def _add(self, actor: Any) -> None:
         member = Member(actor)
@@ -159,12 +187,14 @@ class Pool:
         """Starts workers while pieces wait and the cluster has room."""
         if not self.waiting or (self.failed_starts >= MAX_FAILURES and self.members):
             return
-        slots = int(self.ray.cluster_resources().get(self.kind, 0))
+        now = time.monotonic()
+        if now - self.counted >= POLL_SECONDS:  # a call that waits without end if the head is lost
+            self.slots, self.counted = int(self.ray.cluster_resources().get(self.kind, 0)), now
         opened = sum(member.is_open for member in self.members)
         room = max(WORKERS_STARTING, opened) - (len(self.members) - opened)
         options = {"num_cpus": WORKER_CPUS, "num_gpus": int(self.kind == "GPU")}
-        for _ in range(min(room, slots - len(self.members))):
-            self._add(self.ray.remote(Worker).options(**options).remote())
+        for _ in range(min(room, self.slots - len(self.members))):
+            self._add(self.ray.remote(concurrency_groups={LIVENESS: 1})(Worker).options(**options).remote())
 
     def _hand_out(self, left: Iterator[tuple[int, Any]]) -> None:
         while free := [member for member in self.members if member.is_open and member.in_hand < PIECES_PER_WORKER]:
@@ -226,6 +256,36 @@ class Pool:
             raise RunError(
                 f"no worker starts: {reason}; expected dualmoco {VERSION} and its dependencies on every node"
             )
+
+
+class Head:
+    """The head node of a cluster; without it, Ray's own calls wait without end or end the process."""
+
+    def __init__(self, ray: Any) -> None:
+        self.address = str(ray.get_runtime_context().gcs_address)
+        self.is_lost = False
+
+    def check(self) -> None:
+        """RunError if nothing listens at the address any more."""
+        for attempt in range(HEAD_ATTEMPTS):
+            try:
+                _connect(self.address)
+            except OSError as error:
+                if attempt + 1 < HEAD_ATTEMPTS:
+                    time.sleep(POLL_SECONDS / 2)
+                    continue
+                self.is_lost = True
+                raise RunError(
+                    f"the head node {self.address} of the Ray cluster is lost ({error}); finished pieces are kept: "
+                    "start the cluster again, then run the same command"
+                ) from None
+            return
+
+
+def _connect(address: str) -> None:
+    """OSError if nothing listens at HOST:PORT."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
 
 
 class RayEngine:
@@ -308,7 +368,7 @@ def _check_address(address: str) -> None:
     if not (host and port.isdecimal() and int(port) < 65_536):
         raise ConfigError(f"--address {address}; expected auto, or HOST:PORT of the head node of a Ray cluster")
     try:
-        socket.create_connection((host, int(port)), timeout=REACH_SECONDS).close()
+        _connect(address)
     except OSError as error:
         raise ConfigError(f"--address {address}: {error}; expected a running cluster: ray start --head") from None
 

@@ -17,6 +17,9 @@ from dualmoco.core.config_loader import Rule
 from dualmoco.data.config import DataConfig
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
 
+SCHEDULE_LENGTHS = ("epochs", "steps", "minutes")
+"""Keys of `schedule` that say how long to train; a run can be resumed with a higher one."""
+
 
 class MixedPrecision(StrEnum):
     """Arithmetic of the forward pass; bf16 and fp16 are meant for GPUs."""
@@ -161,10 +164,12 @@ class TrainConfig:
         """The settings as plain JSON types."""
         return cast("dict[str, Any]", json.loads(json.dumps(asdict(self))))
 
-    def fingerprint(self) -> str:
-        """A short hash of all settings except the folders of the run and of the data."""
+    def fingerprint(self, *, with_length: bool = True) -> str:
+        """A short hash of all settings except the folders of the run and of the data, and perhaps its length."""
         settings = self.to_dict() | {"out": ""}
         settings["data"]["root"] = ""
+        if not with_length:
+            settings["schedule"] |= dict.fromkeys(SCHEDULE_LENGTHS)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def rules(self) -> list[Rule]:

@@ -15,13 +15,14 @@ from accelerate import Accelerator
 from torch import nn
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.progress import working
 from dualmoco.core.storage import new_folder, restore_folder, write_json
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.pairs import Split
 from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
-from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, read_conversion
 from dualmoco.models.load import find_folder
 from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
@@ -34,6 +35,19 @@ TRAINS_TOKENIZER = {EncoderKind.bert, EncoderKind.static}
 logger = logging.getLogger(__name__)
 
 
+def check_named_models(config: TrainConfig, out: Path) -> None:
+    """Finds the models that a recipe names, before the data is read; ModelError if one does not exist."""
+    if (out / "config.yaml").exists():  # a run that is resumed has its encoders
+        return
+    sides = (config.src, config.tgt)
+    names = [side.name for side in sides if side.kind == EncoderKind.pretrained]
+    names += [side.entry_vectors for side in sides if side.kind == EncoderKind.static]
+    for name in dict.fromkeys([*names, config.teacher]):
+        folder = find_folder(name) if name else None
+        if folder:
+            check_folder(folder)
+
+
 def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
     """Builds the encoders by language on the first process when the run begins, then reads them from the folder."""
     initial = out / INITIAL
@@ -43,8 +57,9 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         if not initial.exists() or not (out / "config.yaml").exists():
             torch.manual_seed(config.seed)
             text = converted_text(config)
-            built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
-            _start_projections(config, split, built)
+            with working("building encoders"):
+                built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
+                _start_projections(config, split, built)
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
                 write_json(folder / MODEL_RECORD, {TEXT_KEY: text})

@@ -21,7 +21,7 @@ from dualmoco.core.storage import locked
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.training.batches import Curriculum, order_pairs
 from dualmoco.training.config import MixedPrecision, TrainConfig
-from dualmoco.training.init_encoders import start_encoders
+from dualmoco.training.init_encoders import check_named_models, start_encoders
 from dualmoco.training.memory import check_memory
 from dualmoco.training.objective import RunInputs
 from dualmoco.training.objectives import objective_class
@@ -42,7 +42,7 @@ def train(
     Args:
         recipe: A YAML file, or the settings themselves.
         overrides: Settings such as `contrast.queue_size=8192`, stronger than the file.
-        resume: Continue from the last checkpoint in the run folder, if there is one.
+        resume: Continue from the last checkpoint in the run folder, if there is one; the schedule may be longer now.
         progress: Whether to show progress bars.
 
     Returns:
@@ -76,6 +76,8 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
     check_run_folder(config, out, resume=resume)
     with locked(out) if accelerator.is_main_process else nullcontext():  # the first process locks for all
         check_run_folder(config, out, resume=resume)  # another run may have ended in it meanwhile
+        if accelerator.is_main_process:
+            check_named_models(config, out)
         with accelerator.main_process_first() if config.data.prepared else nullcontext():  # the first unpacks for all
             split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
         if accelerator.is_main_process:

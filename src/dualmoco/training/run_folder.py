@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,13 @@ from dualmoco.core.storage import LOCK, append_line, new_folder, write_json, wri
 from dualmoco.data.pairs import Split
 from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion, write_card
 from dualmoco.models.network import Encoder, save_encoders
-from dualmoco.training.config import TrainConfig
+from dualmoco.training.config import SCHEDULE_LENGTHS, TrainConfig
 from dualmoco.training.objective import Objective
 
 BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
+
+
+logger = logging.getLogger(__name__)
 
 
 class RunLog:
@@ -92,20 +97,39 @@ def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
         return
     if not resume:
         raise RunError(f"{out}: already holds a run; set resume=True to continue it, or choose another with out=FOLDER")
+    for key, old, new in _changes(config, settings):
+        if not _is_longer(key, old, new):
+            raise RunError(
+                f"{out}: was started with {key}={old}, now {key}={new}; resume with the settings of {settings} (only "
+                "the schedule may become longer), or start another run with out=FOLDER"
+            )
+
+
+def _changes(config: TrainConfig, settings: Path) -> Iterator[tuple[str, str | None, str | None]]:
+    """Yields keys of the recipe, except folders, whose values differ from those in a run folder, and both values."""
     old, new = (_flatten(OmegaConf.create(text)) for text in (settings.read_text(encoding="utf-8"), _yaml(config)))
-    changed = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-    changed = [key for key in changed if key not in ("out", "data.root")]
-    if changed:
-        key = changed[0]
-        raise RunError(
-            f"{out}: was started with {key}={old.get(key)}, now {key}={new.get(key)}; resume with the settings of "
-            f"{settings}, or start another run with out=FOLDER"
-        )
+    for key in sorted((old.keys() | new.keys()) - {"out", "data.root"}):
+        if old.get(key) != new.get(key):
+            yield key, old.get(key), new.get(key)
+
+
+def _is_longer(key: str, old: str | None, new: str | None) -> bool:
+    """Whether a change makes the schedule longer, in the unit that it was given in."""
+    return key in [f"schedule.{name}" for name in SCHEDULE_LENGTHS] and 0 < float(old or 0) < float(new or 0)
 
 
 def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
-    """Writes the settings and the counts of the data, unless the run was started before."""
-    if not (out / "config.yaml").exists():
+    """Writes the settings and the counts of the data, or only the settings if the schedule has become longer."""
+    settings = out / "config.yaml"
+    if settings.exists():
+        for key, old, new in _changes(config, settings):
+            logger.info(
+                "%s: %s is now %s, was %s; from here on the learning rate decays to the new end, so the result differs "
+                "from that of a run of this length",
+                *(out, key, new, old),
+            )
+            write_text(settings, _yaml(config))
+    else:
         write_json(out / "data.json", {"counts": split.counts, "digest": split.train.digest()})
         write_text(out / "config.yaml", _yaml(config))
 

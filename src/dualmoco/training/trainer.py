@@ -64,7 +64,9 @@ class Trainer:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
-        self.signature = f"{config.fingerprint()}-{inputs.split.train.digest()}"
+        data = inputs.split.train.digest()
+        self.signature = f"{config.fingerprint()}-{data}"
+        self.resumable = f"{config.fingerprint(with_length=False)}-{data}"  # the schedule may become longer
 
     def run(self, *, resume: bool) -> TrainResult:
         """Trains until the schedule, patience or a signal ends the run."""
@@ -215,7 +217,7 @@ class Trainer:
             self.optimizer,
             self.accelerator.scaler,
             keep=self.config.schedule.keep,
-            signature=self.signature,
+            signature=self.resumable,
         )
         self.accelerator.wait_for_everyone()
 
@@ -225,7 +227,7 @@ class Trainer:
             logger.debug("%s: no checkpoint yet, starting at the first step", self.out)
             return RunProgress()
         progress = load_checkpoint(
-            checkpoint, self.objective, self.optimizer, self.accelerator.scaler, signature=self.signature
+            checkpoint, self.objective, self.optimizer, self.accelerator.scaler, signature=self.resumable
         )
         logger.info("%s: resuming after step %d", self.out, progress.step)
         return progress

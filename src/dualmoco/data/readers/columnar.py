@@ -78,8 +78,34 @@ def read_dataset(source: Source, report: Report) -> Iterator[Raw]:
 def _rows(batches: Iterable[pa.RecordBatch], source: Source, names: list[str], report: Report) -> Iterator[Row]:
     keys, wanted, number = _keys(source, names), _wanted(source, names), 0
     for batch in batches:
+        _check_buffers(batch)
         yield from _pick_rows(_records(batch.select(wanted), number + 1, report), keys, report)
         number += len(batch)
+
+
+def _check_buffers(batch: pa.RecordBatch) -> None:
+    """ArrowInvalid if offsets lead out of the memory of a batch, which would crash the process."""
+    import pyarrow as pa
+
+    batch.validate()  # lengths; offsets are checked column by column, because only the first fault is reported
+    for column in _flatten(batch.columns):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+            if not is_text or "Invalid UTF8" not in str(error):  # which costs only its own row
+                raise
+
+
+def _flatten(columns: Iterable[Any]) -> Iterator[Any]:
+    """Columns, with the fields of structures in place of these."""
+    import pyarrow as pa
+
+    for column in columns:
+        if pa.types.is_struct(column.type):
+            yield from _flatten(column.field(place) for place in range(column.type.num_fields))
+        else:
+            yield column
 
 
 def _records(batch: pa.RecordBatch, first: int, report: Report) -> Iterator[tuple[int, Any]]:
