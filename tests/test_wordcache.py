@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -38,17 +37,6 @@ def test_sums_are_those_of_each_sentence_alone(lengths: list[int]) -> None:
         for token in ids[1:]:
             total += table[token]
         np.testing.assert_array_equal(row, total)
-
-
-def test_threads_share_a_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight threads learn and forget words at once, and each gets the tokens of its sentences."""
-    monkeypatch.setattr(wordcache, "MOST_WORDS", 40)
-    cache = WordCache(TOKENIZER)
-    blocks = [[f"a{number % 7} the cat{number % 11} b"] * 30 for number in range(200)]
-    expected = [[one.ids for one in TOKENIZER.encode_batch(block, add_special_tokens=False)] for block in blocks]
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(cache.tokens, blocks))
-    assert [by_sentence(tokens) for tokens in found] == expected
 
 
 @settings(max_examples=60, deadline=None)
