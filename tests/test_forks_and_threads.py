@@ -8,12 +8,13 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends import static as wordcache
-from dualmoco.models.backends.static import WordCache
+from dualmoco.models.backends.static import TokenRuns, WordCache
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
@@ -73,12 +74,13 @@ def test_threads_share_the_words_of_a_table(monkeypatch: pytest.MonkeyPatch) -> 
     interval = sys.getswitchinterval()
 
     blocks = [[f"a{block} b{number % 90} c{block % 7}" for number in range(400)] for block in range(40)]
-    expected = [[one.ids for one in tokenizer.encode_batch(block, add_special_tokens=False)] for block in blocks]
+    encoded = [tokenizer.encode_batch(block, add_special_tokens=False) for block in blocks]
+    expected = [TokenRuns.of([one.ids for one in block]) for block in encoded]
 
     def tokenize(thread: int) -> bool:
-        return [cache.tokens(block) for block in blocks[thread:] + blocks[:thread]] == expected[thread:] + expected[
-            :thread
-        ]
+        found = [cache.tokens(block) for block in blocks[thread:] + blocks[:thread]]
+        right = expected[thread:] + expected[:thread]
+        return all(np.array_equal(np.concatenate(a), np.concatenate(b)) for a, b in zip(found, right, strict=True))
 
     try:
         sys.setswitchinterval(1e-6)

@@ -52,7 +52,8 @@ def split_words(sentences: tuple[Sequence[str], Sequence[str]], langs: tuple[str
 def _model_tokens(sentences: Sequence[str], lang: str) -> Words:
     model = _token_model()
     backend, vectors = _token_table(lang)
-    return _number_words(backend.words.tokens(model.conversion.apply(list(sentences), lang)), vectors)
+    tokens = backend.words.tokens(model.conversion.apply(list(sentences), lang))
+    return Words(tokens.ids, np.append(0, np.cumsum(tokens.lengths)), vectors)
 
 
 @cache
@@ -71,13 +72,9 @@ def _plain_words(sentences: Sequence[str], lang: str) -> Words:
     pattern = UNSPACED_WORD if lang in WITHOUT_SPACES else SPACED_WORD
     words = [pattern.findall(sentence.lower()) for sentence in sentences]
     number = {word: place for place, word in enumerate(dict.fromkeys(chain.from_iterable(words)))}
-    return _number_words([[number[word] for word in sentence] for sentence in words], None)
-
-
-def _number_words(sentences: Sequence[Sequence[int]], vectors: Vectors | None) -> Words:
-    ends = np.cumsum([0, *map(len, sentences)], dtype=np.int64)
-    ids = np.fromiter(chain.from_iterable(sentences), dtype=np.int64, count=int(ends[-1]))
-    return Words(ids, ends, vectors)
+    ends = np.cumsum([0, *map(len, words)], dtype=np.int64)
+    ids = np.fromiter(map(number.__getitem__, chain.from_iterable(words)), dtype=np.int64, count=int(ends[-1]))
+    return Words(ids, ends, None)
 
 
 LEXICON_SENTENCES = 500  # source sentences that share a lexicon

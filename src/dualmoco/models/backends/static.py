@@ -2,7 +2,7 @@
 
 Most of the time goes into tokenizing, so `WordCache` keeps the tokens of words. It works for tokenizers that treat the
 text between two spaces independently; other tokenizers, and text without spaces, are tokenized as usual, with the same
-result. Shapes: n sentences, V tokens in the table, D dimension.
+result. Shapes: n sentences, T tokens of all of them, V tokens in the table, D dimension.
 """
 
 from __future__ import annotations
@@ -12,14 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import csr_array
 from tokenizers import Tokenizer
 
 from dualmoco.core.errors import ModelError
-from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.core.vectors import Ids, Vectors, unit_vectors
 from dualmoco.models.backends.st_format import (
     DENSE,
     LAYOUT_ERRORS,
@@ -41,6 +40,7 @@ LOCAL_NORMALIZERS = {"NFC", "NFD", "NFKC", "NFKD", "BertNormalizer", "Lowercase"
 SPACE_SPLITTERS = {"BertPreTokenizer", "Whitespace", "WhitespaceSplit"}
 LOCAL_SPLITTERS = SPACE_SPLITTERS | {"Digits", "Punctuation"}
 MOST_WORDS = 500_000
+SUMMED_ROWS = 512  # sentences whose token vectors are added at once; their sums fit into the cache
 NEW_SHARE = 0.25  # if a larger share of the words in a block is new, the cache saves no time
 
 
@@ -89,16 +89,45 @@ class StaticBackend:
 
     def _average(self, texts: list[str]) -> Vectors:
         """Means of token vectors; if they are scaled to unit length, sums give the same result."""
-        nothing = [len(self.table) - 1]
-        rows = [ids or nothing for ids in self.words.tokens(texts)]
-        ends = np.cumsum([0, *map(len, rows)], dtype=np.int32)
-        tokens = np.fromiter(chain.from_iterable(rows), dtype=np.int32, count=ends[-1])
-        counts = csr_array((np.ones(len(tokens), dtype=np.float32), tokens, ends), shape=(len(rows), len(self.table)))
-        sums: Vectors = counts @ self.table
+        tokens = self.words.tokens(texts)
+        sums = sum_rows(self.table, tokens)
         if self.is_unit:
             return unit_vectors(sums)
-        means: Vectors = sums / np.diff(ends).astype(np.float32)[:, None]
+        means: Vectors = sums / np.maximum(tokens.lengths, 1).astype(np.float32)[:, None]
         return means
+
+
+class TokenRuns(NamedTuple):
+    """The tokens of several sentences, one after the other."""
+
+    ids: Ids  # (T,)
+    lengths: Ids  # (n,) tokens of each sentence
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int] | Ids]) -> TokenRuns:
+        """The tokens of sentences that are given one by one."""
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        return cls(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)
+
+
+def sum_rows(table: Vectors, tokens: TokenRuns) -> Vectors:
+    """Sums (n, D) of the rows of a table that sentences consist of; its last row for a sentence without tokens."""
+    # The first tokens of many sentences are looked up together, then the second ones are added, and so on.
+    starts = np.cumsum(tokens.lengths) - tokens.lengths
+    order = np.argsort(-tokens.lengths, kind="stable")
+    sums: Vectors = np.empty((len(order), table.shape[1]), dtype=np.float32)
+    room: Vectors = np.empty((SUMMED_ROWS, table.shape[1]), dtype=np.float32)
+    ids = np.append(tokens.ids, len(table) - 1)
+    for first in range(0, len(order), SUMMED_ROWS):
+        some = order[first : first + SUMMED_ROWS]
+        lengths = tokens.lengths[some]  # descending
+        places = np.where(lengths > 0, starts[some], len(ids) - 1)
+        found = table.take(ids[places], axis=0)
+        longer = len(some) - np.searchsorted(lengths[::-1], np.arange(1, lengths[0]), side="right")
+        for position, count in enumerate(longer.tolist(), start=1):
+            found[:count] += table.take(ids[places[:count] + position], axis=0, out=room[:count], mode="clip")
+        sums[some] = found
+    return sums
 
 
 class WordCache:
@@ -109,13 +138,15 @@ class WordCache:
         self.by_words = splits_at_spaces(tokenizer)
         self.known: dict[str, list[int]] = {}
 
-    def tokens(self, texts: list[str]) -> list[list[int]]:
+    def tokens(self, texts: list[str]) -> TokenRuns:
         """The token ids of a block of sentences, without special tokens; blocks of several hundred are fastest."""
         words = [text.split(" ") for text in texts] if self.by_words else []
         known = self._learn(words)
         if known is None:
-            return self._tokenize(texts)
-        return [list(chain.from_iterable([known[word] for word in sentence])) for sentence in words]
+            return TokenRuns.of(self._tokenize(texts))
+        by_word = TokenRuns.of([known[word] for word in chain.from_iterable(words)])
+        ends = np.cumsum(by_word.lengths)[np.cumsum([len(sentence) for sentence in words]) - 1]
+        return TokenRuns(by_word.ids, np.diff(ends, prepend=0))
 
     def _learn(self, words: list[list[str]]) -> dict[str, list[int]] | None:
         """A cache that has the words of some sentences; None if too many are new."""
