@@ -55,8 +55,8 @@ from dualmoco.search.index_files import (
 )
 from dualmoco.search.ivf import require_faiss
 from dualmoco.text.characters import normalize
+from dualmoco.text.containers import as_sentences, check_characters
 from dualmoco.text.languages import find_language
-from dualmoco.text.sentences import as_sentences, check_characters
 
 logger = logging.getLogger(__name__)
 
