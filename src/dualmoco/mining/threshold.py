@@ -6,7 +6,6 @@ the model's folder, which mining uses by default. Shapes: p pairs.
 
 from __future__ import annotations
 
-import json
 import logging
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ import numpy as np
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.progress import showing
 from dualmoco.core.stats import draw_counts, percentile_interval
-from dualmoco.core.storage import write_json
+from dualmoco.core.storage import read_json, write_json
 from dualmoco.core.vectors import Floats, Ids
 from dualmoco.embeddings.engine import LocalEngine
 from dualmoco.embeddings.unique_lines import EMPTY
@@ -179,7 +178,7 @@ def read_calibration(model: Model, langs: tuple[str, str], settings: MiningSetti
     if path is None or not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = read_json(path)
         found = ModelCalibration(**content["calibration"] | {"langs": tuple(content["calibration"]["langs"])})
         if content["model_sha256"] != model.identity.sha256:
             raise ValueError("it belongs to another model")

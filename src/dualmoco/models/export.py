@@ -7,14 +7,13 @@ module of that library runs two encoders, each with its own tokenizer, and joins
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, ModelError
-from dualmoco.core.storage import new_folder, write_json
+from dualmoco.core.storage import new_folder, read_json, write_json
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.onnx_export import make_graph
 from dualmoco.models.backends.onnx_runtime import (
@@ -135,7 +134,7 @@ def is_export(folder: Path) -> bool:
     if is_onnx_folder(folder):
         return True
     try:
-        return bool(json.loads((folder / MODEL_RECORD).read_text(encoding="utf-8"))["format"] == EXPORT_FORMAT)
+        return bool(read_json(folder / MODEL_RECORD)["format"] == EXPORT_FORMAT)
     except (OSError, ValueError, KeyError, TypeError):
         return False
 
