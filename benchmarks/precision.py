@@ -44,9 +44,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parsed = parser.parse_args()
     model, data = dualmoco.load(parsed.model), Path(parsed.data)
-    print(
-        f"{'text':22} {'how':16} {'threshold':>9} {'pairs':>6} {'announced':>9} {'interval':>9} {'true':>6} {'recall':>7}"
-    )
+    columns = f"{'threshold':>9} {'pairs':>6} {'announced':>9} {'interval':>9} {'true':>6} {'recall':>7}"
+    print(f"{'text':22} {'how':17} {columns}")
     pairs = read(data / parsed.pairs, parsed.lines)
     others = (
         [src for src, _ in read(data / parsed.src_others, parsed.lines)],
@@ -125,7 +124,7 @@ def report(text: str, way: str, found: dualmoco.MiningResult, right: set[tuple[i
     interval = f"{100 * made.low:.0f}-{100 * made.high:.0f}" if made else ""
     true = f"{100 * hits / len(found):.1f}" if len(found) else "none"
     print(
-        f"{text:22} {way:16} {found.threshold or 0:9.4f} {len(found):6,} {announced:>9} {interval:>9} {true:>6} "
+        f"{text:22} {way:17} {found.threshold or 0:9.4f} {len(found):6,} {announced:>9} {interval:>9} {true:>6} "
         f"{100 * hits / len(right):7.1f}",
         flush=True,
     )

@@ -20,6 +20,9 @@ from torch import nn
 from dualmoco.core.errors import DataError, ModelError, RunError
 from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.grammar import generate_pairs
+from dualmoco.mining.knn import MiningSettings
+from dualmoco.mining.threshold import read_calibration
+from dualmoco.models.export import is_export
 from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE
 from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
@@ -330,3 +333,13 @@ def test_an_empty_array_is_one_line(tmp_path: Path) -> None:
         write(tmp_path / "en.npy")
         with pytest.raises(DataError, match=r"en\.npy"):
             open_model(f"embeddings:{tmp_path}")
+
+
+def test_a_nested_calibration_is_not_used(tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor is the record of an export."""
+    folder = Path(shutil.copytree(tiny_model, tmp_path / "model"))
+    (folder / "calibration.json").write_text(NESTED)
+    assert read_calibration(open_model(folder), ("en", "zh"), MiningSettings()) is None
+    assert "calibration.json: not used (calibration.json is nested too deeply)" in caplog.text
+    (folder / "dualmoco.json").write_text(NESTED)
+    assert not is_export(folder)

@@ -255,3 +255,11 @@ def test_e5_package() -> None:
     assert vectors.shape == (3, 384) and encoder.languages is None and "query: " in encoder.identity.pooling
     assert vectors[0] @ vectors[1] > vectors[0] @ vectors[2] + 0.05
     np.testing.assert_allclose(encoder.encode(texts[1:2], lang="en")[0], vectors[1], atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "words:" + "x" * 300, "embeddings:" + "x" * 300, "\udcff", "a\0b"])
+def test_names_that_no_file_can_have_are_one_line(name: str) -> None:
+    """Too long for a file system, or not text."""
+    with pytest.raises(DualmocoError) as caught:
+        open_model(name)
+    assert "\n" not in str(caught.value)

@@ -699,3 +699,15 @@ def test_product_codes_need_sentences(opened: Model, tmp_path: Path) -> None:
     build_index(tmp_path / "ivf", few, opened, kind=IndexKind.ivf)
     assert [hit.text for hit in open_index(tmp_path / "ivf").search("two", lang="en")[0]] == ["two", "one"]
     assert read_index_manifest(tmp_path / "ivf").kind == IndexKind.ivf
+
+
+def test_a_name_that_no_index_can_have_is_one_line(opened: Model, tmp_path: Path) -> None:
+    """Too long for a file system."""
+    calls: list[Callable[[Path], object]] = [
+        open_index,
+        lambda folder: add_to_index(folder, sentences=["a"]),
+        lambda folder: build_index(folder, model=opened, sentences=["a"]),
+    ]
+    for call in calls:
+        with pytest.raises(DataError, match=r"cannot be used as an index \(OSError .*File name too long"):
+            call(tmp_path / ("x" * 300))

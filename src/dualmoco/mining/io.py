@@ -22,8 +22,8 @@ from dualmoco.core.vectors import Floats, Ids
 from dualmoco.data.readers.base import Row, Source, is_unicode
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.embeddings.unique_lines import TextFile, lines_at
+from dualmoco.text.containers import as_pairs, as_sentences
 from dualmoco.text.files import open_binary, read_lines, read_table
-from dualmoco.text.sentences import as_pairs, as_sentences
 
 Texts = str | Path | Sequence[str]
 """Name of a text file with one sentence per line, plain or compressed; or the sentences, see `as_sentences`."""

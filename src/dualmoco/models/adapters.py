@@ -9,7 +9,7 @@ from pathlib import Path
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.text.sentences import as_sentences
+from dualmoco.text.containers import as_sentences
 
 
 class Embeddings:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from dualmoco.core.config_loader import MAX_REASON
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.storage import file_sha256, write_text
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
@@ -96,7 +97,7 @@ def guard_opening(name: str | Path) -> Iterator[None]:
     except BaseException as error:
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
-        reason = f"{type(error).__name__} {str(error).strip().partition(chr(10))[0]}".strip()
+        reason = f"{type(error).__name__} {str(error).strip().partition(chr(10))[0]}".strip()[:MAX_REASON]
         raise ModelError(
             f"{name}: cannot be opened as a model ({reason}); expected a complete folder: save or download it again"
         ) from error

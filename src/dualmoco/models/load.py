@@ -116,7 +116,8 @@ def open_model(
         DataError: A file of vectors that cannot be read.
     """
     name = str(name)
-    prefix, rest = split_name(name)
+    with guard_opening(name):
+        prefix, rest = split_name(name)
     _check_choice("back-end", backend, (*BACKENDS, prefix) if prefix else BACKENDS)
     _check_choice("pooling", pooling, POOLING_NAMES)
     _check_choice("compute", compute, PRECISIONS)
@@ -332,7 +333,10 @@ def run_network(
         raise ConfigError(f"compute {compute} with back-end {name} on a {device}; expected {FP32}, or torch on a GPU")
     made = _other_than_torch(encoder, name, prompt, threads) if compute == FP32 else None
     if made is None:
-        return run_in_torch(encoder.to(device, getattr(torch, TORCH_DTYPES[compute])), prompt)
+        running = run_in_torch(encoder.to(device, getattr(torch, TORCH_DTYPES[compute])), prompt)
+        with guard_opening(name):
+            running.encode(["a"])  # settings that the libraries do not check fail now, not in the middle of a text
+        return running
     check_agreement(made.name, made.encode, reference_vectors(encoder, prompt))
     return made
 

@@ -20,8 +20,8 @@ from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 from dualmoco.models.folder import guard_opening
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
+from dualmoco.text.containers import as_sentences, check_characters
 from dualmoco.text.languages import apparent_language, find_language, recognize_language
-from dualmoco.text.sentences import as_sentences, check_characters
 
 if TYPE_CHECKING:
     from torch import Tensor

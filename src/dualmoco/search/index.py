@@ -48,6 +48,7 @@ from dualmoco.search.index_files import (
     check_lengths,
     check_part_model,
     copy_texts,
+    guard_index,
     map_vectors,
     part_folder,
     read_index_manifest,
@@ -55,8 +56,8 @@ from dualmoco.search.index_files import (
 )
 from dualmoco.search.ivf import require_faiss
 from dualmoco.text.characters import normalize
+from dualmoco.text.containers import as_sentences, check_characters
 from dualmoco.text.languages import find_language
-from dualmoco.text.sentences import as_sentences, check_characters
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +97,9 @@ def build_index(
     """
     folder, texts = Path(folder), _text_files(files)
     chosen, stored = parse_choice(IndexKind, kind, "index"), parse_choice(VectorPrecision, precision, "precision")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(f"{folder}: already exists; expected a new folder, or use dualmoco search add {folder}")
+    with guard_index(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise DataError(f"{folder}: already exists; expected a new folder, or use dualmoco search add {folder}")
     if chosen != IndexKind.exact:
         require_faiss()
     building = building_folder(folder)
@@ -140,7 +142,8 @@ def add_to_index(
         RunError: The disk is full or not writable; the index is unchanged.
     """
     folder, texts = Path(folder), _text_files(files)
-    read_index_manifest(folder)
+    with guard_index(folder):
+        read_index_manifest(folder)
     with locked(folder):
         manifest = read_index_manifest(folder)
         model = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
@@ -466,8 +469,9 @@ class Index:
         """The model that made the vectors and encodes queries; ModelError if it was moved or changed."""
         if self._model is None:
             name = self.manifest.model
-            if Path(name).is_absolute() and not Path(name).exists():
-                raise ModelError(f"{name}: the model of {self.folder} does not exist; name its folder with --model")
+            with guard_index(self.folder):
+                if Path(name).is_absolute() and not Path(name).exists():
+                    raise ModelError(f"{name}: the model of {self.folder} does not exist; name its folder with --model")
             model = open_model(name, self.manifest.backend)
             check_index_model(model, self.manifest)
             self._model = model
@@ -488,16 +492,23 @@ def open_index(folder: str | Path, model: Model | str | Path | None = None, *, c
         ModelError: The model is not the one that made the index.
     """
     path = Path(folder)
-    manifest = read_index_manifest(path)
-    opened = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
-    index = Index(path, manifest, opened)
-    if check:
-        with counting("checking the index", len(index)) as progress:
-            for part in index.parts:
-                part.check(progress)
-        if manifest.lists:
-            check_file(path / manifest.lists.file, manifest.lists.sha256)
+    with guard_index(path):
+        manifest = read_index_manifest(path)
+        opened = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
+        index = Index(path, manifest, opened)
+        if check:
+            _check_files(index)
     return index
+
+
+def _check_files(index: Index) -> None:
+    """DataError if a checksum differs."""
+    with counting("checking the index", len(index)) as progress:
+        for part in index.parts:
+            part.check(progress)
+    lists = index.manifest.lists
+    if lists:
+        check_file(index.folder / lists.file, lists.sha256)
 
 
 def _equal(text: str, query: str) -> bool:

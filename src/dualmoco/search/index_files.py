@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from pathlib import Path
@@ -16,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from dualmoco.core import VERSION
-from dualmoco.core.config_loader import VectorPrecision
-from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.config_loader import MAX_REASON, VectorPrecision
+from dualmoco.core.errors import DataError, DualmocoError, ModelError
 from dualmoco.core.progress import Progress
 from dualmoco.core.storage import check_contained, file_sha256, new_file, read_json, write_json
 from dualmoco.core.vectors import Ids
@@ -151,6 +152,18 @@ def _check_types(record: IndexManifest | PartRecord | ListsRecord) -> None:
         value = getattr(record, field.name)
         if field.type in types and (not isinstance(value, types[field.type]) or isinstance(value, bool)):
             raise TypeError(field.name)
+
+
+@contextmanager
+def guard_index(folder: Path) -> Iterator[None]:
+    """Turns an unexpected exception of the block into a DataError of one line, with the cause chained."""
+    try:
+        yield
+    except (DualmocoError, ImportError):
+        raise
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__} {error}".split())[:MAX_REASON]
+        raise DataError(f"{folder}: cannot be used as an index ({reason}); build it again") from error
 
 
 def building_folder(folder: Path) -> Path:

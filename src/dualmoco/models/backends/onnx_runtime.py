@@ -130,8 +130,11 @@ def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Mo
     try:
         content |= {"padding": Padding(**content["padding"]), "inputs": tuple(content["inputs"])}
         config = OnnxConfig(**{name: value for name, value in content.items() if name in names})
+        texts = (config.lang, config.prompt, config.backend, config.pooling, config.sha256)
+        if not all(isinstance(text, str) for text in (*texts, *config.inputs)):
+            raise TypeError("a name is not a string")
         damaged = [name for name, known in config.files.items() if file_sha256(folder / name) != known]
-    except (OSError, TypeError, KeyError) as error:
+    except (OSError, TypeError, KeyError, AttributeError) as error:
         raise ModelError(f"{folder}: an incomplete export ({error}); export the model again") from None
     if damaged or set(config.files) != {GRAPH_FILE, TOKENIZER_FILE}:
         raise ModelError(

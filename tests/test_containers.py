@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dualmoco.core.errors import DataError
-from dualmoco.text.sentences import as_sentences
+from dualmoco.text.containers import as_sentences
 
 pd = pytest.importorskip("pandas")
 TEXTS = ["a b", "猫。", ""]
