@@ -81,7 +81,7 @@ def test_mining_sentences_equals_mining_files(model: dualmoco.Model, tmp_path: P
 
 def test_scoring_pairs_gives_their_margins(model: dualmoco.Model) -> None:
     """The cosine of each pair less the mean cosine of both sentences with their three nearest, worked out here."""
-    scored = list(dualmoco.score(PAIRS[:40], model=model))
+    scored = list(dualmoco.score(PAIRS[:40], model=model, margin="distance"))
     src, tgt = (model.encode([pair[side] for pair in PAIRS[:40]], lang=lang) for side, lang in enumerate(("en", "zh")))
     cosines = src.astype(np.float64) @ tgt.T.astype(np.float64)
     means = [np.sort(matrix, axis=1)[:, -3:].mean(axis=1) for matrix in (cosines, cosines.T)]
@@ -204,8 +204,9 @@ def test_score_takes_any_columns_and_two_files(tiny_model: Path, tmp_path: Path)
     for name, words in bitexts.items():
         out = ["--model", str(tiny_model), "--out", str(tmp_path / f"{name}.out.tsv"), "--quiet"]
         assert main(["score", *map(str, words), *out]) == 0
-    written = {(tmp_path / f"{name}.out.tsv").read_bytes() for name in bitexts}
-    assert len(written) == 1
+    written = [(tmp_path / f"{name}.out.tsv").read_text(encoding="utf-8").splitlines() for name in bitexts]
+    assert [line.split("\t")[:7] for line in written[1]] == [line.split("\t") for line in written[0]]
+    assert written[0] == written[2] and {line.split("\t")[7] for line in written[1][1:]} == {"x"}
 
 
 def test_one_pair_is_a_pair_and_no_memory_is_refused(

@@ -13,13 +13,14 @@ from sentence_transformers import SentenceTransformer
 
 import dualmoco
 from dualmoco.cli.main import main
-from dualmoco.core.errors import ModelError
+from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.storage import file_sha256
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models import embedded
 from dualmoco.models.embedded import CHECKSUMS, DEFAULT_MODEL, EMBEDDED, FAST_MODEL, embedded_folder
 from dualmoco.models.export import export_model
 from dualmoco.models.folder import folder_sha256
+from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid
 from dualmoco.models.int8_format import pack_model
 from testsets import write_lines
 
@@ -67,7 +68,7 @@ def test_a_folder_of_the_same_name_does_not_hide_it(home: Path) -> None:
     assert dualmoco.load(DEFAULT_MODEL).folder == home / DEFAULT_MODEL
     with pytest.raises(ModelError):
         dualmoco.load(f"./{DEFAULT_MODEL}")
-    with pytest.raises(ModelError, match="not a model folder"):
+    with pytest.raises(DataError, match="1 different pairs; expected at least 300"):
         dualmoco.calibrate(DEFAULT_MODEL, [("a", "b")])
     write_lines(Path("en.txt"), EN)
     dualmoco.build_index("my.index", {"en": "en.txt"})
@@ -139,16 +140,18 @@ class TestShipped:
     def test_an_export_opens_in_sentence_transformers(self, name: str, lang: str, tmp_path: Path) -> None:
         """Whose vectors, of a hybrid those of its parts joined by their weights, are those of the model."""
         texts = {"en": ["The harbour freezes in January.", "Why?"], "zh": ["港口在一月结冰。", "为什么？"]}[lang]
-        export_model(name, lang, "sentence-transformers", tmp_path / "out")
-        hybrid = tmp_path / "out" / "hybrid.json"
-        parts = json.loads(hybrid.read_text(encoding="utf-8"))["parts"] if hybrid.is_file() else []
-        weights = {tmp_path / "out" / part["folder"]: part["weight"] for part in parts} or {tmp_path / "out": 1.0}
-        joined = np.concatenate(
-            [
-                np.sqrt(weight / sum(weights.values())) * SentenceTransformer(str(part), device="cpu").encode(texts)
-                for part, weight in weights.items()
-            ],
-            axis=1,
-        )
+        folder = dualmoco.load(name).folder
+        assert folder is not None
+        parts = [(1.0, folder)]
+        if is_hybrid(folder):
+            parts = [(part.weight, find_part_folder(folder, part)) for part in read_hybrid(folder)]
+            with pytest.raises(ModelError, match=r"a hybrid of 2 models.*dualmoco export en-zh-static"):
+                export_model(name, lang, "sentence-transformers", tmp_path / "whole")
+        vectors = []
+        for number, (weight, part) in enumerate(parts):
+            export_model(str(part), lang, "sentence-transformers", tmp_path / str(number))
+            opened = SentenceTransformer(str(tmp_path / str(number)), device="cpu")
+            vectors.append(np.sqrt(weight / sum(weight for weight, _ in parts)) * opened.encode(texts))
+        joined = np.concatenate(vectors, axis=1)
         found = dualmoco.load(name).encode(texts, lang=lang)
         assert (joined * found).sum(axis=1).min() > 0.99

@@ -153,7 +153,7 @@ def test_scoring_recognises_both_sides(model: Model) -> None:
 
 def test_paraphrases_and_vectors_recognise_the_language(model: Model, tmp_path: Path) -> None:
     """Of sentences and of a file; a region is the same store."""
-    assert dualmoco.paraphrases(CHINESE, model=model, progress=False).count
+    assert dualmoco.paraphrases(CHINESE, model=model, threshold=-1.0, progress=False).count == 3
     path = tmp_path / "zh.txt"
     path.write_text("\n".join(TRADITIONAL), encoding="utf-8")
     assert dualmoco.encode(path, tmp_path / "store", model=model, progress=False).key.lang == "zh"

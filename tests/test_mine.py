@@ -19,8 +19,8 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.mining.margins import ScoredPairs
-from dualmoco.mining.mine import mine, without_self
-from dualmoco.mining.threshold import calibrate
+from dualmoco.mining.mine import Planting, mine, without_self
+from dualmoco.mining.threshold import distinct_pairs, judge_by_gold
 from dualmoco.models.load import open_model
 from dualmoco.search.exact import nearest
 
@@ -114,32 +114,29 @@ def rows_of(path: Path) -> list[list[str]]:
 def test_threshold_from_planted_pairs(
     files: tuple[Path, Path], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The threshold has the highest F1 of all on planted pairs, which are not among the pairs written."""
-    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
-    planted = dict(list(dict.fromkeys(generate_pairs(300, seed=77)))[:50])
-    (tmp_path / "known.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted.items()), encoding="utf-8")
+    """Planted sentences choose the threshold, and are not among the pairs written."""
+    planted = list(dict.fromkeys(generate_pairs(900, seed=77)))[:200]
+    (tmp_path / "known.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in planted), encoding="utf-8")
     out = mined(files, tiny_model, tmp_path / "p.tsv", "--planted", str(tmp_path / "known.tsv"), "--json")
     result = json.loads(capsys.readouterr().out)
-    joined = tmp_path / "a", tmp_path / "b"  # the same texts, mined without a threshold
-    sides = [*texts[0], *planted], [*texts[1], *planted.values()]
-    for path, lines in zip(joined, sides, strict=True):
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    rows = rows_of(mined(joined, tiny_model, tmp_path / "all.tsv"))
-    known = {a: b for a, b in planted.items() if sides[0].count(a) == sides[1].count(b) == 1}
-    touching = [row for row in rows if row[1] in known or row[2] in known.values()]
-    judged = [(float(row[0]), known.get(row[1]) == row[2]) for row in touching]
-    assert 20 < len(known) <= len(judged) and any(not correct for _, correct in judged)
+    made, threshold = result["calibration"], result["calibration"]["threshold"]
+    assert made["basis"] == "planted" and made["known"] == len(distinct_pairs(planted))
+    assert 0 <= made["low"] <= threshold["precision"] <= made["high"] + 0.05 <= 1.05
+    lengths = [len(path.read_text(encoding="utf-8").splitlines()) for path in files]
+    rows = rows_of(out)
+    assert all(float(row[0]) >= result["threshold"] for row in rows)
+    assert all(int(row[5]) <= lengths[0] and int(row[6]) <= lengths[1] for row in rows)
+    texts = [path.read_text(encoding="utf-8").splitlines() for path in files]
+    assert all(row[1] in texts[0] and row[2] in texts[1] for row in rows)
 
-    def f1(threshold: float) -> float:
-        accepted = [correct for score, correct in judged if score >= threshold]
-        return 2 * sum(accepted) / (len(accepted) + len(known))
 
-    best = max(f1(score) for score, _ in judged)
-    assert f1(result["threshold"]) == pytest.approx(best) == pytest.approx(result["calibration"]["threshold"]["f1"])
-    assert judged[-1][0] <= result["calibration"]["low"] <= result["calibration"]["high"] <= judged[0][0]
-    lengths = len(texts[0]), len(texts[1])
-    own = [row for row in rows if int(row[5]) <= lengths[0] and int(row[6]) <= lengths[1]]
-    assert rows_of(out) == [row for row in own if float(row[0]) >= result["threshold"]] != []
+def test_half_of_the_planted_pairs_lack_their_partners() -> None:
+    """Every second pair is whole; of the others one sentence is planted, on either side in turn."""
+    pairs = [(f"a{number}", f"b{number}") for number in range(8)]
+    planting = Planting(pairs)
+    assert planting.src == ["a0", "a1", "a2", "a4", "a5", "a6"] and planting.tgt == ["b0", "b2", "b3", "b4", "b6", "b7"]
+    assert planting.whole == pairs[::2] and planting.count == 8
+    assert Planting([("a", "b"), ("a", "c"), ("d", "b")]).count == 1
 
 
 def test_threshold_from_gold(files: tuple[Path, Path], tiny_model: Path, tmp_path: Path) -> None:
@@ -151,17 +148,22 @@ def test_threshold_from_gold(files: tuple[Path, Path], tiny_model: Path, tmp_pat
     assert origin["calibration"]["known_pairs"] == 39 and origin["threshold"] == origin["calibration"]["value"]
 
 
-def test_calibration_of_pairs_that_were_never_mined() -> None:
-    """No known pair found is an error, not a threshold of infinity."""
-    pairs = ScoredPairs(np.array([0, 1]), np.array([0, 1]), np.array([0.5, 0.4]))
-    with pytest.raises(DataError, match="none of 2 known pairs was mined"):
-        calibrate(pairs, {0: 1, 1: 0})
-    found = calibrate(pairs, {0: 0, 1: 5})
-    assert found.threshold.recall == 0.5 and found.threshold.precision == 1
+def test_every_mined_pair_is_judged_by_gold() -> None:
+    """Pairs between two sentences that no gold pair has are wrong; no gold pair found is an error."""
+    pairs = ScoredPairs(np.array([0, 1, 2, 3]), np.array([0, 5, 2, 3]), np.array([0.5, 0.4, 0.3, 0.2]))
+    with pytest.raises(DataError, match="none of 2 gold pairs was mined"):
+        judge_by_gold(pairs, {(0, 1), (1, 0)}, 9)
+    found = judge_by_gold(pairs, {(0, 0), (2, 2)}, 9)
+    assert found.threshold.precision == pytest.approx(2 / 3) and found.threshold.recall == 1
+    assert found.threshold.value == pytest.approx(0.25) and found.low < 2 / 3 < found.high
+    precise = judge_by_gold(pairs, {(0, 0), (2, 2)}, 9, precision=0.9)
+    assert precise.threshold.value == pytest.approx(0.45) and precise.threshold.recall == 0.5
+    missed = judge_by_gold(pairs, {(0, 0)}, 9, left_out=1)
+    assert missed.threshold.recall == 0.5 and missed.known == 2
 
 
 def test_score_keeps_the_order_of_a_bitext(tiny_model: Path, tmp_path: Path) -> None:
-    """Every pair has its margin; a threshold drops the shuffled ones first."""
+    """Every pair has its cosine; a threshold drops the shuffled ones first."""
     pairs = list(dict.fromkeys(generate_pairs(300, seed=21)))[:60]
     wrong = [(a, pairs[(place + 7) % 60][1]) if place % 3 == 0 else (a, b) for place, (a, b) in enumerate(pairs)]
     path = tmp_path / "bitext.tsv"
@@ -268,7 +270,10 @@ def test_tiny_files(tiny_model: Path, tmp_path: Path, lines: int) -> None:
 
 
 FAULTS: dict[str, tuple[list[str], str]] = {
-    "ending": (["--model", "MODEL", "--out", "x.doc"], "x.doc: ends with .doc; expected one of .tsv, .parquet, .tmx"),
+    "ending": (
+        ["--model", "MODEL", "--out", "x.doc"],
+        "x.doc: ends with .doc; expected one of .tsv, .csv, .jsonl, .parquet, .tmx",
+    ),
     "language": (["--model", "MODEL", "--tgt", "fr"], "'fr'"),
     "memory": (["--model", "MODEL", "--memory", "lots"], "memory lots; expected a size"),
     "margin": (["--model", "MODEL", "--margin", "wide"], "expected one of distance, ratio, absolute"),

@@ -31,7 +31,7 @@ Bitext = str | Path | Sequence[tuple[str, str]] | Mapping[str, Sequence[str]]
 """Name of a file in any format of `dualmoco prepare`; or pairs of sentences, or a table of them, see `as_pairs`."""
 PAIRS_ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx")
 PACKED_ENDING = ".gz"  # may follow any of them except .parquet
-LINE_BREAKS = re.compile("[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")  # characters that end a cell or a line somewhere
+CELL_BREAKS = re.compile("[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")  # characters that end a cell or a line somewhere
 NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # also line ends, which no sentence has
 
 
@@ -225,7 +225,7 @@ def _as_tsv(rows: PairRows, names: Sequence[str]) -> bytes:
     stream = io.StringIO()
     stream.write("\t".join([*MinedPair._fields, *names]) + "\n")
     for pair, more in rows:
-        stream.write("\t".join(LINE_BREAKS.sub(" ", cell) for cell in _cells(pair, more)) + "\n")
+        stream.write("\t".join(CELL_BREAKS.sub(" ", cell) for cell in _cells(pair, more)) + "\n")
     return stream.getvalue().encode()
 
 

@@ -45,7 +45,7 @@ from dualmoco.mining.knn import MiningSettings, encode_sides, find_neighbors
 from dualmoco.mining.margins import Margin, Retrieval, ScoredPairs, margin_scores, select_pairs
 from dualmoco.mining.precision import FEWEST_SCORES
 from dualmoco.mining.prefilter import make_prefilter
-from dualmoco.mining.report import check_report, kept_at, report_page, sampled_pairs
+from dualmoco.mining.score_report import check_report, kept_at, report_page, sampled_pairs
 from dualmoco.mining.threshold import (
     Calibration,
     ModelCalibration,
@@ -168,7 +168,7 @@ def mine(
         planted: Pairs of sentences, or a file of them, that are hidden in the texts to choose the threshold of highest
             F1, half of them without their partners.
         min_precision: Take the lowest threshold whose precision, measured by gold pairs or else estimated, is at least
-            this. By default 0.9, if a calibrated model estimates it from 1,000 candidates or more.
+            this. By default 0.9, if a calibrated model estimates it from 200 candidates or more.
         prefilter: Fast, calibrated model, or its name; sentences that have no plausible partner according to this model
             are left out.
         report: Write a page with a histogram of all scores and samples of the candidates to this .html file.

@@ -17,7 +17,7 @@ import numpy as np
 from dualmoco.core.stats import percentile_interval
 from dualmoco.core.vectors import Floats
 
-FEWEST_SCORES = 1000  # of a job, for an estimate without known pairs
+FEWEST_SCORES = 200  # of a job, for an estimate without known pairs
 FEWEST_KNOWN = 10  # known pairs of each kind
 SCORE_BINS = 400
 KNOWN_WEIGHT = 1000  # observations that the known pairs of each kind count as
@@ -75,8 +75,9 @@ class ScoreMixture:
         return np.asarray(density - np.log(self.deviation))
 
     def log_odds(self, scores: Floats) -> Floats:
-        """Log-odds of being right (p,)."""
-        return self.share + self.log_right(scores) - self.log_wrong(scores)
+        """Log-odds of being right (p,); below the mode of wrong pairs, where both densities vanish, no pair is."""
+        mode = self.center + self.width * self.skew
+        return np.where(scores < mode, -50.0, self.share + self.log_right(scores) - self.log_wrong(scores))
 
     def probabilities(self, scores: Floats) -> Floats:
         """Probability that each pair is right (p,), for scores in descending order; it never rises along them."""

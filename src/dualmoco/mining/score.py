@@ -36,7 +36,7 @@ from dualmoco.mining.mine import (
     model_calibration,
     parse_settings,
 )
-from dualmoco.mining.report import kept_at, report_page, sampled_pairs
+from dualmoco.mining.score_report import kept_at, report_page, sampled_pairs
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.model import Model
 from dualmoco.search.exact import COSINE_PLACES

@@ -181,7 +181,8 @@ def judge_by_planted(
     own = pairs.take(~touched)
     if not len(own):
         raise DataError("no pairs between lines of the texts; expected some besides the planted ones")
-    accidental = _accidental_share(own.scores, known)
+    alone, known = known.wrong, _without_accidents(own.scores, known)
+    accidental = _accidental_share(own.scores, known, alone)
     recalls = right.sum() / len(planted.partners)
     found = _judge(own.scores, known, precision, lines, accidental=accidental, found=float(recalls))
     recall = float((pairs.scores[right] >= found.threshold.value).sum() / len(planted.partners))
@@ -190,13 +191,20 @@ def judge_by_planted(
     return replace(found, threshold=replace(chosen, recall=recall, f1=f1), basis="planted", known=planted.count)
 
 
-def _accidental_share(scores: Floats, known: KnownScores) -> float:
-    """Share of the lines without a partner that have a translation in the other text by accident."""
+def _without_accidents(scores: Floats, known: KnownScores) -> KnownScores:
+    """Known scores without those of wrong pairs that are rather right: accidental translations."""
+    wrong = np.sort(known.wrong)[::-1]
+    rest = KnownScores(known.right, wrong[fit_mixture(scores, known).probabilities(wrong) < 0.5])
+    return rest if rest.is_enough else known
+
+
+def _accidental_share(scores: Floats, known: KnownScores, alone: Floats) -> float:
+    """Share of the lines without a partner, of these scores, that have a translation in the other text by accident."""
     mixture = fit_mixture(scores, known)
     probabilities = mixture.probabilities(scores)
     wrong = 1 - probabilities
     expected = float(wrong @ probabilities / max(wrong.sum(), 1e-9))  # of a wrong pair
-    observed = float(mixture.probabilities(np.sort(known.wrong)[::-1]).mean())
+    observed = float(mixture.probabilities(np.sort(alone)[::-1]).mean())
     return max(0.0, observed - expected)
 
 

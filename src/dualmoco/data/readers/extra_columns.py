@@ -12,7 +12,7 @@ from dualmoco.data.readers.formats import guess_format
 from dualmoco.text.files import open_binary, read_cells
 from dualmoco.text.languages import base_language
 
-Cells = tuple[int, list[str]]  # number of a line, and its cells
+NumberedCells = tuple[int, list[str]]  # number of a line, and its cells
 
 
 def read_extra_columns(source: Source, form: str, lines: Sequence[int]) -> dict[str, list[str]]:
@@ -32,7 +32,7 @@ def read_extra_columns(source: Source, form: str, lines: Sequence[int]) -> dict[
     return {}
 
 
-def _columns_of_table(source: Source, rows: Iterator[Cells], lines: Sequence[int]) -> dict[str, list[str]]:
+def _columns_of_table(source: Source, rows: Iterator[NumberedCells], lines: Sequence[int]) -> dict[str, list[str]]:
     first = next((row for row in rows if any(cell.strip() for cell in row[1])), None)
     if first is None:
         return {}
@@ -46,7 +46,7 @@ def _columns_of_table(source: Source, rows: Iterator[Cells], lines: Sequence[int
     return {name: [found[line][place] for line in lines] for place, name in enumerate(names)}
 
 
-def _csv_cells(source: Source) -> Iterator[Cells]:
+def _csv_cells(source: Source) -> Iterator[NumberedCells]:
     with io.TextIOWrapper(open_binary(source.path), encoding="utf-8-sig", errors="replace", newline="") as text:
         reader = csv.reader(text)
         for cells in reader:

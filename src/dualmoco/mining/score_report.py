@@ -17,7 +17,7 @@ from dualmoco.mining.margins import Margin
 
 REPORT_BINS = 60
 SAMPLE_BANDS, SAMPLES_PER_BAND = 8, 5
-BAR_WIDTH, PLOT_HEIGHT = 12, 220
+HISTOGRAM_BAR_WIDTH, PLOT_HEIGHT = 12, 220
 KEPT_AT = {Margin.distance: (0.05, 0.1, 0.15), Margin.ratio: (1.02, 1.05, 1.1), Margin.absolute: (0.3, 0.4, 0.5)}
 """Thresholds of a margin for which the number of pairs is counted."""
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -25,7 +25,7 @@ table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;border-botto
 vertical-align:top}th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 rect{fill:#b8bec8}rect.kept{fill:#3b6fb6}svg text{font-size:12px;fill:#555}h3{margin:1.2rem 0 .2rem}"""
 
-Sample = tuple[float, str, str]  # score and both sentences
+SampledPair = tuple[float, str, str]  # score and both sentences
 
 
 def check_report(path: str | Path | None) -> None:
@@ -41,7 +41,7 @@ def kept_at(scores: Floats, margin: Margin) -> tuple[tuple[float, int], ...]:
     return tuple((threshold, int((scores >= threshold).sum())) for threshold in KEPT_AT[margin])
 
 
-def sampled_pairs(scores: Floats, sentences: Callable[[Ids], Sequence[Sequence[str]]]) -> list[list[Sample]]:
+def sampled_pairs(scores: Floats, sentences: Callable[[Ids], Sequence[Sequence[str]]]) -> list[list[SampledPair]]:
     """A few pairs of each band of scores, the highest band first; `sentences` returns both sides of some pairs."""
     finite = np.flatnonzero(np.isfinite(scores))
     edges = np.linspace(scores[finite].min(), scores[finite].max(), SAMPLE_BANDS + 1)
@@ -60,7 +60,7 @@ def report_page(
     scores: Floats,
     threshold: float | None,
     margin: Margin,
-    samples: Sequence[Sequence[Sample]],
+    samples: Sequence[Sequence[SampledPair]],
     origin: Mapping[str, object],
 ) -> str:
     """The page for the scores (p,) of all pairs or candidates."""
@@ -88,20 +88,19 @@ def _histogram(scores: Floats, threshold: float | None) -> str:
     bars = []
     for number, (height, count) in enumerate(zip(heights.tolist(), counts.tolist(), strict=True)):
         is_kept = threshold is not None and edges[number + 1] > threshold
-        bars.append(
-            f'<rect class="{"kept" if is_kept else ""}" x="{number * BAR_WIDTH}" y="{PLOT_HEIGHT - height:.1f}" '
-            f'width="{BAR_WIDTH - 1}" height="{height:.1f}"><title>{edges[number]:.3f} to {edges[number + 1]:.3f}: '
-            f"{count:,} pairs</title></rect>"
-        )
+        place = f'x="{number * HISTOGRAM_BAR_WIDTH}" y="{PLOT_HEIGHT - height:.1f}"'
+        size = f'width="{HISTOGRAM_BAR_WIDTH - 1}" height="{height:.1f}"'
+        title = f"{edges[number]:.3f} to {edges[number + 1]:.3f}: {count:,} pairs"
+        bars.append(f'<rect class="{"kept" if is_kept else ""}" {place} {size}><title>{title}</title></rect>')
     ticks = "".join(
-        f'<text x="{number * BAR_WIDTH}" y="{PLOT_HEIGHT + 16}">{edges[number]:.2f}</text>'
+        f'<text x="{number * HISTOGRAM_BAR_WIDTH}" y="{PLOT_HEIGHT + 16}">{edges[number]:.2f}</text>'
         for number in range(0, REPORT_BINS, 10)
     )
-    size = f'viewBox="0 0 {REPORT_BINS * BAR_WIDTH} {PLOT_HEIGHT + 24}"'
+    size = f'viewBox="0 0 {REPORT_BINS * HISTOGRAM_BAR_WIDTH} {PLOT_HEIGHT + 24}"'
     return f'<svg {size} role="img" aria-label="histogram of scores">{"".join(bars)}{ticks}</svg>'
 
 
-def _band(samples: Sequence[Sample]) -> str:
+def _band(samples: Sequence[SampledPair]) -> str:
     rows = "".join(
         f"<tr><td class=n>{score:.4f}</td><td>{escape(src)}</td><td>{escape(tgt)}</td></tr>"
         for score, src, tgt in samples
