@@ -381,3 +381,19 @@ def test_studies_that_come_with_it_are_whole(path: Path, tmp_path: Path) -> None
     assert study.config.out == f"studies-out/{path.stem}" and len(study.runs) == len(study.rows) * len(
         study.config.seeds
     )
+
+
+def test_varied_values_stay_as_typed_where_text_is_expected(tmp_path: Path) -> None:
+    """Norwegian is not a boolean, in a file or as an override; numbers are still numbers on the axis."""
+    path = write_study(tmp_path, vary=None, axis="names")
+    keys = "{title: A, recipe: tiny, out: study, vary: {optimizer.lr: [1e-4, 2_0e-4], tgt.lang: [no, de]}}"
+    path.write_text(keys, encoding="utf-8")
+    rows = read_study(path).rows
+    assert [row.settings[1] for row in rows] == ["tgt.lang=no", "tgt.lang=de"] * 2
+    assert [run.pairs for run in read_study(path, ["seeds=[0]"]).runs] == ["no-en", "de-en"] * 2
+    path.write_text(keys.partition(", vary")[0] + "}", encoding="utf-8")
+    varied = read_study(path, ["vary={tgt.lang: [no], contrast.temperature: [5e-2, 0.50]}", "axis=log"])
+    assert [(row.name, row.value) for row in varied.rows] == [
+        ("lang no, temperature 5e-2", 0.05),
+        ("lang no, temperature 0.50", 0.5),
+    ]

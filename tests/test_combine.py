@@ -193,3 +193,17 @@ def test_other_folders_are_kept(other: Path, tmp_path: Path, capsys: pytest.Capt
     assert main([*words, "--weights", "1;2"]) == 2
     error = capsys.readouterr().err
     assert "--weights 1;2; expected numbers above 0" in error and error.count("\n") == 1
+
+
+def test_unreadable_held_out_pairs_can_be_skipped(
+    tiny_model: Path, other: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Weights are chosen on the others, and the lines are counted."""
+    pairs = tmp_path / "pairs.tsv"
+    pairs.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in PAIRS) + "no tab\n", encoding="utf-8")
+    words = ["combine", str(other), str(tiny_model), "--out", str(tmp_path / "out"), "--pairs", str(pairs)]
+    assert main(words) == 2
+    assert f"pairs.tsv:{len(PAIRS) + 1}: 1 tab-separated column" in capsys.readouterr().err
+    assert main([*words, "--on-error", "skip"]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"retrieval accuracy on {len(PAIRS)} held-out pairs; 1 unreadable line left out:"

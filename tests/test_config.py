@@ -131,7 +131,7 @@ def test_text_in_lists_of_settings_stays_as_typed(tmp_path: Path) -> None:
     (tmp_path / "s.yaml").write_text("title: 1_0\nvary: {optimizer.lr: [1e-3, 2]}\nseeds: [0]\n", encoding="utf-8")
     study = read_recipe(StudyConfig, tmp_path / "s.yaml", ["set=[src.lang=no]", "out=2024_11_18"])
     assert (study.title, study.out, study.set) == ("1_0", "2024_11_18", ["src.lang=no"])
-    assert (study.vary, study.seeds) == ({"optimizer.lr": [1e-3, 2]}, [0])
+    assert (study.vary, study.seeds) == ({"optimizer.lr": ["1e-3", "2"]}, [0])
 
 
 @pytest.mark.parametrize("seeds", ["[[1]]", "[{a: 1}]", "3", "{a: 1}", "[x]"])

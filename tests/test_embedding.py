@@ -23,7 +23,7 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.engine import LocalEngine, Work
 from dualmoco.embeddings.store import ShardedVectors, open_store, pack, unpack
-from dualmoco.embeddings.unique_lines import TextFile, find_unique_lines, lines_at
+from dualmoco.embeddings.unique_lines import EMPTY, TextFile, find_unique_lines, lines_at
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.text.languages import common_language
@@ -366,3 +366,21 @@ def test_few_or_mixed_lines_have_no_common_language() -> None:
     assert common_language(MORE["en"]) == "en" and common_language(MORE["zh"]) == "zh"
     blocks = [*MORE["en"][:50], *MORE["zh"][:50]]
     assert common_language(blocks) == ""
+
+
+def test_lines_that_are_not_utf8_can_be_skipped(
+    tiny_model: Path, text: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A skipped line has no vector, and the other lines keep their rows; the same command again has nothing to do."""
+    lines, out = text.read_bytes().splitlines(), tmp_path / "vectors"
+    lines[3] = b"\xff\xfe\xfa"
+    text.write_bytes(b"\n".join(lines))
+    words = ["encode", str(text), "--lang", "en", "--model", str(tiny_model), "--out", str(out)]
+    assert main(words) == 2 and not (out / "manifest.json").exists()
+    for _ in range(2):
+        assert main([*words, "--on-error", "skip"]) == 0
+    assert caplog.messages == [f"{text}: left out lines that are not UTF-8: 1"] * 2
+    store, model = open_store(out), open_model(tiny_model)
+    assert len(store.lines) == len(lines) and np.flatnonzero(store.lines == EMPTY).tolist() == [3, 7]
+    expected = model.encode([lines[4].decode()], lang="en")[0]
+    np.testing.assert_allclose(store.vectors()[store.lines[4]], expected, atol=1e-6)

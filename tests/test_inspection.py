@@ -7,7 +7,7 @@ import pytest
 
 from dualmoco.cli.inspect import bar
 from dualmoco.cli.main import main
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.data.config import CorpusConfig, PrepareConfig
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.inspection import inspect
@@ -91,3 +91,25 @@ def test_an_empty_file(tmp_path: Path) -> None:
 def test_bars(share: float, length: int) -> None:
     assert len(bar(share)) == 40
     assert len(bar(share).rstrip()) == length
+
+
+def test_a_file_that_breaks_off_is_inspected_up_to_there(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The pairs before the damage count, which is one unreadable line, unless lines must not be skipped."""
+    units = "".join(
+        f'<tu><tuv xml:lang="en"><seg>{src}</seg></tuv><tuv xml:lang="zh"><seg>{tgt}</seg></tuv></tu>\n'
+        for src, tgt in PAIRS[:20]
+    )
+    path = tmp_path / "cut.tmx"
+    path.write_text(f'<tmx version="1.4"><header/><body>\n{units}<tu', encoding="utf-8")
+    result = inspect(path)
+    assert (result.pairs, result.unreadable) == (20, 1)
+    assert len(caplog.messages) == 1 and "malformed XML" in caplog.messages[0]
+    with pytest.raises(DataError, match=r"cut\.tmx:\d+: malformed XML"):
+        inspect(path, on_error="stop")
+    with pytest.raises(ConfigError, match="on_error no; expected one of stop, skip"):
+        inspect(path, on_error="no")
+
+
+def test_the_first_unreadable_line_can_stop(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", str(path), "--on-error", "stop"]) == 2
+    assert f"{path}:{len(PAIRS) + 1}: 1 tab-separated column; expected" in capsys.readouterr().err

@@ -94,3 +94,14 @@ def test_a_pair_with_an_empty_side_is_never_left_out_silently(opened: Model, tmp
     assert scored.unreadable == 1 and scored.candidates == 29
     with pytest.raises(DataError, match="no pairs to score"):
         score(pairs[4:5], model=opened, on_error="skip")
+
+
+def test_columns_are_kept_before_damage(tmp_path: Path, opened: Model) -> None:
+    """Lines that are not UTF-8, and the rest of a file that breaks off, do not cost the columns of the others."""
+    lines = [f"{src}\t{tgt}\tid-{n}\n".encode() for n, (src, tgt) in enumerate(generate_pairs(30, seed=1))]
+    path = tmp_path / "damaged.tsv"
+    path.write_bytes(b"".join([*lines[:10], b"\xff\tx\ty\n", *lines[10:], b"\xff\n"]))
+    scored = score(path, model=opened, threshold=-1.0, out=tmp_path / "out.tsv", on_error="skip", progress=False)
+    assert (scored.unreadable, scored.candidates) == (2, 30)
+    rows = [line.split("\t") for line in (tmp_path / "out.tsv").read_text(encoding="utf-8").splitlines()]
+    assert rows[0][-1] == "column_3" and [row[-1] for row in rows[1:]] == [f"id-{n}" for n in range(30)]

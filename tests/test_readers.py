@@ -5,6 +5,7 @@ import gzip
 import json
 import lzma
 import random
+import re
 import subprocess
 import sys
 import zipfile
@@ -22,7 +23,7 @@ from document_files import XLIFF, XLIFF2
 from dualmoco.core.errors import DataError
 from dualmoco.data.readers import lines as line_readers
 from dualmoco.data.readers import tmx
-from dualmoco.data.readers.base import Row, Source, follow
+from dualmoco.data.readers.base import Row, SkippedLines, Source, follow
 from dualmoco.data.readers.formats import READERS, guess_format, read_blocks, read_pairs
 
 Pair = tuple[str, str]
@@ -450,13 +451,15 @@ def test_truncated_archives_name_the_last_line(tmp_path: Path, monkeypatch: pyte
     generator = random.Random(1)
     lines = [f"{generator.getrandbits(320):x}\t{number}\n" for number in range(40_000)]  # more than one buffer
     path.write_bytes(PACKERS[suffix]("".join(lines).encode())[:-400])
-    given = []
-    with pytest.raises(DataError) as caught:
-        for row in read_pairs(Source(path, "en", "zh"), report=lambda line, what: None):
-            given.append(row)
+    source, problems, given = Source(path, "en", "zh"), list[tuple[int, str]](), list[Row]()
+    given += read_pairs(source, report=lambda line, what: problems.append((line, what)))
     assert [f"{row.src}\t{row.tgt}\n" for row in given] == lines[: len(given)]
     last = given[-1].line
-    assert str(caught.value).startswith(f"{path}: cannot be read after line {last}") and 0 < last < 40_000
+    assert len(problems) == 1 and problems[0][0] == last + 1 and 0 < last < 40_000
+    assert problems[0][1].startswith(f"cannot be read after line {last}")
+    refusing = SkippedLines(skip=False)
+    with pytest.raises(DataError, match=rf"^{re.escape(str(path))}: cannot be read after line {last}"):
+        list(read_pairs(source, report=partial(refusing.report, path)))
 
 
 def test_absent_and_unreadable_files(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import shutil
@@ -711,3 +712,24 @@ def test_a_name_that_no_index_can_have_is_one_line(opened: Model, tmp_path: Path
     for call in calls:
         with pytest.raises(DataError, match=r"cannot be used as an index \(OSError .*File name too long"):
             call(tmp_path / ("x" * 300))
+
+
+def test_lines_that_are_not_utf8_can_be_skipped(
+    opened: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The other lines keep their numbers, and the index the name of the file, which replaces it when added again."""
+    path, name = tmp_path / "news.en.gz", str(opened.identity.name)
+    lines = [line.encode() for line in ENGLISH[:9]]
+    path.write_bytes(gzip.compress(b"\n".join([b"caf\xe9 bar", *lines])))
+    with pytest.raises(DataError, match=r"news\.en\.gz:1: not UTF-8"):
+        build_index(tmp_path / "index", {"en": path}, opened)
+    assert main(["search", "build", str(tmp_path / "index"), f"en={path}", "--model", name, "--on-error", "skip"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("9 distinct sentences  news.en.gz")
+    assert f"{path}: left out lines that are not UTF-8: 1" in caplog.text
+    found = open_index(tmp_path / "index", opened).search([ENGLISH[4]], lang="en", k=1)[0][0]
+    assert (found.text, found.line, found.part) == (ENGLISH[4], 6, "news.en.gz")
+    path.write_bytes(gzip.compress(b"\n".join([*lines, b"caf\xe9 bar", b"\xff"])))
+    assert main(["search", "add", str(tmp_path / "index"), f"en={path}", "--on-error", "skip"]) == 0
+    index = open_index(tmp_path / "index", opened)
+    assert [part.name for part in index.manifest.parts] == ["news.en.gz"]
+    assert index.search([ENGLISH[4]], lang="en", k=1)[0][0].line == 5

@@ -167,3 +167,15 @@ def test_real_sentences(
     assert main([*words, "--out", str(tmp_path / "parallel.html")]) == 0
     assert capsys.readouterr().out.startswith("40 pairs")
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_unreadable_lines_are_counted_or_stop(
+    model: Path, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad, out = tmp_path / "bad.tsv", tmp_path / "parallel.svg"
+    bad.write_text(corpus.read_text(encoding="utf-8") + "no tab\nnor here\n", encoding="utf-8")
+    words = ["visualize", str(bad), "--model", str(model), "--out", str(out)]
+    assert main(words) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith("; 2 unreadable lines left out")
+    assert main([*words, "--overwrite", "--on-error", "stop"]) == 2
+    assert "on_error=skip leaves such lines out" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from dualmoco.core.config_loader import read_recipe
+from dualmoco.core.config_loader import AS_TYPED, read_recipe
 from dualmoco.core.errors import ConfigError, DivergenceError, DualmocoError, RunError
 from dualmoco.core.storage import locked, write_json
 from dualmoco.training.recipe import load_config
@@ -50,7 +50,7 @@ class StudyConfig:
     recipe: str = ""  # recipe file or name, as for `dualmoco train`
     out: str = ""  # the study folder
     set: list[str] = field(default_factory=list)  # settings of all runs, such as schedule.minutes=5
-    vary: dict[str, list[Any]] = field(default_factory=dict)  # values of keys: one row per combination
+    vary: dict[str, list[Any]] = field(default_factory=dict, metadata=AS_TYPED)  # values: one row per combination
     rows: dict[str, list[str]] = field(default_factory=dict)  # or rows by name, each with its settings
     seeds: list[int] = field(default_factory=lambda: [0])
     tasks: str = ""  # tasks of `dualmoco evaluate`; held-out pairs are always scored
@@ -134,10 +134,17 @@ def _named_rows(config: StudyConfig) -> Iterator[StudyRow]:
         return
     for values in itertools.product(*config.vary.values()):
         chosen = dict(zip(config.vary, values, strict=True))
-        value = float(values[-1]) if type(values[-1]) in (int, float) else None
+        value = _as_number(values[-1])
         parts = [f"{key.rpartition('.')[2]} {given}" for key, given in chosen.items()]
         settings = [f"{key}={given}" for key, given in chosen.items()]
         yield StudyRow(", ".join(parts), settings, value, ", ".join(parts[:-1]))
+
+
+def _as_number(typed: Any) -> float | None:
+    try:
+        return float(typed)
+    except (ValueError, TypeError):
+        return None
 
 
 def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run:

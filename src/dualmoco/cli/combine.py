@@ -5,7 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from dualmoco.cli.options import add_command, add_json, add_languages, add_overwrite, counted, print_result
+from dualmoco.cli.options import (
+    add_command,
+    add_json,
+    add_languages,
+    add_on_error,
+    add_overwrite,
+    counted,
+    describe_skipped,
+    print_result,
+)
 
 if TYPE_CHECKING:
     from dualmoco.training.combine import Combined
@@ -31,6 +40,7 @@ def add(commands: Any) -> None:
     weighting.add_argument("--weights", metavar="W,W", help="one weight above 0 per model (default: equal weights)")
     weighting.add_argument("--pairs", metavar="FILE", help="held-out bitext that weights are chosen on")
     add_languages(weighting)
+    add_on_error(weighting)
     output = combine.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the model to FOLDER; replaces a hybrid")
     add_overwrite(output, "replace FOLDER even if it is not a hybrid")
@@ -50,6 +60,7 @@ def run(parsed: argparse.Namespace) -> int:
         pairs=parsed.pairs,
         src_lang=parsed.src,
         tgt_lang=parsed.tgt,
+        on_error=parsed.on_error,
         overwrite=parsed.overwrite,
     )
     return print_result(parsed, asdict(done), describe(done, parsed.src, parsed.tgt))
@@ -80,7 +91,8 @@ def describe(done: Combined, src: str, tgt: str) -> str:
             ]
             for trial in done.trials
         ]
-        lines += [f"retrieval accuracy on {counted(done.pairs, 'held-out pair')}:", ""]
+        skipped = describe_skipped(done.unreadable)
+        lines += [f"retrieval accuracy on {counted(done.pairs, 'held-out pair')}{skipped}:", ""]
         lines += [*markdown_table(["weights", f"{src}-{tgt}", f"{tgt}-{src}", "mean"], rows), ""]
     parts = ", ".join(f"{part.model} with weight {part.weight:g}" for part in done.parts)
     return "\n".join([*lines, f"{done.out}: {parts}"]) + "\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.options import add_command, add_encoding, add_json, add_language, counted, print_result
+from dualmoco.cli.options import add_command, add_encoding, add_json, add_language, add_on_error, counted, print_result
 
 
 def add(commands: Any) -> None:
@@ -23,6 +23,7 @@ def add(commands: Any) -> None:
     )
     encode.add_argument("file", metavar="FILE", help="text, one sentence per line; - is standard input")
     add_language(encode, "FILE")
+    add_on_error(encode)
     output = encode.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the vectors to FOLDER")
     add_json(output)
@@ -45,6 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
             engine=parsed.engine,
             address=parsed.address,
             backend=parsed.backend,
+            on_error=parsed.on_error,
         )
     return print_result(
         parsed,

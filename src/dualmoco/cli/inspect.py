@@ -13,6 +13,7 @@ from dualmoco.cli.options import (
     add_format,
     add_json,
     add_languages,
+    add_on_error,
     make_source,
     pair_files,
     print_result,
@@ -41,6 +42,7 @@ def add(commands: Any) -> None:
     given = inspect.add_argument_group("input")
     add_languages(given)
     add_format(given)
+    add_on_error(given, default="skip")
     inspect.add_argument("--seed", type=int, default=0, help="random seed of the examples")
     add_json(inspect.add_argument_group("output"))
 
@@ -55,7 +57,7 @@ def run(parsed: argparse.Namespace) -> int:
     with standard_input(parsed.files, STANDARD_INPUT_FORMAT) as files:
         paths = find_files(files, ".", folders=True)
         sources = [make_source(parsed, src, tgt) for src, tgt in pair_files(paths, parsed.format)]
-        result = inspect_sources(sources, parsed.format, seed=parsed.seed)
+        result = inspect_sources(sources, parsed.format, seed=parsed.seed, skip=parsed.on_error == "skip")
     return print_result(parsed, asdict(result), show_inspection(result))
 
 

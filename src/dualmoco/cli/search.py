@@ -13,6 +13,7 @@ from dualmoco.cli.options import (
     add_json,
     add_language,
     add_model,
+    add_on_error,
     add_precision,
     counted,
     open_named_model,
@@ -49,6 +50,7 @@ def _add_build(actions: Any) -> None:
     )
     build.add_argument("folder", metavar="INDEX", help="folder to write")
     build.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
+    add_on_error(build)
     add_precision(add_model(build))
     build.add_argument_group("search").add_argument(
         "--index",
@@ -71,6 +73,7 @@ def _add_add(actions: Any) -> None:
     )
     more.add_argument("folder", metavar="INDEX", help="index made by search build")
     more.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
+    add_on_error(more)
     _add_moved_model(more)
     add_json(more.add_argument_group("output"))
 
@@ -124,7 +127,9 @@ def run_build(parsed: argparse.Namespace) -> int:
 
     kind = parse_choice(IndexKind, parsed.index, "--index")
     precision = parse_choice(VectorPrecision, parsed.precision, "--precision")
-    show_index(parsed, build_index(parsed.folder, files, open_named_model(parsed), kind=kind, precision=precision))
+    model, on_error = open_named_model(parsed), parsed.on_error
+    manifest = build_index(parsed.folder, files, model, kind=kind, precision=precision, on_error=on_error)
+    show_index(parsed, manifest)
     return 0
 
 
@@ -132,7 +137,7 @@ def run_add(parsed: argparse.Namespace) -> int:
     """Adds, and prints what the index holds."""
     from dualmoco.search.index import add_to_index
 
-    show_index(parsed, add_to_index(parsed.folder, parse_files(parsed.files), parsed.model))
+    show_index(parsed, add_to_index(parsed.folder, parse_files(parsed.files), parsed.model, on_error=parsed.on_error))
     return 0
 
 

@@ -11,8 +11,10 @@ from dualmoco.cli.options import (
     add_command,
     add_json,
     add_model,
+    add_on_error,
     add_overwrite,
     add_pooling,
+    describe_skipped,
     parse_columns,
     print_json,
 )
@@ -32,6 +34,7 @@ def add(commands: Any) -> None:
         "  dualmoco visualize dev.en dev.zh --model runs/mine --count 25 --out parallel.html",
     )
     given = add_bitext(visualize)
+    add_on_error(given, default="skip")
     given.add_argument(
         "--count", type=int, default=15, metavar="N", help="pairs to draw; up to 40 show their sentences"
     )
@@ -68,12 +71,14 @@ def run(parsed: argparse.Namespace) -> int:
         seed=parsed.seed,
         pooling=parsed.pooling,
         backend=parsed.backend,
+        on_error=parsed.on_error,
         overwrite=parsed.overwrite,
     )
     mean = fmean(drawn.cosines)
     if parsed.json:
         rows = [[*pair, cosine] for pair, cosine in zip(drawn.pairs, drawn.cosines, strict=True)]
-        print_json({"out": parsed.out, "pairs": rows, "mean_cosine": mean})
+        print_json({"out": parsed.out, "pairs": rows, "mean_cosine": mean, "unreadable": drawn.unreadable})
     else:
-        sys.stdout.write(f"{len(drawn.pairs)} pairs, mean cosine {mean:.3f}\nfigure in {parsed.out}\n")
+        skipped = describe_skipped(drawn.unreadable)
+        sys.stdout.write(f"{len(drawn.pairs)} pairs, mean cosine {mean:.3f}{skipped}\nfigure in {parsed.out}\n")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import wraps
@@ -22,6 +22,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 MAX_REASON = 300  # characters of another library's message
+AS_TYPED = {"as_typed": True}  # metadata of a field of any type whose scalars stay the text that was typed
 PACKAGED_RECIPES = Path(__file__).parents[1] / "recipes"
 
 
@@ -156,7 +157,7 @@ def _keep_text(override: str, schema: Any) -> str:
     key, _, value = override.partition("=")
     kind = schema
     for part in key.split("."):
-        kind = get_type_hints(kind).get(part) if is_dataclass(kind) else None
+        kind = _field_kinds(kind).get(part) if is_dataclass(kind) else None
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
     if kind is str:
         return override if is_quoted else f"{key}={json.dumps(value, ensure_ascii=False)}"
@@ -176,10 +177,12 @@ def _parse(text: str, kind: Any) -> Any:
 def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:
     """Takes scalars of `typed`, the same content with all scalars as text, where `kind` expects text."""
     inner = get_args(kind)
+    if kind is AS_TYPED:
+        return typed
     if kind is str or (str in inner and NoneType in inner):
         return content if content is None or isinstance(content, dict | list) else typed
     if isinstance(content, dict) and isinstance(typed, dict) and len(content) == len(typed):
-        kinds = get_type_hints(kind) if is_dataclass(kind) else {}
+        kinds = _field_kinds(kind) if is_dataclass(kind) else {}
         values = inner[1] if get_origin(kind) is dict else None
         return {
             key: _restore_texts(value, other, kinds.get(str(key), values))
@@ -189,6 +192,12 @@ def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:
         values = inner[0] if get_origin(kind) is list else None
         return [_restore_texts(value, other, values) for value, other in zip(content, typed, strict=True)]
     return content
+
+
+def _field_kinds(schema: Any) -> dict[str, Any]:
+    """The types of the fields of a dataclass, or AS_TYPED."""
+    typed = {field.name: AS_TYPED for field in fields(schema) if field.metadata == AS_TYPED}
+    return get_type_hints(schema) | typed
 
 
 def _writable(settings: Any) -> Any:

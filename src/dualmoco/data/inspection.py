@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from dualmoco.core.config_loader import parse_choice
 from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import counting, showing
-from dualmoco.data.config import CleanConfig
+from dualmoco.data.config import CleanConfig, OnError
 from dualmoco.data.filters import TextStats, apply_filters, rewrite
-from dualmoco.data.readers.base import Source, follow
-from dualmoco.data.readers.formats import check_format, find_shards, read_blocks
+from dualmoco.data.readers.base import SkippedLines, Source, follow
+from dualmoco.data.readers.formats import check_format, find_shards, parse_blocks
 from dualmoco.data.text_column import PairBlock, combine_ids
 from dualmoco.text.files import find_files
 from dualmoco.text.languages import identify
@@ -60,6 +62,7 @@ def inspect(
     format: str = "auto",
     columns: tuple[str, str] | None = None,
     seed: int = 0,
+    on_error: str = OnError.skip,
     progress: bool = True,
 ) -> Inspection:
     """Computes statistics of bitext files: lengths, duplicates, languages, suspicious pairs.
@@ -72,6 +75,7 @@ def inspect(
         format: Format of the files, if their extensions do not say.
         columns: Source and target column, by name or number.
         seed: Random seed of the examples.
+        on_error: What to do with a line that cannot be read: skip and count it, or stop.
         progress: Show progress bars.
 
     Returns:
@@ -82,6 +86,7 @@ def inspect(
         DataError: A file cannot be read, or there are no pairs.
     """
     check_format(format)
+    parse_choice(OnError, on_error, "on_error")
     names = [str(files)] if isinstance(files, str | Path) else [str(name) for name in files]
     paths = find_files(names, ".", folders=True)
     if tgt_file and len(paths) != 1:
@@ -89,29 +94,25 @@ def inspect(
     tgt_path = Path(tgt_file) if tgt_file else None
     with showing(progress):
         return inspect_sources(
-            [Source(path, src_lang, tgt_lang, columns, tgt_path) for path in paths], format, seed=seed
+            [Source(path, src_lang, tgt_lang, columns, tgt_path) for path in paths],
+            format,
+            seed=seed,
+            skip=on_error == OnError.skip,
         )
 
 
-def inspect_sources(sources: list[Source], form: str = "auto", *, seed: int = 0) -> Inspection:
+def inspect_sources(sources: list[Source], form: str = "auto", *, seed: int = 0, skip: bool = True) -> Inspection:
     """Computes statistics of files or prepared folders; DataError if one cannot be read or there are no pairs."""
     view = _Viewer((sources[0].src, sources[0].tgt), seed)
-    unreadable = 0
-
-    def report(line: int, what: str) -> None:
-        nonlocal unreadable
-        unreadable += 1
-
+    skipped = SkippedLines(skip=skip)
     shards = [shard for source in sources for shard in find_shards(source)]
     with counting("inspecting", sum(shard.size for shard in shards), "B") as advance:
         for source in follow(shards, advance):
-            for raw in read_blocks(source, form, report):
-                block, problems = raw.parse()
-                unreadable += len(problems)
+            for block, _ in parse_blocks(source, form, partial(skipped.report, source.path)):
                 view.add(block)
     if not view.pairs:
         raise DataError(f"{sources[0].path}: no pairs; expected sentence pairs")
-    return view.finish([str(source.path) for source in sources], unreadable)
+    return view.finish([str(source.path) for source in sources], skipped.count)
 
 
 class _Viewer:

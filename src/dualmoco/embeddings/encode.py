@@ -14,9 +14,10 @@ from dualmoco.core.config_loader import VectorPrecision, parse_choice
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import Progress, counting, showing, working
 from dualmoco.core.storage import locked
+from dualmoco.data.config import OnError
 from dualmoco.embeddings.engine import Engine, LocalEngine, open_engine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
-from dualmoco.embeddings.unique_lines import TextChangedError, TextFile, find_unique_lines
+from dualmoco.embeddings.unique_lines import TextChangedError, TextFile, find_unique_lines, readable_texts
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, BAR_SENTENCES, TORCH, Model, warn_of_language
@@ -43,6 +44,7 @@ def encode(
     engine: str | Engine = "local",
     address: str | None = None,
     backend: str = AUTO,
+    on_error: str = OnError.stop,
     progress: bool = True,
 ) -> Store:
     """Encodes a text file of any size into a folder of vectors; resumes if interrupted.
@@ -57,6 +59,7 @@ def encode(
         engine: local, ray, or an engine that is already open.
         address: Address of a running Ray cluster; None starts a local one.
         backend: Back-end of a model given by name.
+        on_error: What to do with a line that is not UTF-8: stop, or skip; a skipped line has no vector.
         progress: Show progress bars.
 
     Returns:
@@ -72,8 +75,9 @@ def encode(
     form = StoreForm(parse_choice(VectorPrecision, precision, "precision"), shard_rows)
     opened_engine = open_engine(engine, address)
     opened = model if isinstance(model, Model) else open_model(model, backend)
-    with showing(progress), locked(Path(out)):
-        text = resolve_text(TextFile(Path(file), lang or ""), opened)
+    given = TextFile(Path(file), lang or "")
+    with showing(progress), readable_texts([given], on_error) as (readable,), locked(Path(out)):
+        text = resolve_text(readable, opened, str(file))
         return encode_file(text, Path(out), opened, form, opened_engine)
 
 
@@ -99,7 +103,7 @@ def encode_file(
 ) -> Store:
     """Encodes the distinct sentences of a file, or resumes; `done` gets the number of each shard that was written."""
     form, backend = form or StoreForm(), model.backend(text.lang)
-    with working(f"reading {text.path.name}"):
+    with working(f"reading {text.name}"):
         lines = find_unique_lines(text.path)
     key = StoreKey(
         model.identity.sha256,
@@ -113,11 +117,11 @@ def encode_file(
     store = open_or_start(folder, key, backend.dimension, lines)
     is_new = not store.shards
     if not text.is_known and (found := apparent_language(read_lines(text.path), text.lang)):
-        warn_of_language(str(text.path), found, text.lang)
+        warn_of_language(text.copied_from or str(text.path), found, text.lang)
     work = Encoding(model, text.lang, form.precision)
     left = sum(min(key.shard_rows, store.count - number * key.shard_rows) for number in store.missing())
     try:
-        with counting(f"encoding {text.path.name} ({text.lang})", left) as progress:
+        with counting(f"encoding {text.name} ({text.lang})", left) as progress:
             for number, packed in (engine or LocalEngine()).run(work, pending(store, text.path, lines), progress):
                 store.add(number, packed)
                 if done:

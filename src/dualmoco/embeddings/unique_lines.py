@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import logging
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
+from dualmoco.core.config_loader import parse_choice
 from dualmoco.core.errors import DataError
+from dualmoco.core.storage import new_file
 from dualmoco.core.vectors import Ids
+from dualmoco.data.config import OnError
+from dualmoco.data.readers.base import is_unicode
 from dualmoco.text.files import check_sentence_file, open_binary, read_lines
 
 EMPTY = -1  # row of a line without text
+logger = logging.getLogger(__name__)
 
 
 class TextChangedError(DataError):
@@ -28,6 +37,43 @@ class TextFile:
     path: Path
     lang: str  # empty until it is recognised
     is_known: bool = False  # whether its language was checked before
+    copied_from: str = ""  # name of the file of which `path` is a copy
+
+    @property
+    def name(self) -> str:
+        """Name of the file that the user knows."""
+        return self.copied_from or self.path.name
+
+
+def readable_copy(text: TextFile, path: Path) -> tuple[TextFile, int]:
+    """A text whose lines that are not UTF-8 are empty, written to `path` if there are any, and their number."""
+    read = partial(read_lines, text.path, errors="surrogateescape")
+    skipped = sum(not is_unicode(line) for line in read())
+    if not skipped:
+        return text, 0
+    with new_file(path) as stream:
+        for line in read():
+            stream.write((line if is_unicode(line) else "").encode() + b"\n")
+    return replace(text, path=path, copied_from=text.name), skipped
+
+
+@contextmanager
+def readable_texts(texts: Sequence[TextFile], on_error: str) -> Iterator[list[TextFile]]:
+    """Yields texts without the lines that are not UTF-8 if `on_error` is skip; their number is logged.
+
+    The other lines keep their numbers. ConfigError if `on_error` is neither stop nor skip.
+    """
+    if parse_choice(OnError, on_error, "on_error") == OnError.stop:
+        yield list(texts)
+        return
+    with tempfile.TemporaryDirectory(prefix="dualmoco-") as folder:
+        files = []
+        for number, text in enumerate(texts):
+            file, skipped = readable_copy(text, Path(folder) / f"{number}.txt")
+            if skipped:
+                logger.warning("%s: left out lines that are not UTF-8: %s", text.path, f"{skipped:,}")
+            files.append(file)
+        yield files
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ n sentence pairs, D dimension.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import nsmallest
 from itertools import islice
 from math import isfinite, nan
@@ -22,12 +22,14 @@ from matplotlib.ticker import FuncFormatter, PercentFormatter
 from matplotlib.transforms import blended_transform_factory
 from sklearn.manifold import TSNE
 
+from dualmoco.core.config_loader import parse_choice
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import check_replaceable
 from dualmoco.core.vectors import Floats, Vectors, check_vectors, unit_vectors
+from dualmoco.data.config import OnError
 from dualmoco.data.pairs import SentencePair
-from dualmoco.data.readers.base import Source
+from dualmoco.data.readers.base import SkippedLines, Source
 from dualmoco.data.readers.formats import check_format, read_pairs
 from dualmoco.evaluation.canvas import BLUE, COLORS, GREY, ORANGE, new_figure, place_labels, shorten, wrap
 from dualmoco.models.embedded import DEFAULT_MODEL
@@ -389,10 +391,6 @@ def _lowest(rows: ScoresByName) -> float:
     return min(0.0, min(finite) - 5) if min(finite) < 0 else 0.0
 
 
-LOGGED_PROBLEMS = 10
-logger = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True)
 class Visualization:
     """The pairs of a figure and their cosines."""
@@ -400,6 +398,7 @@ class Visualization:
     out: Path
     pairs: list[SentencePair]
     cosines: list[float]
+    unreadable: int = 0  # lines that were left out
 
 
 def visualize(
@@ -417,6 +416,7 @@ def visualize(
     seed: int = 0,
     pooling: str = AUTO,
     backend: str = AUTO,
+    on_error: str = OnError.skip,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Visualization:
@@ -436,6 +436,7 @@ def visualize(
         seed: Random seed of the choice and of the layout.
         pooling: Pooling of a model given by name, if it does not say.
         backend: Back-end of a model given by name.
+        on_error: What to do with a line that cannot be read: skip it with a warning, or stop.
         overwrite: Replace a file at `out`.
         progress: Show progress bars.
 
@@ -457,7 +458,8 @@ def visualize(
     if count < 2:
         raise ConfigError(f"count {count}; expected at least 2 pairs")
     source = Source(Path(pairs), src_lang or "en", tgt_lang or "zh", columns, Path(tgt_file) if tgt_file else None)
-    chosen = choose_pairs(source, format, count, None if first else seed)
+    skipped = SkippedLines(skip=parse_choice(OnError, on_error, "on_error") == OnError.skip)
+    chosen = choose_pairs(source, format, count, None if first else seed, skipped)
     opened = model if isinstance(model, Model) else open_model(model, backend, pooling=pooling)
     texts = [pair[0] for pair in chosen], [pair[1] for pair in chosen]
     languages = opened.resolve(src_lang, texts[0], "sources"), opened.resolve(tgt_lang, texts[1], "targets")
@@ -465,13 +467,15 @@ def visualize(
         src, tgt = (opened.encode(side, lang=lang) for side, lang in zip(texts, languages, strict=True))  # (n, D) each
     save_figure(draw_parallel(*texts, src, tgt, languages=languages, seed=seed), Path(out))
     cosines = np.einsum("nd,nd->n", src, tgt, dtype=np.float64).round(6).tolist()
-    return Visualization(Path(out), chosen, cosines)
+    return Visualization(Path(out), chosen, cosines, skipped.count)
 
 
-def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> list[SentencePair]:
+def choose_pairs(
+    source: Source, form: str, count: int, seed: int | None, skipped: SkippedLines | None = None
+) -> list[SentencePair]:
     """Chooses pairs with text on both sides, in the order of the file; the first ones if `seed` is None."""
-    problems: list[tuple[int, str]] = []
-    rows = read_pairs(source, form, report=lambda line, what: problems.append((line, what)))
+    skipped = skipped or SkippedLines(skip=True)
+    rows = read_pairs(source, form, report=partial(skipped.report, source.path))
     filled = ((row.src, row.tgt) for row in rows if row.src.strip() and row.tgt.strip())
     chosen: list[tuple[float, int, SentencePair]]  # a random number, place, pair
     if seed is None:
@@ -479,8 +483,6 @@ def choose_pairs(source: Source, form: str, count: int, seed: int | None) -> lis
     else:
         random = np.random.default_rng(seed)
         chosen = nsmallest(count, ((random.random(), place, pair) for place, pair in enumerate(filled)))
-    for line, what in problems[:LOGGED_PROBLEMS]:
-        logger.warning("left out %s:%d: %s", source.path, line, what)
     if len(chosen) < 2:
         raise DataError(f"{source.path}: pairs with text on both sides: {len(chosen)}; expected at least 2")
     return [pair for _, _, pair in sorted(chosen, key=lambda item: item[1])]

@@ -8,7 +8,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, iterparse
@@ -19,7 +19,7 @@ import numpy as np
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.storage import write_recorded, write_text
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.data.readers.base import Row, Source, is_unicode
+from dualmoco.data.readers.base import Row, Source
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.embeddings.unique_lines import TextFile, lines_at
 from dualmoco.text.containers import as_pairs, as_sentences
@@ -45,16 +45,6 @@ def as_text_file(texts: Texts, lang: str, path: Path) -> TextFile:
             raise DataError(f"sentence {number}: {text!r:.60}; expected a string of one line")
     write_text(path, "".join(f"{text}\n" for text in sentences))
     return TextFile(path, lang)
-
-
-def readable_copy(text: TextFile, path: Path) -> tuple[TextFile, int]:
-    """A text whose lines that are not UTF-8 are empty, written to `path` if there are any, and their number."""
-    lines = [line if is_unicode(line) else "" for line in read_lines(text.path, errors="surrogateescape")]
-    skipped = sum(not is_unicode(line) for line in read_lines(text.path, errors="surrogateescape"))
-    if not skipped:
-        return text, 0
-    write_text(path, "".join(f"{line}\n" for line in lines))
-    return replace(text, path=path), skipped
 
 
 class Problems:

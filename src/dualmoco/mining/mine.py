@@ -27,7 +27,7 @@ from dualmoco.core.vectors import Ids
 from dualmoco.embeddings.encode import encode_file, resolve_text
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.embeddings.store import Store
-from dualmoco.embeddings.unique_lines import EMPTY, TextFile
+from dualmoco.embeddings.unique_lines import EMPTY, TextFile, readable_copy
 from dualmoco.mining.io import (
     GoldPairs,
     MinedPair,
@@ -37,7 +37,6 @@ from dualmoco.mining.io import (
     check_pairs_path,
     read_gold_pairs,
     read_mined,
-    readable_copy,
     sentences_at,
     write_pairs,
 )

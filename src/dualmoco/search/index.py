@@ -24,8 +24,9 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.progress import counting
 from dualmoco.core.storage import check_contained, locked, write_text
 from dualmoco.core.vectors import Ids, Vectors, check_vectors, unit_vectors
+from dualmoco.data.config import OnError
 from dualmoco.embeddings.encode import StoreForm, encode_file
-from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.embeddings.unique_lines import TextFile, readable_texts
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import portable_name
 from dualmoco.models.load import open_model
@@ -75,6 +76,7 @@ def build_index(
     sentences: GivenSentences = (),
     kind: str = IndexKind.exact,
     precision: str = VectorPrecision.fp32,
+    on_error: str = OnError.stop,
 ) -> IndexManifest:
     """Builds an index of text files, or of sentences.
 
@@ -88,6 +90,7 @@ def build_index(
             place in the list, from 1, as `line`.
         kind: Kind of search: exact, or inverted lists: ivf or ivfpq.
         precision: Precision of stored vectors: fp32, fp16 or int8.
+        on_error: What to do with a line of a file that is not UTF-8: stop, or skip.
 
     Raises:
         ConfigError: An option value is invalid, or FAISS is needed and not installed.
@@ -107,11 +110,11 @@ def build_index(
         logger.info("%s: resuming an interrupted build", folder)
     model = model if isinstance(model, Model) else open_model(model)
     name, pooling = portable_name(model.identity.name), model.identity.pooling
-    with _written(sentences, model, 1) as given:
-        backend = _check_languages(model, [*texts, *given])
+    with _written(sentences, model, 1) as given, readable_texts([*texts, *given], on_error) as readable:
+        backend = _check_languages(model, readable)
         manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=pooling)
         with locked(building):
-            manifest = _add_files(building, manifest, [*texts, *given], model)
+            manifest = _add_files(building, manifest, readable, model)
     try:
         building.rename(folder)
     except OSError as error:
@@ -125,6 +128,7 @@ def add_to_index(
     model: Model | str | Path | None = None,
     *,
     sentences: GivenSentences = (),
+    on_error: str = OnError.stop,
 ) -> IndexManifest:
     """Adds text files or sentences to an index, without encoding its other files again.
 
@@ -135,6 +139,7 @@ def add_to_index(
         files: Text files to add, by language.
         model: Model of the index, if it was moved or is already open.
         sentences: Sentences to add, by language, or in one list whose languages are recognised.
+        on_error: What to do with a line of a file that is not UTF-8: stop, or skip.
 
     Raises:
         DataError: The folder is not an index, or a file cannot be used or is already in the index.
@@ -148,9 +153,10 @@ def add_to_index(
         manifest = read_index_manifest(folder)
         model = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
         check_index_model(model, manifest)
-        with _written(sentences, model, manifest.next_number + 1) as given:
-            _check_languages(model, [*texts, *given])
-            return _add_files(folder, manifest, [*texts, *given], model)
+        number = manifest.next_number + 1
+        with _written(sentences, model, number) as given, readable_texts([*texts, *given], on_error) as readable:
+            _check_languages(model, readable)
+            return _add_files(folder, manifest, readable, model)
 
 
 @contextmanager
@@ -235,9 +241,9 @@ def _check_names(files: Sequence[TextFile]) -> None:
     """DataError if hits in two files could not be told apart."""
     seen = set()
     for file in files:
-        if (file.path.name, file.lang) in seen:
+        if (file.name, file.lang) in seen:
             raise DataError(f"{file.path}: a second {file.lang} file of this name; expected different names: rename it")
-        seen.add((file.path.name, file.lang))
+        seen.add((file.name, file.lang))
 
 
 def _check_new(record: PartRecord, file: TextFile, records: Sequence[PartRecord], place: Path) -> None:

@@ -305,7 +305,7 @@ def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> Pa
     write_array(folder / LINES, lines.first)
     write_array(folder / REPEATS, _repeats(lines))
     files = {name: file_sha256(folder / name) for name in (TEXTS, OFFSETS, LINES, REPEATS)}
-    record = PartRecord(file.path.name, file.lang, lines.sha256, len(lines.first), files, int(folder.name))
+    record = PartRecord(file.name, file.lang, lines.sha256, len(lines.first), files, int(folder.name))
     write_json(folder / PART_RECORD, {"made_of": made_of, "record": asdict(record)})
     return record
 

@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from dualmoco.core.config_loader import parse_choice
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.storage import new_folder
+from dualmoco.data.config import OnError
 from dualmoco.mining.io import Bitext, Problems, read_bitext
 from dualmoco.models.backends.onnx_runtime import is_onnx_folder
 from dualmoco.models.folder import check_place, copy_model
@@ -49,6 +51,7 @@ class Combined:
     sha256: str  # checksum of the hybrid
     trials: list[WeightTrial]  # results on held-out pairs; empty if weights were given
     pairs: int  # held-out pairs of the trials
+    unreadable: int = 0  # lines of the pairs that were left out
 
 
 def combine(
@@ -59,6 +62,7 @@ def combine(
     pairs: Bitext | None = None,
     src_lang: str = "en",
     tgt_lang: str = "zh",
+    on_error: str = OnError.stop,
     overwrite: bool = False,
     progress: bool = True,
 ) -> Combined:
@@ -71,6 +75,7 @@ def combine(
         pairs: Held-out translations, a file or pairs of sentences, on which weights are chosen by retrieval.
         src_lang: The language of the pairs' first side.
         tgt_lang: The language of the pairs' second side.
+        on_error: What to do with a line of the pairs that cannot be read: stop, or skip.
         overwrite: Replace a folder that holds something else.
         progress: Whether to show progress bars.
 
@@ -96,8 +101,9 @@ def combine(
     opened = [open_model(name) for name in names]
     languages = shared_languages(opened)
     trials, count = list[WeightTrial](), 0
+    problems = Problems(pairs or "", skip=parse_choice(OnError, on_error, "on_error") == OnError.skip)
     if pairs is not None:
-        sides = _read_heldout(pairs, (src_lang, tgt_lang), languages)
+        sides = _read_heldout(pairs, (src_lang, tgt_lang), languages, problems)
         with showing(progress):
             count, trials = len(sides[0]), try_weights(opened, sides, (src_lang, tgt_lang))
         weights = best_weights(trials)
@@ -109,7 +115,7 @@ def combine(
             parts.append(part)
         write_hybrid(folder, parts, {"pairs": count, "trials": [asdict(trial) for trial in trials]})
         sha256 = open_model(folder).identity.sha256  # holds the copies to their checksums
-    return Combined(str(out), parts, sha256, trials, count)
+    return Combined(str(out), parts, sha256, trials, count, problems.count)
 
 
 def try_weights(
@@ -150,13 +156,15 @@ def _part_folder(name: str) -> Path:
     return folder
 
 
-def _read_heldout(pairs: Bitext, langs: tuple[str, str], languages: list[str] | None) -> tuple[list[str], list[str]]:
+def _read_heldout(
+    pairs: Bitext, langs: tuple[str, str], languages: list[str] | None, problems: Problems
+) -> tuple[list[str], list[str]]:
     for lang in langs:
         if languages is not None and lang not in languages:
             raise ModelError(
                 f"held-out pairs in {lang!r}; expected two of the models' languages {', '.join(languages)}"
             )
-    rows = list(read_bitext(pairs, langs, None, "auto", Problems(pairs, skip=False)))
+    rows = list(read_bitext(pairs, langs, None, "auto", problems))
     if len(rows) < FEWEST_HELDOUT_PAIRS:
         name = pairs if isinstance(pairs, str | Path) else "pairs"
         raise DataError(f"{name}: {len(rows)} pairs; expected at least {FEWEST_HELDOUT_PAIRS} to choose weights by")

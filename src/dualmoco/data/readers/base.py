@@ -7,6 +7,7 @@ A reader cuts a file into raw blocks, which are cheap to send to another process
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,9 +22,26 @@ from dualmoco.text.languages import base_language
 
 Problem = tuple[int, str]  # line number, and what is wrong with the line
 Report = Callable[[int, str], None]  # callback: line number, and what is wrong with the line
+LOGGED_PROBLEMS = 10
+logger = logging.getLogger(__name__)
 PARSED_ROWS = 20_000  # of a block that is not made of lines
 NEWLINE, TAB, RETURN = 10, 9, 13
 COLUMN_NAMES = (("src", "tgt"), ("source", "target"), ("sentence1", "sentence2"), ("text1", "text2"))
+
+
+class SkippedLines:
+    """Counts lines that cannot be read, and logs the first ones; if `skip` is false, the first one is an error."""
+
+    def __init__(self, *, skip: bool) -> None:
+        self.skip, self.count = skip, 0
+
+    def report(self, path: Path, line: int, what: str) -> None:
+        """Reports what is wrong with a line of a file."""
+        if not self.skip:
+            raise DataError(f"{path}:{line}: {what}; on_error=skip leaves such lines out")
+        if self.count < LOGGED_PROBLEMS:
+            logger.warning("left out %s:%d: %s", path, line, what)
+        self.count += 1
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ def read_extra_columns(source: Source, form: str, lines: Sequence[int]) -> dict[
     if name == "parquet":
         return _columns_of_records(_parquet_records(source, lines))
     if name in ("tsv", "csv"):
-        return _columns_of_table(source, _csv_cells(source) if name == "csv" else read_cells(source.path), lines)
+        rows = _csv_cells(source) if name == "csv" else read_cells(source.path, errors="replace")
+        return _columns_of_table(source, rows, lines)
     return {}
 
 
@@ -43,6 +44,8 @@ def _columns_of_table(source: Source, rows: Iterator[NumberedCells], lines: Sequ
     for number, cells in (row for group in ([first], rows) for row in group):
         if number in wanted:
             found[number] = [cells[place] if place < len(cells) else "" for place in others]
+        if len(found) == len(wanted):  # the rest of the file may be damaged
+            break
     return {name: [found[line][place] for line in lines] for place, name in enumerate(names)}
 
 
@@ -65,7 +68,7 @@ def _as_cell(value: object) -> str:
 
 def _json_records(source: Source, lines: Sequence[int]) -> Iterator[dict[str, object]]:
     wanted, sides = set(lines), {*(source.columns or (source.src, source.tgt)), "translation"}
-    for number, cells in read_cells(source.path):
+    for number, cells in read_cells(source.path, errors="replace"):
         if number in wanted:
             yield {name: value for name, value in json.loads("\t".join(cells)).items() if name not in sides}
 

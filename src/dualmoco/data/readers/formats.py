@@ -9,6 +9,7 @@ from dualmoco.core.errors import DataError, DualmocoError
 from dualmoco.data.manifest import PREPARED_MANIFEST
 from dualmoco.data.readers import columnar, lines, tmx
 from dualmoco.data.readers.base import Raw, Report, Row, Source, clip_reason
+from dualmoco.data.text_column import PairBlock
 from dualmoco.text.files import plain_suffix
 
 Reader = Callable[[Source, Report], Iterator[Raw]]
@@ -38,14 +39,34 @@ def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterato
         report(before + line, what)
 
     for shard in find_shards(source):
-        for raw in read_blocks(shard, form, report_line):
-            block, problems = raw.parse()
-            for line, what in problems:
-                report_line(line, what)
+        for block, block_end in parse_blocks(shard, form, report_line):
             for src, tgt, line in zip(block.src.texts(), block.tgt.texts(), block.lines.tolist(), strict=True):
                 yield Row(src, tgt, before + line)
-            last = before + raw.last
+            last = before + block_end
         before = last
+
+
+def parse_blocks(source: Source, form: str, report: Report) -> Iterator[tuple[PairBlock, int]]:
+    """Yields the pairs of a file in blocks, each with the number of its last line.
+
+    `report` is called for every line that cannot be read, and where a file breaks off after some pairs, once for its
+    rest; if `report` raises, so does this function.
+    """
+    last = 0
+    try:
+        for raw in read_blocks(source, form, report):
+            block, problems = raw.parse()
+            for problem in problems:
+                report(*problem)
+            yield block, raw.last
+            last = raw.last
+    except DataError as error:
+        if not last:
+            raise
+        try:
+            report(last + 1, str(error).removeprefix(f"{source.path}: "))
+        except DataError:
+            raise error from None
 
 
 def find_shards(source: Source) -> list[Source]:
