@@ -12,8 +12,9 @@ from sentence_transformers.sentence_transformer.losses import (
     MultipleNegativesRankingLoss,
 )
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
-from dualmoco.models.network import Encoder
+from dualmoco.models.network import Encoder, Features, TokenParts
 from dualmoco.training.batches import PairBatch
 
 BOTH_WAYS: tuple[Literal["query_to_doc", "doc_to_query"], ...] = ("query_to_doc", "doc_to_query")
@@ -41,7 +42,18 @@ def cached_loss(model: SentenceTransformer, temperature: float, piece: int) -> n
 
 def peer_features(batch: PairBatch) -> list[dict[str, Any]]:
     """A batch in the form the peers take."""
-    return [{**batch.src, "task": "src"}, {**batch.tgt, "task": "tgt"}]
+    return [{**pad_whole(batch.src), "task": "src"}, {**pad_whole(batch.tgt), "task": "tgt"}]
+
+
+def pad_whole(tokens: TokenParts) -> Features:
+    """The sentences of a batch in their order, all padded to the longest one with 0, which is our padding token."""
+    if tokens.places is None:
+        return tokens.parts[0]
+    longest = max(part["input_ids"].shape[1] for part in tokens.parts)
+    return {
+        name: torch.cat([pad(part[name], (0, longest - part[name].shape[1])) for part in tokens.parts])[tokens.places]
+        for name in tokens.parts[0]
+    }
 
 
 def peer_step(loss: nn.Module, optimizer: torch.optim.Optimizer, batch: PairBatch, clip: float) -> float:

@@ -16,7 +16,7 @@ from dualmoco.core.errors import DataError
 from dualmoco.data.nli_examples import NliExample
 from dualmoco.data.pairs import Pairs
 from dualmoco.data.text_column import sentence_ids
-from dualmoco.models.network import Features
+from dualmoco.models.network import Features, TokenParts
 from dualmoco.training.batches import BatchOrder, PairLoader, ShardSpec, order_pairs, prefetch
 from dualmoco.training.nli import NliLoader
 
@@ -29,9 +29,11 @@ def tokenize(texts: list[str]) -> Features:
     return {"input_ids": torch.tensor([[*map(ord, text), *[0] * (width - len(text))] for text in texts])}
 
 
-def untokenize(features: Features) -> list[str]:
+def untokenize(tokens: TokenParts) -> list[str]:
     """The texts that `tokenize` was given."""
-    return ["".join(chr(token) for token in row if token) for row in features["input_ids"].tolist()]
+    rows = [row for part in tokens.parts for row in part["input_ids"].tolist()]
+    texts = ["".join(chr(token) for token in row if token) for row in rows]
+    return texts if tokens.places is None else [texts[place] for place in tokens.places.tolist()]
 
 
 def random_lengths(count: int) -> np.ndarray:

@@ -18,7 +18,7 @@ from dualmoco.data.nli_examples import NliExample
 from dualmoco.data.text_column import sentence_ids
 from dualmoco.models.build import build_encoder
 from dualmoco.models.config import EncoderConfig, EncoderKind
-from dualmoco.models.network import Encoder
+from dualmoco.models.network import Encoder, TokenParts
 from dualmoco.training import objectives
 from dualmoco.training.batches import PairBatch
 from dualmoco.training.config import ContrastConfig, NliConfig, NliFeatures, TrainConfig
@@ -54,7 +54,8 @@ def make_batch(src: Encoder, tgt: Encoder, pairs: list[tuple[str, str]]) -> Pair
     """Pairs as a batch."""
     src_texts, tgt_texts = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     src_ids, tgt_ids = (torch.from_numpy(sentence_ids(texts)) for texts in (src_texts, tgt_texts))
-    return PairBatch(src.tokenize(src_texts), tgt.tokenize(tgt_texts), src_ids, tgt_ids, src_texts, tgt_texts)
+    src_tokens, tgt_tokens = TokenParts.split(src.tokenize(src_texts)), TokenParts.split(tgt.tokenize(tgt_texts))
+    return PairBatch(src_tokens, tgt_tokens, src_ids, tgt_ids, src_texts, tgt_texts)
 
 
 def settings(**contrast: Any) -> TrainConfig:

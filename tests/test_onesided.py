@@ -93,7 +93,7 @@ def test_batches_hold_matching_sentences_keys_and_ids(made: tuple[TrainConfig, P
     whole = loader(made, ShardSpec()).step(2)[0]
     parts = [part for rank in range(2) for part in loader(made, ShardSpec(rank, 2, 3)).step(2)]
     rows = loader(made, ShardSpec()).order.rows(2)
-    assert torch.equal(whole.features["bytes"], as_bytes([PAIRS[row][1] for row in rows.tolist()]))
+    assert torch.equal(whole.features.parts[0]["bytes"], as_bytes([PAIRS[row][1] for row in rows.tolist()]))
     for name in ("keys", "ids"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
     assert all(torch.equal(part.negatives, whole.negatives) for part in parts)

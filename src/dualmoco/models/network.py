@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from sentence_transformers import SentenceTransformer
@@ -30,8 +31,61 @@ from dualmoco.models.int8_format import unpacked
 from dualmoco.models.model import ANY_LANGUAGE
 
 Features = dict[str, Tensor]
+PART_TOKENS = 512  # padding tokens worth removing with one more part: what a part costs besides its tokens
 NFKC_SAMPLE = "Ａ１，ｂ①！ﬁ？"  # characters that NFKC replaces
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
+
+
+@dataclass(frozen=True)
+class TokenParts:
+    """The tokens of N sentences in parts of similar length, each padded to its own longest sentence."""
+
+    parts: list[Features]
+    places: Tensor | None  # (N,): each sentence's row in the joined parts; None if the only part has their order
+
+    @classmethod
+    def split(cls, features: Features) -> TokenParts:
+        """Sorts a padded batch by length and splits it where that saves most; features without a mask stay whole."""
+        mask = features.get("attention_mask")
+        if mask is None or any(value.shape != mask.shape for value in features.values()):
+            return cls([features], None)
+        lengths, order = mask.sum(dim=1).sort(stable=True)
+        parts = order.tensor_split(split_lengths(lengths.numpy()))
+        if len(parts) == 1:
+            return cls([features], None)
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order))
+        return cls([_take_rows(features, rows, mask[rows].any(dim=0)) for rows in parts], places)
+
+    @property
+    def count(self) -> int:
+        """Tokens of all parts, including padding."""
+        return sum(part["input_ids"].numel() for part in self.parts)
+
+    def to(self, device: torch.device) -> TokenParts:
+        """The tokens on a device."""
+        parts = [{name: value.to(device, non_blocking=True) for name, value in part.items()} for part in self.parts]
+        return TokenParts(parts, None if self.places is None else self.places.to(device, non_blocking=True))
+
+
+def _take_rows(features: Features, rows: Tensor, columns: Tensor) -> Features:
+    return {name: value[rows][:, columns] for name, value in features.items()}
+
+
+def split_lengths(lengths: np.ndarray) -> list[int]:
+    """Where to split sorted lengths so that padded tokens, and PART_TOKENS for each part, are fewest."""
+    sizes, counts = np.unique(lengths, return_counts=True)
+    ends = np.concatenate([[0], counts.cumsum()])  # a part holds all sentences of some neighbouring sizes
+    costs, came_from = np.zeros(len(ends)), np.zeros(len(ends), dtype=np.int64)
+    for last in range(1, len(ends)):
+        tried = costs[:last] + (ends[last] - ends[:last]) * sizes[last - 1] + PART_TOKENS
+        came_from[last] = tried.argmin()
+        costs[last] = tried[came_from[last]]
+    splits, last = [], came_from[-1]
+    while last:
+        splits.append(int(ends[last]))
+        last = came_from[last]
+    return splits[::-1]
 
 
 class Encoder(nn.Module):
@@ -41,8 +95,11 @@ class Encoder(nn.Module):
         super().__init__()
         self.layers = nn.Sequential(*layers)
 
-    def forward(self, features: Features) -> Tensor:
-        """Encodes the features of `tokenize` as vectors (N, D)."""
+    def forward(self, features: Features | TokenParts) -> Tensor:
+        """Encodes the features of `tokenize`, whole or in parts, as vectors (N, D)."""
+        if isinstance(features, TokenParts):
+            vectors = [self(part) for part in features.parts]
+            return vectors[0] if features.places is None else torch.cat(vectors)[features.places]
         embedding: Tensor = self.layers(dict(features))["sentence_embedding"]
         return embedding
 

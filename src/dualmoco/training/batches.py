@@ -21,7 +21,7 @@ from torch import Tensor
 from dualmoco.core.errors import DataError
 from dualmoco.data.config import StageConfig
 from dualmoco.data.pairs import Pairs, WeightedRows, stage_rows
-from dualmoco.models.network import Features
+from dualmoco.models.network import Features, TokenParts
 from dualmoco.training.schedule import RunProgress
 
 PREFETCH = 2  # steps whose batches are made ahead
@@ -163,8 +163,8 @@ class Loader(Protocol):
 class PairBatch:
     """N pairs: the tokens, text ids (N,) and texts of both sides."""
 
-    src: Features
-    tgt: Features
+    src: TokenParts
+    tgt: TokenParts
     src_ids: Tensor
     tgt_ids: Tensor
     src_texts: list[str]
@@ -173,15 +173,15 @@ class PairBatch:
     @property
     def pair_tokens(self) -> int:
         """Tokens of both sides, including padding."""
-        return count_tokens(self.src) + count_tokens(self.tgt)
+        return self.src.count + self.tgt.count
 
     tokens = pair_tokens
 
     def to(self, device: torch.device) -> PairBatch:
         """The batch on a device."""
         return PairBatch(
-            move_features(self.src, device),
-            move_features(self.tgt, device),
+            self.src.to(device),
+            self.tgt.to(device),
             self.src_ids.to(device),
             self.tgt_ids.to(device),
             self.src_texts,
@@ -227,7 +227,8 @@ class PairLoader:
         src_texts, tgt_texts = self.pairs.texts(rows)
         ids = (self.pairs.src_ids[rows], self.pairs.tgt_ids[rows]) if self.mask_repeats else (2 * rows, 2 * rows + 1)
         src_ids, tgt_ids = map(torch.from_numpy, ids)
-        return PairBatch(self.src(src_texts), self.tgt(tgt_texts), src_ids, tgt_ids, src_texts, tgt_texts)
+        src, tgt = TokenParts.split(self.src(src_texts)), TokenParts.split(self.tgt(tgt_texts))
+        return PairBatch(src, tgt, src_ids, tgt_ids, src_texts, tgt_texts)
 
 
 def prefetch(make: Callable[[int], Made], start: int) -> Generator[Made, None, None]:
@@ -238,13 +239,3 @@ def prefetch(make: Callable[[int], Made], start: int) -> Generator[Made, None, N
             ready = waiting.pop(0).result()
             waiting.append(pool.submit(make, step))
             yield ready
-
-
-def move_features(features: Features, device: torch.device) -> Features:
-    """Token features on a device."""
-    return {name: value.to(device, non_blocking=True) for name, value in features.items()}
-
-
-def count_tokens(features: Features) -> int:
-    """Tokens of a batch, including padding."""
-    return features["input_ids"].numel()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -102,12 +103,12 @@ class DualMomentumContrast(nn.Module):
         return self
 
     @torch.no_grad()
-    def encode_keys(self, src: dict[str, Tensor], tgt: dict[str, Tensor], src_ids: Tensor, tgt_ids: Tensor) -> KeyBatch:
-        """Encodes a batch, with text ids (N,) of each side, by the momentum encoders."""
+    def encode_keys(self, src: Any, tgt: Any, src_ids: Tensor, tgt_ids: Tensor) -> KeyBatch:
+        """Encodes a batch, in any form that the encoders take, with text ids (N,), by the momentum encoders."""
         ids = torch.stack([src_ids, tgt_ids], dim=1)  # (N, 2)
         return KeyBatch(self.src_momentum_encoder(src), self.tgt_momentum_encoder(tgt), ids)
 
-    def forward(self, src: dict[str, Tensor], tgt: dict[str, Tensor], keys: KeyBatch) -> dict[str, Tensor]:
+    def forward(self, src: Any, tgt: Any, keys: KeyBatch) -> dict[str, Tensor]:
         """Equation 3, the sum of both directions, and averages of both that show whether training is healthy."""
         x, y = self.src_encoder(src), self.tgt_encoder(tgt)  # (N, D) each
         src_to_tgt = self._contrast(x, keys.tgt, keys.ids, self.tgt_queue)  # L(x, y)

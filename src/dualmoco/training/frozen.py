@@ -28,9 +28,9 @@ from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.store import Store, open_store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
-from dualmoco.models.network import Encoder, Features
+from dualmoco.models.network import Encoder, TokenParts
 from dualmoco.search.exact import nearest
-from dualmoco.training.batches import Curriculum, Loader, ShardSpec, Tokenize, count_tokens, move_features
+from dualmoco.training.batches import Curriculum, Loader, ShardSpec, Tokenize
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.infonce import blockwise_info_nce
 from dualmoco.training.init_encoders import INITIAL
@@ -127,7 +127,7 @@ def open_hard_negatives(keys: FrozenKeys, out: Path) -> HardNegatives:
 class OneSidedBatch:
     """Sentences of the side that learns as tokens, the keys of their translations, and negatives."""
 
-    features: Features
+    features: TokenParts
     keys: Tensor  # (N, D)
     ids: Tensor  # (N, 2): of a sentence, of its translation
     negatives: Tensor  # (K, D)
@@ -136,7 +136,7 @@ class OneSidedBatch:
     @property
     def pair_tokens(self) -> int:
         """Tokens of the side that learns, including padding."""
-        return count_tokens(self.features)
+        return self.features.count
 
     tokens = pair_tokens
 
@@ -144,7 +144,7 @@ class OneSidedBatch:
         """The batch on a device."""
         rest = (self.keys, self.ids, self.negatives, self.negative_ids)
         moved = (tensor.to(device, non_blocking=True) for tensor in rest)
-        return OneSidedBatch(move_features(self.features, device), *moved)
+        return OneSidedBatch(self.features.to(device), *moved)
 
 
 class OneSidedLoader:
@@ -188,7 +188,7 @@ class OneSidedLoader:
 
     def _batch(self, rows: np.ndarray, negatives: Tensor, negative_ids: Tensor) -> OneSidedBatch:
         keys, ids = self.keys.take(rows)
-        features = self.tokenize(self.sentences.take(rows).to_pylist())
+        features = TokenParts.split(self.tokenize(self.sentences.take(rows).to_pylist()))
         return OneSidedBatch(features, keys, ids.flip(1), negatives, negative_ids)
 
 

@@ -81,7 +81,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         if config.optimizer.gradient_checkpointing:
             encoder.checkpoint_gradients()
         if config.optimizer.compile:
-            encoder.compile(dynamic=True)
+            encoder.layers.compile(dynamic=True)  # not the loop over the parts of a batch, whose number varies
     return encoders
 
 

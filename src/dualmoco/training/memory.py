@@ -13,7 +13,6 @@ import os
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import psutil
@@ -24,8 +23,8 @@ from dualmoco.core.progress import peak_memory
 from dualmoco.data.pairs import Split
 from dualmoco.models.build import Shape, read_shape
 from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind
-from dualmoco.models.network import Encoder
-from dualmoco.training.batches import Curriculum, count_tokens
+from dualmoco.models.network import Encoder, TokenParts
+from dualmoco.training.batches import Curriculum
 from dualmoco.training.config import MixedPrecision, TrainConfig
 from dualmoco.training.infonce import BLOCK_ROWS
 from dualmoco.training.objective import FLOAT_BYTES
@@ -44,7 +43,7 @@ GIB = 2**30
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens per sentence including padding, in an average step and in the longest one."""
+    """Tokens per sentence: with padding in an average step, and an upper bound for any part of the longest step."""
 
     src: float
     tgt: float
@@ -189,15 +188,16 @@ def peak_here() -> float:
 
 
 def survey_lengths(order: Curriculum, split: Split, encoders: tuple[Encoder, Encoder], stage: int) -> Lengths:
-    """Counts the tokens of sentences in a sample of a stage's batches, including padding."""
+    """Counts the tokens of sentences in a sample of a stage's batches; the longest ones as if padded to the longest."""
     own = order.orders[stage]
     count = max(1, min(own.batches_per_epoch, SURVEYED_SENTENCES // own.batch_size))
-    src_lengths, tgt_lengths = [], []
+    lengths, longest = [], []
     for step in np.linspace(0, own.batches_per_epoch - 1, count).astype(int).tolist():
-        src_texts, tgt_texts = split.train.texts(own.rows(step))
-        src_lengths.append(count_tokens(encoders[0].tokenize(src_texts)) / len(src_texts))
-        tgt_lengths.append(count_tokens(encoders[1].tokenize(tgt_texts)) / len(tgt_texts))
-    return Lengths(fmean(src_lengths), fmean(tgt_lengths), max(src_lengths), max(tgt_lengths))
+        texts = split.train.texts(own.rows(step))
+        features = [encoder.tokenize(side) for encoder, side in zip(encoders, texts, strict=True)]
+        lengths.append([TokenParts.split(side).count / own.batch_size for side in features])
+        longest.append([TokenParts([side], None).count / own.batch_size for side in features])
+    return Lengths(*np.mean(lengths, axis=0).tolist(), *np.max(longest, axis=0).tolist())
 
 
 def whole_run(stages: Sequence[Lengths], shares: Sequence[float]) -> Lengths:

@@ -24,8 +24,8 @@ from dualmoco.core.progress import Progress
 from dualmoco.core.storage import write_json
 from dualmoco.data.nli_examples import LABELS, NliExample, load_nli
 from dualmoco.models.folder import NLI_FOLDER, WEIGHTS_FILE
-from dualmoco.models.network import Encoder, Features
-from dualmoco.training.batches import Batch, BatchOrder, Loader, ShardSpec, Tokenize, count_tokens, move_features
+from dualmoco.models.network import Encoder, TokenParts
+from dualmoco.training.batches import Batch, BatchOrder, Loader, ShardSpec, Tokenize
 from dualmoco.training.config import NliConfig, NliFeatures, TrainConfig
 from dualmoco.training.objective import HeldoutTask, Metrics, Objective, ObjectiveCost, RunInputs
 
@@ -36,27 +36,26 @@ HELDOUT_EXAMPLES = 256  # per batch
 class NliBatch:
     """NLI examples as tokens: N premises and hypotheses, and labels (N,)."""
 
-    premise: Features
-    hypothesis: Features
+    premise: TokenParts
+    hypothesis: TokenParts
     labels: Tensor
     pair_tokens: ClassVar[int] = 0
 
     @property
     def tokens(self) -> int:
         """Tokens of both sentences, including padding."""
-        return count_tokens(self.premise) + count_tokens(self.hypothesis)
+        return self.premise.count + self.hypothesis.count
 
     def to(self, device: torch.device) -> NliBatch:
         """The batch on a device."""
-        premise, hypothesis = (move_features(side, device) for side in (self.premise, self.hypothesis))
-        return NliBatch(premise, hypothesis, self.labels.to(device))
+        return NliBatch(self.premise.to(device), self.hypothesis.to(device), self.labels.to(device))
 
 
 def make_nli_batch(examples: Sequence[NliExample], tokenize: Tokenize) -> NliBatch:
     """Tokenizes NLI examples."""
     return NliBatch(
-        tokenize([example.premise for example in examples]),
-        tokenize([example.hypothesis for example in examples]),
+        TokenParts.split(tokenize([example.premise for example in examples])),
+        TokenParts.split(tokenize([example.hypothesis for example in examples])),
         torch.tensor([example.label for example in examples]),
     )
 

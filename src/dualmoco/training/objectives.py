@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from dualmoco.core.config_loader import Rule
 from dualmoco.core.errors import ConfigError
 from dualmoco.models.build import load_teacher
-from dualmoco.models.network import Encoder, Features
+from dualmoco.models.network import Encoder, TokenParts
 from dualmoco.training.batches import PairBatch
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.contrast import DualMomentumContrast, KeyBatch
@@ -159,8 +159,8 @@ class Distill(Objective):
         """Squared distance between both students' unit vectors and the teacher's, summed over D."""
         src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
         with torch.no_grad():
-            features = self.teacher.tokenize(batch.src_texts)
-            goal = self.teacher({name: value.to(src.device) for name, value in features.items()})  # (N, D)
+            tokens = TokenParts.split(self.teacher.tokenize(batch.src_texts))
+            goal = self.teacher(tokens.to(src.device))  # (N, D)
         loss = (mse_loss(src, goal) + mse_loss(tgt, goal)) * goal.shape[1]
         labels = torch.arange(len(src), device=src.device)
         return {"loss": loss, "accuracy": ((src @ tgt.T).argmax(dim=1) == labels).float().mean()}
@@ -191,8 +191,8 @@ class SimCse(Objective):
         tgt = self._compare_views(self.tgt_encoder, batch.tgt, batch.tgt_ids)
         return {"loss": src[0] + tgt[0], "accuracy": (src[1] + tgt[1]) / 2}
 
-    def _compare_views(self, encoder: Encoder, features: Features, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return rank_translations(encoder(features), encoder(features), ids, ids, self.temperature)
+    def _compare_views(self, encoder: Encoder, tokens: TokenParts, ids: Tensor) -> tuple[Tensor, Tensor]:
+        return rank_translations(encoder(tokens), encoder(tokens), ids, ids, self.temperature)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
