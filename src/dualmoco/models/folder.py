@@ -36,6 +36,7 @@ FILE_KEYS = ("tokenizer_file", "vocab_file", "merges_file", "tokenizer_name_or_p
 """Settings of tokenizers that libraries read files by."""
 MODEL_ENDINGS = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
 """Endings of the files that a model is loaded from: weights, settings, vocabularies."""
+GRAPH_ENDING, GRAPH_CHECKSUMS = ".onnx", "int8-graphs.sha256"  # of packed weights
 HUB_EXCLUDED = ("onnx/*", "openvino/*")
 HUB_TIMEOUT = 5.0  # seconds to wait for the hub before falling back to the cache
 
@@ -245,7 +246,10 @@ def _is_copied(name: Path, *, is_folder: bool) -> bool:
     """Whether a file or folder, by its path within a model folder, belongs in a copy."""
     if is_folder:
         return not name.name.startswith(".") and name.as_posix() != NLI_FOLDER
-    return _decides(name) or name.as_posix() in (MODEL_RECORD, MODEL_CARD) or name.name.startswith(LEGAL_NAMES)
+    is_graph = name.parent == Path() and (name.suffix == GRAPH_ENDING or name.name == GRAPH_CHECKSUMS)
+    return (
+        _decides(name) or is_graph or name.as_posix() in (MODEL_RECORD, MODEL_CARD) or name.name.startswith(LEGAL_NAMES)
+    )
 
 
 def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:
