@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import torch
 from safetensors.numpy import save_file
 
 from dualmoco.core.errors import ModelError
+from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.int8 import write_int8_graphs
 from dualmoco.models.backends.int8_graph import Int8GraphBuilder
@@ -163,6 +166,23 @@ def test_a_cpu_without_int8_instructions_gets_the_same(
     expected = open_model(packed).encode(TEXTS[lang], lang=lang)
     monkeypatch.setattr("dualmoco.models.backends.onnx_runtime.has_int8_instructions", lambda: False)
     np.testing.assert_allclose(open_model(packed).encode(TEXTS[lang], lang=lang), expected, atol=1e-5)
+
+
+def test_eight_threads_and_new_processes(packed: Path) -> None:
+    """Threads that encode at once and processes that were spawned get the vectors that one thread gets."""
+    model = open_model(packed)
+    expected = model.encode(EN, lang="en")
+    with ThreadPoolExecutor(8) as threads:
+        for found in threads.map(lambda _: model.encode(EN, lang="en", progress=False), range(16)):
+            np.testing.assert_allclose(found, expected, atol=2e-3)
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
+        for found in processes.map(encode_anew, [packed, packed]):
+            np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
+def encode_anew(folder: Path) -> Vectors:
+    """Vectors of a model that this process opens."""
+    return open_model(folder).encode(EN, lang="en", progress=False)
 
 
 def test_it_needs_neither_pytorch_nor_transformers(packed: Path) -> None:

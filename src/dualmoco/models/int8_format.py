@@ -61,14 +61,24 @@ def check_finite(tensors: Mapping[str, np.ndarray], place: Path) -> None:
             raise ModelError(f"{place}: {name} holds NaN or infinity; expected finite weights: make the model again")
 
 
-def unpack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tensors that `pack_tensors` was given, to the precision of int8, in fp32."""
+def unpack_tensors(tensors: Mapping[str, np.ndarray], *, spare: int = 0) -> dict[str, np.ndarray]:
+    """The tensors that `pack_tensors` was given, to the precision of int8, in fp32.
+
+    Matrices get `spare` rows of zeros at their end.
+    """
     scales = {name: tensor for name, tensor in tensors.items() if name.endswith(SCALE_SUFFIX)}
     return {
-        name: tensor * scales[name + SCALE_SUFFIX][:, None] if name + SCALE_SUFFIX in scales else tensor
+        name: _unpack(tensor, scales[name + SCALE_SUFFIX], spare) if name + SCALE_SUFFIX in scales else tensor
         for name, tensor in tensors.items()
         if name not in scales
     }
+
+
+def _unpack(matrix: np.ndarray, scales: np.ndarray, spare: int) -> np.ndarray:
+    whole = np.empty((len(matrix) + spare, matrix.shape[1]), dtype=np.float32)
+    np.multiply(matrix, scales[:, None], out=whole[: len(matrix)])
+    whole[len(matrix) :] = 0
+    return whole
 
 
 @contextmanager
@@ -90,11 +100,11 @@ def is_packed(folder: Path) -> bool:
     return next(folder.rglob(INT8_FILE), None) is not None
 
 
-def read_packed(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a packed file in fp32; ModelError if it cannot be read or holds anything else."""
+def read_packed(path: Path, *, spare: int = 0) -> dict[str, np.ndarray]:
+    """The tensors of a packed file, as `unpack_tensors` makes them; ModelError if it holds anything else."""
     tensors = load_tensors(path)
     check_packed(tensors, path)
-    return unpack_tensors(tensors)
+    return unpack_tensors(tensors, spare=spare)
 
 
 def load_tensors(path: Path) -> dict[str, np.ndarray]:
