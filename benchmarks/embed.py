@@ -25,8 +25,8 @@ from dualmoco.mining.threshold import calibrate_model
 from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME
 from dualmoco.models.folder import MODEL_CARD, MODEL_RECORD, TEXT_KEY, folder_sha256, model_folder, read_conversion
 from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
-from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
+from dualmoco.models.pack import pack_model
 from dualmoco.search.exact import nearest
 
 LANGS = ("en", "zh")

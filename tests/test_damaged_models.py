@@ -24,8 +24,8 @@ from dualmoco.mining.knn import MiningSettings
 from dualmoco.mining.threshold import read_calibration
 from dualmoco.models.export import is_export
 from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE
-from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
+from dualmoco.models.pack import pack_model
 from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.training.checkpoint import load_checkpoint, save_checkpoint
 from dualmoco.training.schedule import RunProgress
@@ -300,12 +300,12 @@ def test_a_router_of_another_shape_is_one_line(tiny_model: Path, tmp_path: Path,
 @pytest.mark.parametrize("backend", ["torch", "int8"])
 def test_impossible_heads_are_one_line(bert: Path, tmp_path: Path, heads: int, backend: str) -> None:
     """The number of heads divides the width."""
-    config = json.loads((bert / "config.json").read_text())
-    (bert / "config.json").write_text(json.dumps(config | {"num_attention_heads": heads}))
     folder = bert
     if backend == "int8":
         folder = tmp_path / "packed"
         pack_model(bert, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_attention_heads": heads}))
     refuse(folder, folder.name, backend=backend)
 
 
@@ -313,13 +313,13 @@ def test_impossible_heads_are_one_line(bert: Path, tmp_path: Path, heads: int, b
 @pytest.mark.parametrize("backend", ["torch", "int8"])
 def test_impossible_lengths_are_one_line_or_ignored(bert: Path, tmp_path: Path, length: str, backend: str) -> None:
     """The longest sentence has at least one token; infinity means that PyTorch's own limit is taken."""
-    settings = json.loads((bert / "tokenizer_config.json").read_text())
-    text = json.dumps(settings | {"model_max_length": "HERE"}).replace('"HERE"', length)
-    (bert / "tokenizer_config.json").write_text(text)
     folder = bert
     if backend == "int8":
         folder = tmp_path / "packed"
         pack_model(bert, folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    text = json.dumps(settings | {"model_max_length": "HERE"}).replace('"HERE"', length)
+    (folder / "tokenizer_config.json").write_text(text)
     if backend == "torch" and length == "Infinity":
         assert open_model(folder, backend).encode("the cat", lang="en").any()
     else:

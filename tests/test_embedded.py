@@ -21,7 +21,7 @@ from dualmoco.models.embedded import CHECKSUMS, DEFAULT_MODEL, EMBEDDED, FAST_MO
 from dualmoco.models.export import export_model
 from dualmoco.models.folder import folder_sha256
 from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid
-from dualmoco.models.int8_format import pack_model
+from dualmoco.models.pack import pack_model
 from testsets import write_lines
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=4), strict=True))

@@ -24,10 +24,10 @@ from dualmoco.models.backends import tokens
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
-from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.models.network import save_encoders
+from dualmoco.models.pack import pack_model
 from dualmoco.training.combine import combine
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=8), strict=True))

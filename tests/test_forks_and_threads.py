@@ -18,8 +18,8 @@ from dualmoco.models.backends.static import TokenRuns, WordCache
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
-from dualmoco.models.int8_format import pack_model
 from dualmoco.models.network import save_encoders
+from dualmoco.models.pack import pack_model
 from dualmoco.models.tokenizer import train_tokenizer
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=8), strict=True))

@@ -22,9 +22,9 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
-from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
+from dualmoco.models.pack import pack_model
 from dualmoco.search.index import build_index, open_index
 from dualmoco.training.combine import combine
 

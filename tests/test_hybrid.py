@@ -30,9 +30,9 @@ from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 from dualmoco.models.export import export_model, is_export
 from dualmoco.models.hybrid import join_vectors
-from dualmoco.models.int8_format import pack_model
 from dualmoco.models.load import open_model
 from dualmoco.models.network import open_network, save_encoders
+from dualmoco.models.pack import pack_model
 from dualmoco.training.combine import combine
 from testsets import write_all, write_lines
 

@@ -14,8 +14,9 @@ from sentence_transformers import SentenceTransformer
 from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE
-from dualmoco.models.int8_format import is_packed, pack_model, pack_tensors, unpack_tensors, unpacked
+from dualmoco.models.int8_format import is_packed, pack_tensors, unpack_tensors, unpacked
 from dualmoco.models.load import open_model
+from dualmoco.models.pack import pack_model
 from dualmoco.training.run import train
 
 SENTENCES = [src for src, _ in generate_pairs(40, seed=8)]

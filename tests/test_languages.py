@@ -178,3 +178,29 @@ def test_queries_are_recognised_one_by_one(model: Model, tmp_path: Path) -> None
     with pytest.raises(ModelError, match="looks like de, and the model"):
         index.search(GERMAN[1])
     assert main(["search", "query", str(folder), ENGLISH[2], "-k", "1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("It is raining.", True),
+        ("Where have you been, and what did they say about it?", True),
+        ("Es regnet heute.", False),
+        ("The Beatles sind da.", False),
+        ("It's déjà vu that they have.", False),
+        ("Il pleut", False),
+        ("123 ...", False),
+    ],
+)
+def test_plain_english_is_not_identified(text: str, plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Common words tell English at once; for everything else the identifier is asked."""
+    asked: list[str] = []
+
+    def closest(lines: list[str], fitting: list[str]) -> str:
+        asked.extend(lines)
+        return "other"
+
+    monkeypatch.setattr("dualmoco.text.languages._closest", closest)
+    has_letters = any(map(str.isalpha, text))
+    assert recognize_language([text], ["en", "zh"]) == ("en" if plain else "other" if has_letters else "")
+    assert asked == ([text] if has_letters and not plain else [])

@@ -129,6 +129,7 @@ EXTRAS = {
     "align_folders": "align",
     "align_list": "align",
     "evaluate": "eval",
+    "export": "onnx",
     "inspect": "data",
     "plan": "all",
     "prepare": "data",

@@ -56,6 +56,7 @@ COMMAND_EXTRAS = {
     "align": "align",
     "plan": "all",
     "demo": "all",
+    "export": "onnx",
 }
 """The extra that a command needs besides the base installation."""
 COMMANDS = (

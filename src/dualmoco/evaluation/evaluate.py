@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +16,6 @@ from dualmoco.core.progress import showing
 from dualmoco.core.storage import file_sha256, write_json, write_text
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.unique_lines import TextFile
-from dualmoco.evaluation.postprocessing import Postprocessing, parse_postprocessing
 from dualmoco.evaluation.report import Table, evaluation_tables, markdown_report
 from dualmoco.evaluation.task import (
     EvaluationResult,
@@ -31,6 +30,9 @@ from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import model_folder
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
+
+if TYPE_CHECKING:
+    from dualmoco.evaluation.postprocessing import Postprocessing
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +121,11 @@ def evaluate(
         ModelError: The model cannot be opened, or lacks a language.
         DataError: Missing or damaged test data, or vectors that cannot be compared.
     """
-    postprocessing = parse_postprocessing(postprocessing) if isinstance(postprocessing, str) else postprocessing
+    if isinstance(postprocessing, str):
+        require("torch", "torch", "Post-processing")
+        from dualmoco.evaluation.postprocessing import parse_postprocessing
+
+        postprocessing = parse_postprocessing(postprocessing)
     names = tasks if isinstance(tasks, str) else [task for task in tasks if isinstance(task, str)]
     path = Path(model.identity.name if isinstance(model, Model) else model)
     folder = model_folder(str(path)) if path.is_dir() else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmoco.core.config_loader import MAX_REASON
-from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
+from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError, missing_package
 from dualmoco.core.storage import file_sha256, write_text
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion, parse_conversion
@@ -36,6 +36,8 @@ FILE_KEYS = ("tokenizer_file", "vocab_file", "merges_file", "tokenizer_name_or_p
 """Settings of tokenizers that libraries read files by."""
 MODEL_ENDINGS = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
 """Endings of the files that a model is loaded from: weights, settings, vocabularies."""
+GRAPH_ENDING, GRAPH_CHECKSUMS = ".onnx", "int8-graphs.sha256"  # of packed weights
+TORCH_PACKAGES = ("torch", "transformers", "sentence_transformers", "huggingface_hub")  # those of the extra torch
 HUB_EXCLUDED = ("onnx/*", "openvino/*")
 HUB_TIMEOUT = 5.0  # seconds to wait for the hub before falling back to the cache
 
@@ -92,6 +94,10 @@ def guard_opening(name: str | Path) -> Iterator[None]:
     # The errors of dualmoco pass, and ImportError, which says what to install. A panic in Rust is not an Exception.
     try:
         yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in TORCH_PACKAGES:
+            raise
+        raise missing_package(error.name, "torch", f"The model {name}, with this back-end,") from None
     except (ConfigError, DataError, ModelError, RunError, ImportError):
         raise
     except BaseException as error:
@@ -245,7 +251,10 @@ def _is_copied(name: Path, *, is_folder: bool) -> bool:
     """Whether a file or folder, by its path within a model folder, belongs in a copy."""
     if is_folder:
         return not name.name.startswith(".") and name.as_posix() != NLI_FOLDER
-    return _decides(name) or name.as_posix() in (MODEL_RECORD, MODEL_CARD) or name.name.startswith(LEGAL_NAMES)
+    is_graph = name.parent == Path() and (name.suffix == GRAPH_ENDING or name.name == GRAPH_CHECKSUMS)
+    return (
+        _decides(name) or is_graph or name.as_posix() in (MODEL_RECORD, MODEL_CARD) or name.name.startswith(LEGAL_NAMES)
+    )
 
 
 def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:

@@ -1,7 +1,8 @@
 """Models stored in a quarter of the space: each row of a matrix as int8 with one scale.
 
-A packed folder is a model folder that has `model.int8.safetensors` in place of every `model.safetensors`. It is a
-storage format: PyTorch and sentence-transformers get the weights in single precision. Shapes: O rows, I columns.
+A packed folder is a model folder that has `model.int8.safetensors` in place of every `model.safetensors`, and for every
+BERT an ONNX graph that uses these weights as they are. PyTorch and sentence-transformers get the weights in single
+precision. Shapes: O rows, I columns.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,12 +18,11 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from dualmoco.core.errors import ModelError
-from dualmoco.core.storage import new_folder
-from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE, copy_model, folder_sha256
-from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
+from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE
 
 SCALE_SUFFIX = ".scale"  # the scales of a matrix are stored under its name with this suffix
 INT8_MAX = 127
+INT8_GRAPH = "int8-{}.onnx"  # graph of the first language that an encoder has, in the folder of the model
 
 
 def pack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -62,30 +61,24 @@ def check_finite(tensors: Mapping[str, np.ndarray], place: Path) -> None:
             raise ModelError(f"{place}: {name} holds NaN or infinity; expected finite weights: make the model again")
 
 
-def unpack_tensors(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The tensors that `pack_tensors` was given, to the precision of int8, in fp32."""
+def unpack_tensors(tensors: Mapping[str, np.ndarray], *, spare: int = 0) -> dict[str, np.ndarray]:
+    """The tensors that `pack_tensors` was given, to the precision of int8, in fp32.
+
+    Matrices get `spare` rows of zeros at their end.
+    """
     scales = {name: tensor for name, tensor in tensors.items() if name.endswith(SCALE_SUFFIX)}
     return {
-        name: tensor * scales[name + SCALE_SUFFIX][:, None] if name + SCALE_SUFFIX in scales else tensor
+        name: _unpack(tensor, scales[name + SCALE_SUFFIX], spare) if name + SCALE_SUFFIX in scales else tensor
         for name, tensor in tensors.items()
         if name not in scales
     }
 
 
-def pack_model(folder: Path, out: Path) -> None:
-    """Packs a model, or every part of a hybrid, into a new or replaced folder; packed parts stay as they are."""
-    parts = read_hybrid(folder) if is_hybrid(folder) else []
-    with new_folder(out) as new:
-        new.rmdir()
-        copy_model(folder, new)
-        for part in parts:
-            if not (new / part.folder).is_dir():
-                copy_model(find_part_folder(folder, part), new / part.folder)
-        for weights in new.rglob(WEIGHTS_FILE):
-            save_file(pack_tensors(_read_tensors(weights)), weights.with_name(INT8_FILE))
-            weights.unlink()
-        if parts:
-            write_hybrid(new, [replace(part, sha256=folder_sha256(new / part.folder)) for part in parts], {})
+def _unpack(matrix: np.ndarray, scales: np.ndarray, spare: int) -> np.ndarray:
+    whole = np.empty((len(matrix) + spare, matrix.shape[1]), dtype=np.float32)
+    np.multiply(matrix, scales[:, None], out=whole[: len(matrix)])
+    whole[len(matrix) :] = 0
+    return whole
 
 
 @contextmanager
@@ -96,7 +89,7 @@ def unpacked(folder: Path) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as place:
         whole = Path(place) / folder.name
-        shutil.copytree(folder, whole, ignore=shutil.ignore_patterns(INT8_FILE))
+        shutil.copytree(folder, whole, ignore=shutil.ignore_patterns(INT8_FILE, INT8_GRAPH.format("*")))
         for weights in folder.rglob(INT8_FILE):
             save_file(read_packed(weights), whole / weights.relative_to(folder).with_name(WEIGHTS_FILE))
         yield whole
@@ -107,14 +100,15 @@ def is_packed(folder: Path) -> bool:
     return next(folder.rglob(INT8_FILE), None) is not None
 
 
-def read_packed(path: Path) -> dict[str, np.ndarray]:
-    """The tensors of a packed file in fp32; ModelError if it cannot be read or holds anything else."""
-    tensors = _read_tensors(path)
+def read_packed(path: Path, *, spare: int = 0) -> dict[str, np.ndarray]:
+    """The tensors of a packed file, as `unpack_tensors` makes them; ModelError if it holds anything else."""
+    tensors = load_tensors(path)
     check_packed(tensors, path)
-    return unpack_tensors(tensors)
+    return unpack_tensors(tensors, spare=spare)
 
 
-def _read_tensors(path: Path) -> dict[str, np.ndarray]:
+def load_tensors(path: Path) -> dict[str, np.ndarray]:
+    """The tensors of a safetensors file as they are; ModelError if it cannot be read."""
     try:
         with safe_open(path, framework="np") as file:
             return {name: file.get_tensor(name) for name in file.keys()}

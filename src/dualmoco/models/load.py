@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dualmoco.core.errors import ConfigError, ModelError
+from dualmoco.core.hardware import find_accelerator
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.config import FIRST_LAST, PoolingMode
 from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, check_embedded
@@ -271,15 +272,19 @@ def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model |
     """Opens a packed BERT as it is stored, if it is one and nothing else was requested."""
     if settings.backend not in (AUTO, INT8) or not settings.are_own:
         return None
-    if is_packed(folder):
-        from dualmoco.models.backends.int8 import Int8Backend, read_int8_folder, suits_machine
+    if is_packed(folder) and (settings.backend == INT8 or find_accelerator() is None):
+        from dualmoco.models.backends.int8 import read_int8_folder
+        from dualmoco.models.backends.onnx_runtime import OnnxBackend
 
-        wanted = settings.backend == INT8 or suits_machine()
-        found = read_int8_folder(folder, settings.prompt) if wanted else None
+        found = read_int8_folder(folder, identity.sha256, settings.prompt)
         if found:
-            _set_torch_threads(settings.threads)
             prompt = next(iter(found.values())).source.prompt
-            return assemble_model(identity.pooled("own", prompt), found, Int8Backend, read_conversion(folder))
+            return assemble_model(
+                identity.pooled("own", prompt),
+                found,
+                lambda encoder: OnnxBackend(INT8, encoder.graph, encoder.source, settings.threads),
+                read_conversion(folder),
+            )
     if settings.backend == INT8:
         raise ModelError(f"{identity.name}: back-end int8 is for packed BERT models; expected one, or back-end auto")
     return None

@@ -5,32 +5,22 @@ PyTorch is imported only for a search that is large enough, on a machine that se
 
 from __future__ import annotations
 
-import importlib.util
-import platform
-from pathlib import Path
-
 import numpy as np
 
+from dualmoco.core.hardware import find_accelerator
 from dualmoco.core.vectors import Ids, Vectors
 
 DEVICE_TILE = (8192, 8192)  # rows and columns of similarities in the memory of a GPU at once, 256 MiB
 LEAST_DEVICE_FLOPS = 1e12  # a CPU takes several seconds, more than the import of PyTorch
-GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows Subsystem for Linux
 CPU = "cpu"
 BestOfTile = tuple[Vectors, Ids]
 """The highest similarities of each row (r, c), descending, and their columns."""
 
 
 def choose_device(rows: int, columns: int, dimension: int) -> str:
-    """The device for a search: `cpu` for numpy, or the accelerator of PyTorch if there is one and it pays."""
-    may_have_gpu = any(Path(name).exists() for name in GPU_FILES) or platform.system() == "Darwin"
-    if 2.0 * rows * columns * dimension < LEAST_DEVICE_FLOPS or not may_have_gpu:
-        return CPU
-    if importlib.util.find_spec("torch") is None:
-        return CPU
-    import torch
-
-    return str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else CPU
+    """The device for a search: `cpu` for numpy, or the GPU if there is one and the search is large."""
+    large = 2.0 * rows * columns * dimension >= LEAST_DEVICE_FLOPS
+    return (find_accelerator() if large else None) or CPU
 
 
 def best_of_tile(

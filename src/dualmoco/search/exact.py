@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dualmoco.core.errors import DataError
+from dualmoco.core.hardware import one_blas_thread, thread_count
 from dualmoco.core.progress import Progress
-from dualmoco.core.threads import one_blas_thread, thread_count
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
 from dualmoco.search.accelerator import CPU, DEVICE_TILE, best_of_tile, choose_device
 

@@ -109,6 +109,16 @@ def text_separator(left: str, right: str, lang: str) -> str:
     return " " if is_latin or base_language(lang) not in WITHOUT_SPACES else ""
 
 
+COMMON_WORDS = {
+    "en": frozenset(
+        "the and this that these those you your with have has are were they their his her its it there from what which "
+        "when where who how would could should my our she he we not been will does did because about".split()
+    )
+}
+"""Common words of a language that others of its script do not have."""
+COMMON_SHARE = 0.3  # of the words of a text, if it need not be identified
+
+
 def scripts_of(code: str) -> frozenset[str]:
     """The scripts of a language, as the first words of the Unicode names of its letters; DataError if unknown."""
     scripts = SCRIPTS.get(base_language(code))
@@ -172,7 +182,7 @@ def recognize_language(texts: Iterable[str], known: Sequence[str] | None) -> str
         shares = ", ".join(f"{100 * part / len(lines):.0f} % {name}" for name, part in scripts.most_common(3))
         raise DataError(f"sentences in several scripts ({shares}); expected one language: name it, or separate them")
     fitting = [lang for lang in known if script in SCRIPTS.get(base_language(lang), {script})]
-    if script == "CJK" and len(fitting) == 1:
+    if len(fitting) == 1 and (script == "CJK" or _has_words_of(fitting[0], lines)):
         return fitting[0]
     return _closest(lines, fitting) if fitting else _other_language(lines, script, known)
 
@@ -233,6 +243,14 @@ def _identified(lines: Sequence[str], known: Sequence[str]) -> str:
     """The most likely language; varieties count as the language they belong to, unless they are known."""
     found = next(iter(_ranked(lines)), "")
     return found if found in known else VARIETIES.get(found, found)
+
+
+def _has_words_of(lang: str, lines: Sequence[str]) -> bool:
+    """Whether a text has so many common words of a language that it need not be identified, which takes a moment."""
+    common = COMMON_WORDS.get(base_language(lang), frozenset())
+    words = re.findall(r"[^\W\d_]+", " ".join(lines)[:IDENTIFIED_CHARACTERS].lower())
+    is_plain = all(map(str.isascii, words))
+    return bool(words) and is_plain and sum(word in common for word in words) > COMMON_SHARE * len(words)
 
 
 def _other_language(lines: Sequence[str], script: str, known: Sequence[str]) -> str:

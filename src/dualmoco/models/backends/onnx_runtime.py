@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -20,6 +19,7 @@ from tokenizers import Tokenizer
 
 from dualmoco.core import VERSION
 from dualmoco.core.errors import ModelError
+from dualmoco.core.hardware import has_int8_instructions, thread_count
 from dualmoco.core.storage import file_sha256, write_bytes, write_json
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.tokens import Arrays, Padding, TokenBackend, TokenSource
@@ -28,6 +28,8 @@ from dualmoco.models.model import ANY_LANGUAGE, Identity, Model, assemble_model
 from dualmoco.models.text_normalization import parse_conversion
 
 ONNX_BATCH_TOKENS = 512
+WITHOUT_OVERFLOW = "session.x64quantprecision", "1"
+"""Setting for CPUs without VNNI, which would add two products in 16 bits: slower, and exact."""
 ONNX_OUTPUT = "sentence_embedding"
 GRAPH_FILE, ONNX_CONFIG = "model.onnx", "config.json"
 ONNX_FORMAT = "dualmoco-onnx-1"
@@ -41,21 +43,24 @@ HOW_TO_USE = (
 
 
 class OnnxBackend(TokenBackend):
-    """Runs a graph in onnxruntime; `threads` each run a batch, by default OMP_NUM_THREADS or one per core."""
+    """Runs a graph, or a file of one, in onnxruntime; `threads` each run a batch, by default one per core."""
 
-    def __init__(self, name: str, graph: bytes, source: TokenSource, threads: int | None = None) -> None:
-        check_onnx("onnxruntime")
+    def __init__(self, name: str, graph: bytes | Path, source: TokenSource, threads: int | None = None) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = 1  # a batch is too small to split: each core runs its own
+        if not has_int8_instructions():
+            options.add_session_config_entry(*WITHOUT_OVERFLOW)
         try:
-            self.session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            self.session = onnxruntime.InferenceSession(
+                str(graph) if isinstance(graph, Path) else graph, options, providers=["CPUExecutionProvider"]
+            )
         except Exception as error:  # the exceptions of onnxruntime have no common base class
             reason = str(error).strip().partition("\n")[0]
             raise ModelError(f"onnxruntime cannot read the graph: {reason}; export it again") from None
         self.name = name
-        workers = threads or int(os.environ.get("OMP_NUM_THREADS") or os.cpu_count() or 1)
+        workers = thread_count(threads)
         dimension = int(self.run(next(source.batches(["a"], ONNX_BATCH_TOKENS))).shape[1])
         super().__init__(source, dimension, ONNX_BATCH_TOKENS, partial(ThreadPoolExecutor, workers))
 

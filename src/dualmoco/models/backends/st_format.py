@@ -112,10 +112,10 @@ def _keeps_names(config: dict[str, Any]) -> bool:
     return all(config.get(key) in (None, SENTENCE_VECTORS) for key in ("module_input_name", "module_output_name"))
 
 
-def read_tensors(folder: Path) -> dict[str, np.ndarray]:
-    """All tensors of a layer in fp32, however they are stored."""
+def read_tensors(folder: Path, *, spare: int = 0) -> dict[str, np.ndarray]:
+    """All tensors of a layer in fp32, however they are stored; matrices get `spare` rows of zeros at their end."""
     if (folder / INT8_FILE).is_file():
-        return read_packed(folder / INT8_FILE)
+        return read_packed(folder / INT8_FILE, spare=spare)
     path = folder / WEIGHTS_FILE
     with safe_open(path, framework="np") as file:
         kinds = {name: file.get_slice(name).get_dtype() for name in file.keys()}
@@ -126,7 +126,9 @@ def read_tensors(folder: Path) -> dict[str, np.ndarray]:
         else:
             raise UnknownLayoutError
     check_finite(tensors, path)
-    return tensors
+    if not spare:
+        return tensors
+    return {name: np.pad(one, ((0, spare), (0, 0))) if one.ndim == 2 else one for name, one in tensors.items()}
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:

@@ -166,21 +166,23 @@ class WordCache:
 
 def splits_at_spaces(tokenizer: Tokenizer) -> bool:
     """Whether the tokens of a text are those of its words; True only if every component is known to work so."""
-    parts: dict[str, Any] = json.loads(tokenizer.to_str())
-    normalizers = _component_types(parts["normalizer"], "normalizers")
-    splitters = _component_types(parts["pre_tokenizer"], "pretokenizers")
+    normalizers = _component_types(tokenizer.normalizer, "normalizers")
+    splitters = _component_types(tokenizer.pre_tokenizer, "pretokenizers")
+    added = tokenizer.get_added_tokens_decoder().values()
     return (
         set(normalizers) <= LOCAL_NORMALIZERS
         and bool(SPACE_SPLITTERS.intersection(splitters[:1]))
         and set(splitters) <= LOCAL_SPLITTERS
-        and not parts["model"].get("dropout")
-        and not any(" " in token["content"] or token["lstrip"] or token["rstrip"] for token in parts["added_tokens"])
+        and not getattr(tokenizer.model, "dropout", None)
+        and not any(" " in token.content or token.lstrip or token.rstrip for token in added)
     )
 
 
-def _component_types(part: dict[str, Any] | None, inner: str) -> list[str]:
-    if part is None:
+def _component_types(component: Any, inner: str) -> list[str]:
+    """The kinds of a normalizer or splitter, and of those that it is a sequence of."""
+    if component is None:
         return []
+    part = json.loads(component.__getstate__())
     return [str(one["type"]) for one in (part[inner] if part["type"] == "Sequence" else [part])]
 
 
@@ -201,13 +203,12 @@ def _read_table(layers: Sequence[Layer]) -> StaticTable:
     if first != TABLE:
         raise UnknownLayoutError
     normalize = pop_normalize(rest)
-    tensors = read_tensors(folder)
+    tensors = read_tensors(folder, spare=1)
     if set(tensors) != {"embedding.weight"}:
         raise UnknownLayoutError
-    weight = tensors["embedding.weight"]
+    vectors = tensors["embedding.weight"]
     tokenizer = read_tokenizer(folder)
-    check_vocabulary(weight.shape, tokenizer, folder)
-    vectors = np.concatenate([weight, np.zeros((1, weight.shape[1]), dtype=np.float32)])
+    check_vocabulary((len(vectors) - 1, *vectors.shape[1:]), tokenizer, folder)
     for kind, place in rest:
         if kind != DENSE:
             raise UnknownLayoutError

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from dualmoco.core import threads
-from dualmoco.core.threads import one_blas_thread, thread_count
+from dualmoco.core import hardware
+from dualmoco.core.hardware import one_blas_thread, thread_count
 
 
 @pytest.fixture
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in threads.THREAD_VARIABLES:
+    for name in hardware.THREAD_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     yield
 
@@ -31,7 +31,7 @@ def blas_threads() -> set[int]:
 @pytest.mark.usefixtures("no_variables")
 def test_variables_come_before_cores(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """An argument counts most, then our variable, then OpenMP's, then the cores; nonsense is passed over."""
-    monkeypatch.setattr(threads, "CPU_QUOTA", tmp_path / "none")
+    monkeypatch.setattr(hardware, "CPU_QUOTA", tmp_path / "none")
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 5}, raising=False)
     assert thread_count() == 3
     monkeypatch.setenv("OMP_NUM_THREADS", "4,2")
@@ -50,9 +50,28 @@ def test_containers_limit_cores(quota: str, expected: int, monkeypatch: pytest.M
     """The share of CPU time that a container may use counts as cores, rounded up."""
     path = tmp_path / "cpu.max"
     path.write_text(quota)
-    monkeypatch.setattr(threads, "CPU_QUOTA", path)
+    monkeypatch.setattr(hardware, "CPU_QUOTA", path)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)), raising=False)
     assert thread_count() == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "text", "expected"),
+    [("x86_64", "flags: avx2", False), ("x86_64", "flags: avx512_vnni", True), ("aarch64", "", True)],
+)
+def test_instructions_for_int8(
+    machine: str, text: str, expected: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Only an Intel or AMD processor that is known to lack them counts as one without."""
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    hardware.has_int8_instructions.cache_clear()
+    assert hardware.has_int8_instructions() is expected
+    monkeypatch.setattr(hardware, "CPU_INFO", tmp_path / "none")
+    hardware.has_int8_instructions.cache_clear()
+    assert hardware.has_int8_instructions()
+    hardware.has_int8_instructions.cache_clear()
 
 
 def test_overlapping_limits_are_lifted_by_the_last() -> None:

@@ -1,8 +1,10 @@
-"""How many CPU threads to use, and a limit of one thread per matrix product while several of them run at once."""
+"""What this machine offers: CPU threads and a GPU, and one thread per matrix product while several run at once."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import platform
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +14,9 @@ from typing import Any
 
 THREAD_VARIABLES = ("DUALMOCO_THREADS", "OMP_NUM_THREADS")
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container on Linux: microseconds of CPU time per period, and period
+
+CPU_INFO = Path("/proc/cpuinfo")
+GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows Subsystem for Linux
 
 _lock = threading.Lock()
 _users = 0
@@ -28,6 +33,28 @@ def thread_count(wanted: int | None = None) -> int:
             return int(value)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(cores, _quota()))
+
+
+@cache
+def find_accelerator() -> str | None:
+    """The GPU that PyTorch can use, such as `cuda`; PyTorch is imported only if there may be one."""
+    may_have_gpu = any(Path(name).exists() for name in GPU_FILES) or platform.system() == "Darwin"
+    if not may_have_gpu or importlib.util.find_spec("torch") is None:
+        return None
+    import torch
+
+    return str(torch.accelerator.current_accelerator()) if torch.accelerator.is_available() else None
+
+
+@cache
+def has_int8_instructions() -> bool:
+    """Whether the CPU sums products of bytes in 32 bits at once (VNNI); True if that is not known."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return True
+    try:
+        return "_vnni" in CPU_INFO.read_text(encoding="utf-8")
+    except OSError:
+        return True
 
 
 def _quota() -> int:

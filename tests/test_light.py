@@ -1,0 +1,96 @@
+"""The base runs without PyTorch and all that comes with it: their import is forbidden here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+HEAVY = "accelerate datasets faiss huggingface_hub onnx scipy sentence_transformers sklearn torch transformers"
+EXTRAS = "jinja2 matplotlib omegaconf pyarrow"
+RUNNER = """
+import sys
+
+class Forbid:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in FORBIDDEN:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+FORBIDDEN = set(sys.argv[1].split())
+sys.meta_path.insert(0, Forbid())
+from dualmoco.cli.main import main
+sys.argv = ["dualmoco", *sys.argv[2:]]
+sys.exit(main())
+"""
+
+
+def run(*words: str | Path, forbidden: str = f"{HEAVY} {EXTRAS}") -> subprocess.CompletedProcess[str]:
+    """Runs a command where some packages cannot be imported."""
+    return subprocess.run(
+        [sys.executable, "-c", RUNNER, forbidden, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def succeed(*words: str | Path) -> str:
+    """The output of a command that needs none of these packages."""
+    done = run(*words)
+    assert not done.returncode, f"{words}: {done.stderr[-1500:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("model", ["en-zh", "en-zh-static"])
+def test_the_base_needs_no_pytorch(model: str, tmp_path: Path) -> None:
+    """Similarities, vectors, search, mining, scores and paraphrases of the embedded models."""
+    given = ("--model", model)
+    assert float(succeed("similarity", "It is raining.", "下雨了。", *given).split()[0]) > 0.5
+    en, zh = EXAMPLES / "en.txt", EXAMPLES / "zh.txt"
+    succeed("encode", en, "--out", tmp_path / "vectors", *given)
+    succeed("search", "build", tmp_path / "my.index", f"zh={zh}", *given)
+    found = succeed("search", "query", tmp_path / "my.index", "Which bus goes to the old town?", "-k", "1")
+    assert "请问去老城区坐哪路公交车？" in found
+    succeed("mine", en, zh, "--out", tmp_path / "pairs.tsv", *given)
+    assert "\t" in (tmp_path / "pairs.tsv").read_text(encoding="utf-8")
+    succeed("score", EXAMPLES / "pairs.tsv", "--out", tmp_path / "scored.tsv", *given)
+    succeed("paraphrases", en, "--out", tmp_path / "same.tsv", *given)
+
+
+def test_evaluation_needs_no_pytorch() -> None:
+    """Of a model that is not a network of PyTorch."""
+    done = run("evaluate", "en-zh-static", "--tasks", "tatoeba", "--data", EXAMPLES, forbidden=HEAVY)
+    assert not done.returncode and "en-zh-static" in done.stdout, done.stderr[-1500:]
+    done = run("evaluate", "en-zh-static", "--postprocessing", "whitening", forbidden=HEAVY)
+    assert done.stderr == "dualmoco: Post-processing needs the package torch; pip install 'dualmoco[torch]'\n"
+
+
+def test_alignment_needs_its_own_extra_alone(tmp_path: Path) -> None:
+    """`align` with numba and what reads documents."""
+    out = tmp_path / "story.tsv"
+    succeed("align", EXAMPLES / "story.en.txt", EXAMPLES / "story.zh.txt", "--out", out)
+    assert "\t" in out.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("backend", ["torch", "onnx"])
+def test_a_back_end_that_needs_pytorch_says_what_to_install(backend: str) -> None:
+    """In one line."""
+    done = run("similarity", "a", "b", "--backend", backend, forbidden=HEAVY)
+    assert done.returncode and len(done.stderr.strip().splitlines()) == 1
+    assert "pip install 'dualmoco[torch]'" in done.stderr
+
+
+def test_a_model_that_needs_pytorch_says_what_to_install(tmp_path: Path) -> None:
+    """A folder of sentence-transformers, and a name of the hub."""
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    (folder / "config.json").write_text('{"model_type": "bert"}')
+    for name in (str(folder), "owner/name"):
+        done = run("similarity", "a", "b", "--model", name, forbidden=HEAVY)
+        assert done.returncode and len(done.stderr.strip().splitlines()) == 1
+        assert "pip install 'dualmoco[torch]'" in done.stderr
