@@ -40,7 +40,8 @@ DEFAULT_PROBES = 14
 CANDIDATE_BYTES = 12  # a score and an id
 CANDIDATE_COPIES = 4  # held at once: candidates of a block's two sides, and those that they are merged with
 LEAST_ROWS = 1024
-BLOCK_FLOPS = 2e12  # about half a minute on two cores
+BLOCK_FLOPS, MAX_BLOCK_FLOPS = 2e12, 6e13  # half a minute on two cores; a quarter of an hour, for a cluster
+MANY_BLOCKS = 20_000  # from which blocks grow, because each costs some traffic
 
 logger = logging.getLogger(__name__)
 
@@ -207,9 +208,10 @@ class Plan:
 
 
 def make_plan(src: tuple[int, int], tgt: tuple[int, int], k: int, memory: int, compared: float = 1.0) -> Plan:
-    """Cuts the rectangle into nearly square blocks that fit into memory and take about half a minute each."""
+    """Cuts the rectangle into nearly square blocks that fit into memory and take half a minute each, or more if many."""
     most = max(LEAST_ROWS, memory // (CANDIDATE_COPIES * (k + SPARE) * CANDIDATE_BYTES))
-    pairs = BLOCK_FLOPS / (2 * src[1] * compared)
+    per_pair = 2 * src[1] * compared
+    pairs = min(max(BLOCK_FLOPS, src[0] * tgt[0] * per_pair / MANY_BLOCKS), MAX_BLOCK_FLOPS) / per_pair
     rows = _run_length(src[0], most, pairs**0.5)
     columns = _run_length(tgt[0], most, pairs / rows)
     rows = _run_length(src[0], most, pairs / columns)

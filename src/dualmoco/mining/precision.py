@@ -20,7 +20,7 @@ from dualmoco.core.vectors import Floats
 FEWEST_SCORES = 200  # of a job, for an estimate without known pairs
 FEWEST_KNOWN = 10  # known pairs of each kind
 SCORE_BINS = 400
-KNOWN_WEIGHT = 1000  # observations that the known pairs of each kind count as
+KNOWN_WEIGHT = 450  # observations that the known pairs of each kind count as
 KERNEL_WIDTH = 0.35  # of the density of right pairs, in standard deviations
 QUARTILE_WIDTH = 2.2  # distance between the quartiles of a logistic distribution of width 1
 PRECISION_RESAMPLES = 40
