@@ -14,7 +14,7 @@ import pytest
 
 from dualmoco.data.grammar import generate_pairs
 
-LINES = 6000
+LINES = 2000
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 ROUNDS = max(1, int(os.environ.get("DUALMOCO_FUZZ", "50")) // 50)
