@@ -6,6 +6,7 @@ import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -321,3 +322,22 @@ def test_folders_are_aligned_like_single_documents(tmp_path: Path) -> None:
         dualmoco.align_folders(tmp_path / "en", tmp_path / "zh", tmp_path / "a.tsv")
     with pytest.raises(TypeError, match=r"'splitt'.*'split'"):
         dualmoco.align_folders(tmp_path / "en", tmp_path / "zh", tmp_path / "out", splitt="no")  # type: ignore[call-arg]
+
+
+def test_names_with_a_null_character_are_one_line(tmp_path: Path) -> None:
+    """No file or folder can have such a name; sentences may hold the character."""
+    bad, text = str(tmp_path / "a\0b"), write_lines(tmp_path / "a.en", [src for src, _ in PAIRS[:3]])
+    calls: list[Callable[[], object]] = [
+        lambda: dualmoco.build_index(bad, {"en": text}),
+        lambda: dualmoco.encode(text, bad),
+        lambda: dualmoco.encode(text, out=Path(bad)),
+        lambda: dualmoco.mine(bad, text),
+        lambda: dualmoco.prepare(text, out=bad),
+        lambda: dualmoco.align(bad, text),
+        lambda: dualmoco.visualize(bad),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"^[^\n\0]*holds a null character; expected the name of a file"):
+            call()
+    assert list(tmp_path.iterdir()) == [text]
+    assert dualmoco.similarity("Good\0 morning", "早上好").item() > 0

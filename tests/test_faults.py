@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from commands import Moment, end_command, run_command, start_command
@@ -107,3 +109,40 @@ def test_two_at_once_in_one_folder(
         said = capsys.readouterr().err
         assert said.startswith(f"dualmoco: {folder}: ") and "another process" in said and said.count("\n") == 1
         assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["prepare", "export"])
+def test_two_commands_that_write_one_folder(
+    name: str, texts: tuple[Path, Path], tiny_model: Path, tmp_path: Path
+) -> None:
+    """While the first one is in the middle of writing, the second one says so in one line; the first one finishes."""
+    out = tmp_path / "out"
+    words, moment = {
+        "prepare": (
+            ["prepare", *map(str, texts), "--format", "aligned", "workers=1", "--out", str(out)],
+            Moment(signal.SIGSTOP, "dualmoco.data.prepare", "write_shards", after=False),
+        ),
+        "export": (
+            ["export", str(tiny_model), "--lang", "en", "--to", "sentence-transformers", "--out", str(out)],
+            Moment(signal.SIGSTOP, "dualmoco.models.export", "_write_part", after=False),
+        ),
+    }[name]
+    first = start_command(words, tmp_path / "first", moment=moment)
+    state = psutil.Process(first.pid)
+    while state.status() not in (psutil.STATUS_STOPPED, psutil.STATUS_ZOMBIE):
+        time.sleep(0.05)
+    try:
+        second = run_command(words, tmp_path / "second")
+    finally:
+        state.resume()
+        finished = end_command(first, tmp_path / "first")
+    assert second.code == 2
+    assert second.error.splitlines()[-1] == (
+        f"dualmoco: {out}: in use by another process; wait until that process has finished"
+    )
+    assert finished.code == 0, finished.error
+    assert sorted(path.name for path in tmp_path.iterdir() if "out" in path.name) == ["out"]
+    again = run_command([*words[:-1], str(tmp_path / "alone")], tmp_path / "third")
+    assert again.code == 0, again.error
+    files = [sorted(path.name for path in folder.iterdir()) for folder in (out, tmp_path / "alone")]
+    assert files[0] == files[1] and len(files[0]) > 1

@@ -14,7 +14,7 @@ import pytest
 
 from dualmoco.data.grammar import generate_pairs
 
-LINES = 6000
+LINES = 2000
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 ROUNDS = max(1, int(os.environ.get("DUALMOCO_FUZZ", "50")) // 50)
@@ -72,8 +72,8 @@ def test_interrupted_commands_say_what_is_kept_and_are_repeated(
     outs = [tmp_path / place / "out" for place in ("whole", "broken")]
     for out in outs:
         out.parent.mkdir()
-    began = time.monotonic()
     process = start(name, commands(folder, tiny_model, outs[0])[name])
+    began = time.monotonic()
     assert process.communicate(timeout=200)[1].count("Traceback") == 0 and process.returncode == 0
     seconds, draw = time.monotonic() - began, random.Random(name)
     for sent in [signal.SIGINT, signal.SIGTERM, signal.SIGKILL] * ROUNDS:

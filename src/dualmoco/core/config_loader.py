@@ -21,6 +21,7 @@ Schema = TypeVar("Schema")
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+PATH_TYPES = re.compile(r"\b(Path|Texts|Bitext|DocumentInput)\b")  # annotations of parameters that take file names
 MAX_REASON = 300  # characters of another library's message
 AS_TYPED = {"as_typed": True}  # metadata of a field of any type whose scalars stay the text that was typed
 PACKAGED_RECIPES = Path(__file__).parents[1] / "recipes"
@@ -60,15 +61,24 @@ def check_options(options: Mapping[str, object], known: type) -> None:
 
 
 def suggesting(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, with a TypeError for unknown keyword arguments that suggests the right one."""
-    known: list[str] = []
-    for name, parameter in signature(function).parameters.items():
+    """The function, with a TypeError for unknown keyword arguments that suggests the right one.
+
+    The name of a file or folder with a null character, which the system does not take, is a ConfigError.
+    """
+    parameters, known = signature(function).parameters, list[str]()
+    names = {name for name, parameter in parameters.items() if PATH_TYPES.search(str(parameter.annotation))}
+    for name, parameter in parameters.items():
         is_typed = parameter.kind == Parameter.VAR_KEYWORD  # annotated Unpack[SomeTypedDict]
         known += get_type_hints(get_args(get_type_hints(function)[name])[0]) if is_typed else [name]
 
     @wraps(function)
     def checked(*given: Parameters.args, **named: Parameters.kwargs) -> Result:
         _refuse_unknown(named, known)
+        for name, value in (*zip(parameters, given, strict=False), *named.items()):
+            if name in names and isinstance(value, str | Path) and "\0" in str(value):
+                raise ConfigError(
+                    f"{name} {str(value)!r}: holds a null character; expected the name of a file or folder"
+                )
         return function(*given, **named)
 
     return checked

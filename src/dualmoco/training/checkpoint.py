@@ -97,8 +97,8 @@ def load_checkpoint(
         raise RunError(f"{checkpoint / 'state.json'}: damaged; remove the checkpoint to resume from the one before")
     if state["signature"] != signature:
         raise RunError(
-            f"{checkpoint}: written with other settings or training data ({state['signature']}, now {signature}); "
-            "resume with the same ones, or start another run with out=FOLDER"
+            f"{checkpoint}: written with other settings or training data, or by another version of dualmoco "
+            f"({state['signature']}, now {signature}); resume with the same ones, or start another run with out=FOLDER"
         )
     own = module_tensors(objective)
     _check_tensors(own, weights, checkpoint)
