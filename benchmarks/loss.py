@@ -17,12 +17,12 @@ from torch.autograd.profiler_util import FunctionEvent
 from torch.nn.functional import cross_entropy, normalize
 
 from benchmarks.measure import in_new_process, peak_memory, print_machine, print_table
-from dualmoco.training.infonce import BLOCK_ROWS, FREE_MEMORY_SHARE, SCORE_BYTES, blockwise_info_nce
+from dualmoco.training.infonce import BLOCK_ROWS, blockwise_info_nce, choose_block_rows
 
 QUERIES, DIMENSION, TEMPERATURE = 256, 768, 0.04
 SIZES = (409_600, 1_000_000)
 ROUNDS = 5
-LAUNCH_QUERIES, LAUNCH_DIMENSION, FREE_BYTES = 1024, 8, 16 << 30  # of the count: paper.yaml's batch, a GPU of 16 GiB
+LAUNCH_QUERIES, LAUNCH_DIMENSION = 1024, 8  # of the count: paper.yaml's batch
 WAITS = ("aten::nonzero", "aten::_local_scalar_dense", "aten::_unique2")  # their results are needed by the host
 ON_HOST = (  # views, memory and bookkeeping: no kernel
     "aten::as_strided",
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--queue", type=int, default=SIZES[0], help="rows of the queue")
     parsed = parser.parse_args()
     if parsed.launches:
-        chosen = int(FREE_MEMORY_SHARE * FREE_BYTES) // (SCORE_BYTES * LAUNCH_QUERIES)
+        chosen = choose_block_rows(LAUNCH_QUERIES, torch.device("cuda"))
         print_table([count_launches(parsed.queue, rows) for rows in (BLOCK_ROWS, chosen)])
     elif parsed.only == "difference":
         print(json.dumps(difference(parsed.queue)))

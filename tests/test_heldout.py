@@ -98,6 +98,6 @@ def test_encoding_shows_its_progress(monkeypatch: pytest.MonkeyPatch, capsys: py
 def test_a_single_process_decides_alone(nli: float | None) -> None:
     """Without other processes scores and rows are handed back as they are."""
     given = HeldoutScore(0.1, 0.2, nli, 0.15)
-    assert share_score(given, torch.device("cpu")) == given
+    assert share_score(given, torch.device("meta")) == given  # no device is asked, which may not know float64
     rows = torch.ones(3, 2)
     assert gather_rows(rows) is rows and process_rank() == 0

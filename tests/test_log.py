@@ -38,6 +38,20 @@ def test_records_are_appended(tmp_path: Path) -> None:
     assert [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] == records == read_log(path)
 
 
+def test_numbers_that_json_does_not_have_are_null(tmp_path: Path) -> None:
+    """A gradient that overflows in fp16 is not finite; the log stays valid JSON, also one that was written before."""
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"step": 1, "gradient_norm": Infinity}\n', encoding="utf-8")
+    log = _open(path, step=1)
+    log.record(
+        {"step": 2, "gradient_norm": float("nan"), "loss": 0.5, "heldout": {"score": float("-inf"), "nli": None}}
+    )
+    log.close()
+    first, second = path.read_text(encoding="utf-8").splitlines()
+    assert first == '{"step": 1, "gradient_norm": null}'
+    assert second == '{"step": 2, "gradient_norm": null, "loss": 0.5, "heldout": {"score": null, "nli": null}}'
+
+
 @pytest.mark.parametrize(("step", "kept"), [(4, [0, 2, 4]), (5, [0, 2, 4]), (0, [0]), (99, [0, 2, 4, 6, 8])])
 def test_lines_after_the_resumed_step_are_dropped(tmp_path: Path, step: int, kept: list[int]) -> None:
     """A run that resumes from a checkpoint repeats the steps after it, so their old lines go."""

@@ -15,14 +15,17 @@ from opencc import OpenCC
 
 from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.data.config import CleanConfig, CorpusConfig, PrepareConfig
+from dualmoco.data.pairs import load_pairs
 from dualmoco.data.prepare import prepare
 from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
 from dualmoco.text.languages import Chinese
+from dualmoco.training import trainer as trainer_module
 from dualmoco.training.recipe import load_config
-from dualmoco.training.run import train
+from dualmoco.training.run import build_trainer, start_accelerator, train
 from dualmoco.training.run_folder import read_log
+from dualmoco.training.trainer import Trainer
 from runfolders import losses, state
 
 
@@ -268,6 +271,55 @@ def test_loss_that_is_no_number_stops_and_keeps_the_last_checkpoint(recipe: Path
             "optimizer.clip=1e30",
         )
     assert all(torch.isfinite(value).all() for name, value in state(tmp_path / "run").items() if "queue" not in name)
+
+
+@pytest.mark.skipif(torch.accelerator.is_available(), reason="fp16 is for GPUs")
+def test_fp16_without_a_gpu_is_refused(recipe: Path, tmp_path: Path) -> None:
+    """It would be ignored, and with it the check of gradients."""
+    with pytest.raises(ConfigError) as caught:
+        train(recipe, "optimizer.precision=fp16")
+    assert str(caught.value) == "optimizer.precision is fp16, but PyTorch finds no GPU here; expected fp32 on a CPU"
+    assert not (tmp_path / "run").exists()
+
+
+def scaled_trainer(recipe: Path, *settings: str, scale: float) -> Trainer:
+    """A trainer with the loss scale of fp16, which hardly shrinks when gradients overflow."""
+    config = load_config(recipe, list(settings))
+    accelerator = start_accelerator(config)
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scale, backoff_factor=0.999)
+    split = load_pairs(config.data, langs=("en", "zh"), seed=config.seed)
+    return build_trainer(config, split, accelerator)
+
+
+def test_a_run_that_skips_every_step_stops(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gradients that always overflow leave the weights alone, and after some steps the run ends with one line."""
+    monkeypatch.setattr(trainer_module, "MOST_SKIPPED", 5)
+    trainer = scaled_trainer(recipe, "optimizer.lr=0.1", "contrast.batch_keys=true", scale=3e38)
+    before = {name: weight.clone() for name, weight in trainer.encoders["en"].state_dict().items()}
+    with pytest.raises(RunError) as caught:
+        trainer.run(resume=False)
+    assert str(caught.value) == (
+        "step 5: the gradients of the last 5 steps overflowed in fp16, so these steps were skipped; the last good "
+        f"checkpoint is {tmp_path / 'run' / 'checkpoints' / 'step-00000004'}; set optimizer.precision=bf16 or fp32 "
+        "and start another run"
+    )
+    assert all(torch.equal(weight, before[name]) for name, weight in trainer.encoders["en"].state_dict().items())
+    lines = [record for record in read_log(tmp_path / "run" / "log.jsonl") if "loss" in record]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert all(line["gradient_norm"] is None and line["loss"] > 0 for line in lines)
+    assert [line["loss_scale"] for line in lines] == pytest.approx([3e38 * 0.999**step for step in range(1, 5)])
+
+
+def test_a_run_with_a_loss_scale_learns(recipe: Path, tmp_path: Path) -> None:
+    """A scale that fits is in the log and changes no loss; without one there is no such number."""
+    still = ["src.dropout=0", "tgt.dropout=0", "optimizer.clip=1e9"]
+    scaled_trainer(recipe, *still, scale=1024.0).run(resume=False)
+    train(recipe, f"out={tmp_path / 'plain'}", *still)
+    scaled, plain = (
+        [record for record in read_log(tmp_path / name / "log.jsonl") if "loss" in record] for name in ("run", "plain")
+    )
+    assert {line["loss_scale"] for line in scaled} == {1024.0} and "loss_scale" not in plain[0]
+    assert [line["loss"] for line in scaled] == pytest.approx([line["loss"] for line in plain], rel=1e-4)
 
 
 def test_fewer_pairs_than_a_batch(recipe: Path) -> None:

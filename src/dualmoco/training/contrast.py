@@ -23,8 +23,7 @@ from dualmoco.training.infonce import blockwise_info_nce, is_false_negative
 @torch.no_grad()
 def update_momentum(encoder: nn.Module, momentum_encoder: nn.Module, momentum: float) -> None:
     """Equation 1: moves a momentum encoder towards its base encoder; a momentum of 0 copies it."""
-    for base, average in zip(encoder.parameters(), momentum_encoder.parameters(), strict=True):
-        average.lerp_(base, 1 - momentum)
+    torch._foreach_lerp_(list(momentum_encoder.parameters()), list(encoder.parameters()), 1 - momentum)
 
 
 def info_nce(

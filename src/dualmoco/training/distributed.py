@@ -27,11 +27,13 @@ def gather_with_gradient(rows: Tensor) -> Tensor:
     return rows if _alone() else torch.cat(dist_nn.all_gather(rows))
 
 
-def first_numbers(numbers: Tensor) -> Tensor:
-    """The first process's numbers on every process."""
-    if not _alone():
-        dist.broadcast(numbers, 0)
-    return numbers
+def first_numbers(numbers: Tensor, device: torch.device) -> Tensor:
+    """The first process's numbers on every process; they go through the device only if there are several."""
+    if _alone():
+        return numbers
+    shared = numbers.to(device)
+    dist.broadcast(shared, 0)
+    return shared
 
 
 def _alone() -> bool:

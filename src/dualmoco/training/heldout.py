@@ -77,5 +77,5 @@ def share_score(score: HeldoutScore | None, device: torch.device) -> HeldoutScor
     if score is not None:
         own = math.nan if score.nli is None else score.nli
         numbers = torch.tensor([score.src_to_tgt, score.tgt_to_src, own, score.score], dtype=torch.float64)
-    src_to_tgt, tgt_to_src, nli, chosen = first_numbers(numbers.to(device)).tolist()
+    src_to_tgt, tgt_to_src, nli, chosen = first_numbers(numbers, device).tolist()
     return HeldoutScore(src_to_tgt, tgt_to_src, None if math.isnan(nli) else nli, chosen)

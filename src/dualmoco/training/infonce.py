@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 BLOCK_ROWS = 2048  # on a CPU: the scores of one block stay in its cache
-FREE_MEMORY_SHARE = 0.25  # on a GPU: the scores of one block take this share of the free memory
+GPU_BLOCK_BYTES = 64 * 2**20  # on a GPU: of the scores of one block, enough to keep it busy
 SCORE_BYTES = 4
 
 
@@ -65,12 +65,8 @@ def blockwise_info_nce(
 
 
 def choose_block_rows(queries: int, device: torch.device) -> int:
-    """B for a number of queries: limited by the cache of a CPU, or by the free memory of a GPU."""
-    if device.type == "cpu":
-        return BLOCK_ROWS
-    free, _ = torch.accelerator.get_memory_info(device)
-    free += torch.accelerator.memory_reserved(device) - torch.accelerator.memory_allocated(device)  # held but unused
-    return max(BLOCK_ROWS, int(FREE_MEMORY_SHARE * free) // (SCORE_BYTES * queries))
+    """B for a number of queries: limited by the cache of a CPU, or by GPU_BLOCK_BYTES."""
+    return BLOCK_ROWS if device.type == "cpu" else max(BLOCK_ROWS, GPU_BLOCK_BYTES // (SCORE_BYTES * queries))
 
 
 class _BlockwiseInfoNCE(torch.autograd.Function):

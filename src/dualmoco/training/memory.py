@@ -117,7 +117,7 @@ def device_memory(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Len
     return Memory(
         weights=FLOAT_BYTES * weights * (1.5 if mixed else 1.0),
         momentum=FLOAT_BYTES * weights if cost.momentum_encoders else 0.0,
-        learning=(12 + (FLOAT_BYTES if devices > 1 else 0)) * learning,
+        learning=3 * FLOAT_BYTES * learning,
         queue=cost.queue,
         activations=kept * (MIXED_SHARE if mixed else 1.0),
         scores=cost.scores,

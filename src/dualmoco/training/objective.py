@@ -20,7 +20,7 @@ from dualmoco.data.pairs import Split
 from dualmoco.models.network import Encoder
 from dualmoco.training.batches import Curriculum, Loader, PairLoader, ShardSpec
 from dualmoco.training.config import TrainConfig
-from dualmoco.training.infonce import BLOCK_ROWS
+from dualmoco.training.infonce import BLOCK_ROWS, GPU_BLOCK_BYTES
 
 Metrics = dict[str, Tensor]
 FLOAT_BYTES = 4
@@ -74,7 +74,7 @@ def queue_cost(config: TrainConfig, dimension: int, devices: int, *, directions:
         momentum_encoders=directions == 2,
         operations=directions * 4.0 * batch * size * dimension,  # the logits, and their weighted sum of the rows
         queue=directions * size * (FLOAT_BYTES * dimension + 16),  # two ids per row
-        scores=2 * FLOAT_BYTES * rows * min(BLOCK_ROWS, size),
+        scores=2 * min(FLOAT_BYTES * rows * size, max(GPU_BLOCK_BYTES, FLOAT_BYTES * rows * BLOCK_ROWS)),
     )
 
 

@@ -70,6 +70,7 @@ def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> T
 
 def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
+    check_precision(config)
     accelerator = start_accelerator(config)
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
@@ -89,7 +90,11 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
 def start_accelerator(config: TrainConfig) -> Accelerator:
     """Sets up the device and the processes of a run."""
     # Queues are equal on all processes by construction; pretrained encoders often have a pooler that is not used.
-    handlers = [DistributedDataParallelKwargs(broadcast_buffers=False, find_unused_parameters=True)]
+    handlers = [
+        DistributedDataParallelKwargs(
+            broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
+        )
+    ]
     if objective_class(config).slow_start:
         handlers.append(InitProcessGroupKwargs(timeout=SLOW_START))
     return Accelerator(
@@ -97,6 +102,12 @@ def start_accelerator(config: TrainConfig) -> Accelerator:
         mixed_precision=ACCELERATE_PRECISION[config.optimizer.precision],
         kwargs_handlers=handlers,
     )
+
+
+def check_precision(config: TrainConfig) -> None:
+    """Refuses fp16 without a GPU, where it would be ignored."""
+    if config.optimizer.precision == MixedPrecision.fp16 and not torch.accelerator.is_available():
+        raise ConfigError("optimizer.precision is fp16, but PyTorch finds no GPU here; expected fp32 on a CPU")
 
 
 def check_division(config: TrainConfig, processes: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class RunLog:
         )
         if is_first:
             kept = [line for line in read_log(path) if line["step"] <= step]
-            write_text(path, "".join(json.dumps(record) + "\n" for record in kept))
+            write_text(path, "".join(json.dumps(without_nan(record)) + "\n" for record in kept))
 
     def show(self, done: float, metrics: dict[str, str]) -> None:
         """Moves the bar to `done` of the total and shows metrics."""
@@ -49,7 +50,7 @@ class RunLog:
         """Appends a record, which has the key `step`."""
         if not self.is_first:
             return
-        append_line(self.path, json.dumps(record))
+        append_line(self.path, json.dumps(without_nan(record), allow_nan=False))
         if self.board:
             scores = {f"heldout/{name}": value for name, value in record.get("heldout", {}).items()}
             for name, value in (record | scores).items():
@@ -61,6 +62,13 @@ class RunLog:
         self.bar.close()
         if self.board:
             self.board.close()
+
+
+def without_nan(value: Any) -> Any:
+    """A value of JSON with null in place of NaN and infinity, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: without_nan(child) for name, child in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:

@@ -22,13 +22,13 @@ from dualmoco.core.errors import DivergenceError
 from dualmoco.models.folder import read_conversion
 from dualmoco.training.batches import Batch, prefetch
 from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
-from dualmoco.training.config import MixedPrecision
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
 from dualmoco.training.init_encoders import INITIAL, weight_groups
 from dualmoco.training.objective import Metrics, Objective, RunInputs
 from dualmoco.training.run_folder import RunLog, read_log, save_model
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
 
+MOST_SKIPPED = 50  # steps in a row whose gradients overflow in fp16; each halves the loss scale, which starts at 2^16
 logger = logging.getLogger(__name__)
 
 
@@ -51,7 +51,7 @@ class Trainer:
     def __init__(self, inputs: RunInputs, objective: Objective) -> None:
         config, accelerator = inputs.config, inputs.accelerator
         self.config, self.accelerator, self.encoders, self.order = config, accelerator, inputs.encoders, inputs.order
-        self.out = Path(config.out)
+        self.out, self.skipped = Path(config.out), 0  # steps in a row
         self.text = read_conversion(self.out / INITIAL).to_json()
         self.objective = objective.to(accelerator.device)
         src, tgt = inputs.src.to(accelerator.device), inputs.tgt.to(accelerator.device)
@@ -144,15 +144,19 @@ class Trainer:
         return dict(zip(metrics[0], means, strict=True))
 
     def _check_finite(self, values: dict[str, float], progress: RunProgress) -> None:
-        scaled = self.config.optimizer.precision == MixedPrecision.fp16  # its scaler skips steps that overflow
+        """Refuses a loss or gradient that is not finite, except that fp16 may skip some steps whose gradients are."""
         wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(values[name])]
-        if "loss" in wrong or (wrong and not scaled):
-            last = last_checkpoint(self.out)
-            kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written before"
-            raise DivergenceError(
-                f"step {progress.step + 1}: the {wrong[0]} is {values[wrong[0]]}; {kept}; "
-                "lower optimizer.lr or optimizer.clip and start another run"
-            )
+        self.skipped = self.skipped + 1 if wrong else 0
+        may_skip = self.accelerator.scaler is not None and "loss" not in wrong
+        if not wrong or (may_skip and self.skipped < MOST_SKIPPED):
+            return
+        last = last_checkpoint(self.out)
+        kept = f"the last good checkpoint is {last}" if last else "no checkpoint was written before"
+        found, advice = f"the {wrong[0]} is {values[wrong[0]]}", "lower optimizer.lr or optimizer.clip"
+        if may_skip:
+            found = f"the gradients of the last {self.skipped} steps overflowed in fp16, so these steps were skipped"
+            advice = "set optimizer.precision=bf16 or fp32"
+        raise DivergenceError(f"step {progress.step + 1}: {found}; {kept}; {advice} and start another run")
 
     def _agree(self, progress: RunProgress, signals: list[str]) -> str:
         """Why to stop now, if at all: the same answer, and the same clock, on every process."""
@@ -178,6 +182,7 @@ class Trainer:
             "stage": self.order.stage(progress.step - 1) + 1,
             **values,
             **self.objective.state_metrics(batch),
+            **({"loss_scale": self.accelerator.scaler.get_scale()} if self.accelerator.scaler else {}),
             "seconds": round(progress.seconds, 3),
             "pairs_per_second": round(batch * progress.step / progress.seconds, 1),
         }
