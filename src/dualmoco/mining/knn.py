@@ -208,7 +208,7 @@ class Plan:
 
 
 def make_plan(src: tuple[int, int], tgt: tuple[int, int], k: int, memory: int, compared: float = 1.0) -> Plan:
-    """Cuts the rectangle into nearly square blocks that fit into memory and take half a minute each, or more if many."""
+    """Cuts the rectangle into nearly square blocks that fit into memory and take half a minute each, more if many."""
     most = max(LEAST_ROWS, memory // (CANDIDATE_COPIES * (k + SPARE) * CANDIDATE_BYTES))
     per_pair = 2 * src[1] * compared
     pairs = min(max(BLOCK_FLOPS, src[0] * tgt[0] * per_pair / MANY_BLOCKS), MAX_BLOCK_FLOPS) / per_pair
