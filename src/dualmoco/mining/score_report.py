@@ -23,6 +23,7 @@ KEPT_AT = {Margin.distance: (0.05, 0.1, 0.15), Margin.ratio: (1.02, 1.05, 1.1), 
 STYLE = """body{font:15px/1.5 system-ui,sans-serif;max-width:64rem;margin:2rem auto;padding:0 1rem;color:#222}
 table{border-collapse:collapse;width:100%}td,th{padding:.3rem .6rem;border-bottom:1px solid #ddd;text-align:left;
 vertical-align:top}th{font-weight:600}.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
+.narrow{width:auto}
 rect{fill:#b8bec8}rect.kept{fill:#3b6fb6}svg text{font-size:12px;fill:#555}h3{margin:1.2rem 0 .2rem}"""
 
 SampledPair = tuple[float, str, str]  # score and both sentences
@@ -75,16 +76,17 @@ def report_page(
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
         f"<style>{STYLE}</style></head><body>\n<h1>{escape(title)}</h1>\n"
         f"<p>{len(scores):,} scored pairs, {chosen}.</p>\n"
-        f"{_histogram(scores, threshold)}\n<h2>Pairs kept at other thresholds</h2>\n"
-        f"<table><tr><th>threshold</th><th>pairs</th><th>share</th></tr>{rows}</table>\n<h2>Samples by score</h2>\n"
+        f"{_histogram(scores, threshold)}\n<p>Number of pairs by score, on a square root scale.</p>\n"
+        "<h2>Pairs kept at other thresholds</h2>\n"
+        f"<table class=narrow><tr><th class=n>threshold</th><th class=n>pairs</th><th class=n>share</th></tr>{rows}</table>\n<h2>Samples by score</h2>\n"
         f"{''.join(map(_band, samples))}\n<h2>Settings</h2>\n<table>{_settings(origin)}</table>\n</body></html>\n"
     )
 
 
 def _histogram(scores: Floats, threshold: float | None) -> str:
-    """The scores as bars of SVG; those above the threshold in another colour."""
+    """The scores as bars of SVG, whose heights are square roots; those above the threshold in another colour."""
     counts, edges = np.histogram(scores[np.isfinite(scores)], REPORT_BINS)
-    heights = PLOT_HEIGHT * counts / max(1, counts.max())
+    heights = PLOT_HEIGHT * np.sqrt(counts / max(1, counts.max()))
     bars = []
     for number, (height, count) in enumerate(zip(heights.tolist(), counts.tolist(), strict=True)):
         is_kept = threshold is not None and edges[number + 1] > threshold
