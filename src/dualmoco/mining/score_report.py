@@ -71,6 +71,7 @@ def report_page(
         (f"{value:g}", f"{count:,}", f"{100 * count / len(scores):.1f} %") for value, count in kept_at(scores, margin)
     )
     rows = "".join("<tr>" + "".join(f"<td class=n>{cell}</td>" for cell in cells) + "</tr>" for cells in counts)
+    head = "<tr><th class=n>threshold</th><th class=n>pairs</th><th class=n>share</th></tr>"
     title = str(origin.get("tool", "dualmoco"))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
@@ -78,7 +79,7 @@ def report_page(
         f"<p>{len(scores):,} scored pairs, {chosen}.</p>\n"
         f"{_histogram(scores, threshold)}\n<p>Number of pairs by score, on a square root scale.</p>\n"
         "<h2>Pairs kept at other thresholds</h2>\n"
-        f"<table class=narrow><tr><th class=n>threshold</th><th class=n>pairs</th><th class=n>share</th></tr>{rows}</table>\n<h2>Samples by score</h2>\n"
+        f"<table class=narrow>{head}{rows}</table>\n<h2>Samples by score</h2>\n"
         f"{''.join(map(_band, samples))}\n<h2>Settings</h2>\n<table>{_settings(origin)}</table>\n</body></html>\n"
     )
 
