@@ -97,7 +97,7 @@ def loop_ranking(
     return math.fsum(losses) / len(losses), sum(hits) / len(hits)
 
 
-def run_step(objective: DualMoco, micro_batches: list[PairBatch], momentum: float) -> float:
+def run_step(objective: Objective, micro_batches: list[PairBatch], momentum: float) -> float:
     """One step without an optimiser: gradients are left on the encoders; gives the mean loss."""
     objective.zero_grad()
     prepared = objective.begin_step(micro_batches)
@@ -107,6 +107,35 @@ def run_step(objective: DualMoco, micro_batches: list[PairBatch], momentum: floa
     objective.update_momentum(momentum)
     objective.end_step(prepared)
     return math.fsum(loss.item() for loss in losses) / len(losses)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+@pytest.mark.parametrize("chosen", [InBatch, SimCse])
+@pytest.mark.parametrize("kind", [EncoderKind.static, EncoderKind.bert])
+def test_whole_batch_objectives_in_micro_batches_equal_one_batch(
+    kind: EncoderKind, chosen: type[InBatch | SimCse], dropout: float
+) -> None:
+    """All pairs of a batch are candidates, with the gradients of the whole, for micro-batches of any size."""
+    results = []
+    for micro_batched in (False, True):
+        src, tgt = make_encoder(0, kind=kind, dropout=dropout), make_encoder(1, kind=kind, dropout=dropout)
+        objective = chosen(src, tgt, settings(temperature=0.1)).train()
+        parts = [make_batch(src, tgt, PAIRS[start : start + size]) for start, size in ((0, 2), (2, 7), (9, 3))]
+        torch.manual_seed(3)
+        if micro_batched:
+            loss = run_step(objective, parts, 0.0)
+        else:  # the same vectors, dropout included, with one graph for all of them
+            vectors = [torch.cat(views) for views in zip(*map(objective.encode_batch, parts), strict=True)]
+            src_ids, tgt_ids = (torch.cat([getattr(part, name) for part in parts]) for name in ("src_ids", "tgt_ids"))
+            whole = objective.compare(vectors, src_ids, tgt_ids)["loss"]
+            whole.backward()
+            loss = whole.item()
+        results.append((loss, gradients(objective), torch.rand(3)))
+    (loss, grads, drawn), (cached_loss, cached_grads, cached_drawn) = results
+    assert cached_loss == pytest.approx(loss, rel=1e-6) and loss > 0.1
+    assert learns(objective) and torch.equal(drawn, cached_drawn)
+    for found, expected in zip(cached_grads, grads, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("batch_keys", [False, True])
@@ -393,7 +422,6 @@ def test_nli_alone_needs_no_pairs() -> None:
 
 def test_objectives_without_state_prepare_nothing() -> None:
     """The three calls of a step are there for every objective."""
-    objective = InBatch(make_encoder(0), make_encoder(1), settings())
-    assert isinstance(objective, Objective)
+    objective = Objective()
     assert objective.begin_step([1, 2, 3]) == [None, None, None]
     assert objective.state_metrics(4) == {}

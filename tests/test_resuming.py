@@ -310,6 +310,7 @@ def run(name, *words, recipe=recipe, resume=False):
     (folder / f"{name}-{process_rank()}.json").write_text(json.dumps(asdict(result)))
 
 run("in-batch", *still, "objective=in-batch", resume=True)
+run("micro-batches", *still, "objective=in-batch", "optimizer.accumulate=2", resume=True)
 run("frozen", *still, recipe=Path(recipe).with_name("frozen.yaml"), resume=True)
 run("dual-moco", *still, "objective=dual-moco", resume=True)
 queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
@@ -333,6 +334,7 @@ def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.Temp
     still = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule.steps=12"]
     runs: dict[str, tuple[Path, list[str]]] = {"dual-moco": (small, []), "in-batch": (small, ["objective=in-batch"])}
     runs["frozen"] = (frozen_small, [])
+    runs["micro-batches"] = (small, ["objective=in-batch", "optimizer.accumulate=2"])
     for name, (recipe, settings) in runs.items():
         train(recipe, f"out={folder / 'one' / name}", *still, *settings)
         same_start(folder / "one" / name, folder / name)
@@ -358,7 +360,7 @@ def results(folder: Path, name: str) -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "frozen"])
+@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "micro-batches", "frozen"])
 def test_two_processes_equal_one(two_processes: Path, objective: str) -> None:
     """Two processes with half the batch each give the losses of one, relative 1e-4, and identical queues."""
     first, second = results(two_processes, objective)

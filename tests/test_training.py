@@ -80,6 +80,15 @@ def test_micro_batches_equal_one_batch(recipe: Path, tmp_path: Path) -> None:
     torch.testing.assert_close(one, four, rtol=1e-4, atol=1e-5)
 
 
+def test_micro_batches_do_not_divide_in_batch_negatives(recipe: Path, tmp_path: Path) -> None:
+    """The losses of a run do not depend on `accumulate`, also if the batch itself has the negatives."""
+    still = ("src.dropout=0", "tgt.dropout=0", "objective=in-batch")
+    train(recipe, f"out={tmp_path / 'one'}", *still)
+    train(recipe, f"out={tmp_path / 'four'}", *still, "optimizer.accumulate=4")
+    one, four = (torch.tensor([loss for _, loss in losses(tmp_path / name)]) for name in ("one", "four"))
+    torch.testing.assert_close(one, four, rtol=1e-4, atol=1e-5)
+
+
 def test_gradient_checkpointing_changes_no_loss(recipe: Path, tmp_path: Path) -> None:
     """Computing activations twice is only slower."""
     train(recipe, f"out={tmp_path / 'plain'}")

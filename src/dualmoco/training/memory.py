@@ -91,7 +91,7 @@ def step_cost(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths
             forward = shape.operations(tokens)
             learning = (1 + again + 2 * _learning_share(side, shape)) * forward
             encoders += cost.passes * batch * learning
-            encoders += batch * forward if cost.momentum_encoders else 0.0
+            encoders += (cost.extra_forwards * cost.passes + cost.momentum_encoders) * batch * forward
     encoders += cost.more_src_sentences * 3 * shapes[0].operations(lengths.src)
     return StepCost(encoders, cost.operations)
 

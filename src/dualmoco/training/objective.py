@@ -59,6 +59,7 @@ class ObjectiveCost:
     """What an objective costs in addition to the weights of the encoders; estimates for `dualmoco plan`."""
 
     passes: int = 1  # forward and backward passes of each encoder over its side of a batch
+    extra_forwards: int = 0  # further passes of each encoder over its side, without gradients
     momentum_encoders: bool = False  # whether each encoder has one, which encodes the batch too
     operations: float = 0.0  # of the scores in one step, on all devices together
     queue: float = 0.0  # bytes of vectors that stay on each device

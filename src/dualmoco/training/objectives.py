@@ -8,6 +8,7 @@ Shapes: N pairs in a micro-batch, D dimension.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -22,6 +23,7 @@ from dualmoco.training.config import TrainConfig
 from dualmoco.training.contrast import DualMomentumContrast, KeyBatch
 from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
 from dualmoco.training.frozen import OneSidedMoco
+from dualmoco.training.grad_cache import WholeBatchObjective
 from dualmoco.training.infonce import is_false_negative
 from dualmoco.training.nli import Nli, with_nli
 from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, queue_cost
@@ -86,7 +88,7 @@ class DualMoco(Objective):
         self.contrast.enqueue(KeyBatch(*joined))
 
 
-class InBatch(Objective):
+class InBatch(WholeBatchObjective):
     """Translation ranking against the other pairs of the batch in both directions, with LaBSE's additive margin."""
 
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
@@ -94,18 +96,22 @@ class InBatch(Objective):
         self.src_encoder, self.tgt_encoder = src, tgt
         self.temperature, self.margin = config.contrast.temperature, config.contrast.margin
 
-    def forward(self, batch: PairBatch, prepared: None) -> Metrics:
-        """Cross-entropy over the pairs of one micro-batch from all processes."""
-        src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
-        src_to_tgt = rank_translations(src, tgt, batch.src_ids, batch.tgt_ids, self.temperature, self.margin)
-        tgt_to_src = rank_translations(tgt, src, batch.tgt_ids, batch.src_ids, self.temperature, self.margin)
+    def encode_batch(self, batch: PairBatch) -> list[Tensor]:
+        """Vectors of both sides."""
+        return [self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)]
+
+    def compare(self, vectors: Sequence[Tensor], src_ids: Tensor, tgt_ids: Tensor) -> Metrics:
+        """Cross-entropy over the pairs of the batch from all processes."""
+        src, tgt = vectors
+        src_to_tgt = rank_translations(src, tgt, src_ids, tgt_ids, self.temperature, self.margin)
+        tgt_to_src = rank_translations(tgt, src, tgt_ids, src_ids, self.temperature, self.margin)
         return {"loss": src_to_tgt[0] + tgt_to_src[0], "accuracy": (src_to_tgt[1] + tgt_to_src[1]) / 2}
 
 
 def rank_translations(
     query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, temperature: float, margin: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """In-batch InfoNCE with gradients on both sides; the keys of all processes are candidates.
+    """In-batch InfoNCE with gradients on both sides, in fp32; the keys of all processes are candidates.
 
     Args:
         query: Unit vectors (N, D).
@@ -120,7 +126,8 @@ def rank_translations(
     """
     first = process_rank() * len(query)
     ids = torch.stack([query_ids, key_ids], dim=1)  # (N, 2)
-    scores = query @ gather_with_gradient(key).T  # (N, processes * N)
+    with torch.autocast(query.device.type, enabled=False):
+        scores = query.float() @ gather_with_gradient(key.float()).T  # (N, processes * N)
     labels = torch.arange(first, first + len(query), device=query.device)
     positive = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, labels[:, None], True)
     scores = scores - margin * positive
@@ -166,7 +173,7 @@ class Distill(Objective):
         return {"loss": loss, "accuracy": ((src @ tgt.T).argmax(dim=1) == labels).float().mean()}
 
 
-class SimCse(Objective):
+class SimCse(WholeBatchObjective):
     """Unsupervised SimCSE (Gao et al., 2021) per language: each sentence against itself under different dropout."""
 
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
@@ -182,17 +189,18 @@ class SimCse(Objective):
     @classmethod
     def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
         """Every sentence is encoded twice."""
-        in_batch = super().cost(config, dimension, devices)
-        return ObjectiveCost(passes=2, operations=in_batch.operations, scores=in_batch.scores)
+        return replace(super().cost(config, dimension, devices), passes=2)
 
-    def forward(self, batch: PairBatch, prepared: None) -> Metrics:
-        """Cross-entropy over the sentences of one micro-batch in both languages."""
-        src = self._compare_views(self.src_encoder, batch.src, batch.src_ids)
-        tgt = self._compare_views(self.tgt_encoder, batch.tgt, batch.tgt_ids)
+    def encode_batch(self, batch: PairBatch) -> list[Tensor]:
+        """Two views of each sentence in both languages."""
+        sides = ((self.src_encoder, batch.src), (self.tgt_encoder, batch.tgt))
+        return [encoder(tokens) for encoder, tokens in sides for _ in range(2)]
+
+    def compare(self, vectors: Sequence[Tensor], src_ids: Tensor, tgt_ids: Tensor) -> Metrics:
+        """Cross-entropy over the sentences of the batch in both languages."""
+        src = rank_translations(vectors[0], vectors[1], src_ids, src_ids, self.temperature)
+        tgt = rank_translations(vectors[2], vectors[3], tgt_ids, tgt_ids, self.temperature)
         return {"loss": src[0] + tgt[0], "accuracy": (src[1] + tgt[1]) / 2}
-
-    def _compare_views(self, encoder: Encoder, tokens: TokenParts, ids: Tensor) -> tuple[Tensor, Tensor]:
-        return rank_translations(encoder(tokens), encoder(tokens), ids, ids, self.temperature)
 
 
 OBJECTIVES: dict[str, type[Objective]] = {
