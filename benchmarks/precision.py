@@ -94,7 +94,7 @@ def bucc(model: Model, folder: Path, planted: Pairs, calibration: str | None) ->
 def mix(
     model: Model, pairs: Pairs, others: tuple[list[str], list[str]], share: float, parsed: argparse.Namespace
 ) -> None:
-    """Texts of which a share of the lines has a translation."""
+    """Mines texts in which a share of the lines has a translation."""
     known = round(share * parsed.lines)
     order = np.random.default_rng(parsed.seed).permutation(len(pairs))
     planted, true = order[:PLANTED], order[PLANTED : PLANTED + known]

@@ -176,11 +176,11 @@ def test_eight_threads_and_new_processes(packed: Path) -> None:
         for found in threads.map(lambda _: model.encode(EN, lang="en", progress=False), range(16)):
             np.testing.assert_allclose(found, expected, atol=2e-3)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
-        for found in processes.map(encode_anew, [packed, packed]):
+        for found in processes.map(encode_again, [packed, packed]):
             np.testing.assert_allclose(found, expected, atol=2e-3)
 
 
-def encode_anew(folder: Path) -> Vectors:
+def encode_again(folder: Path) -> Vectors:
     """Vectors of a model that this process opens."""
     return open_model(folder).encode(EN, lang="en", progress=False)
 
