@@ -67,8 +67,9 @@ def score(
 ) -> MiningResult:
     """Scores the pairs of a bitext by the cosine of their sentences, to filter it.
 
-    Untranslated pairs score -1: both sides are the same text, or both are in the script of one language. With `margin` distance or ratio, a pair is compared with the other sentences of the bitext, so its score
-    depends on them, and no threshold is applied unless it is given.
+    Untranslated pairs score -1: both sides are the same text, or both are in the script of one language. With `margin`
+    distance or ratio, a pair is compared with the other sentences of the bitext, so its score depends on them, and no
+    threshold is applied unless it is given.
 
     Args:
         pairs: The bitext.
