@@ -299,3 +299,18 @@ def test_the_device_is_that_of_pytorch(bert: Path, static: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             open_model(bert, backend, device=device)
+
+
+def test_a_call_can_name_a_device(bert: Path) -> None:
+    """The model is opened there once, and gives the same vectors; a device that is not there is refused."""
+    model = open_model(str(bert), "torch")
+    texts = ["Tom bought two books.", "It rains."]
+    expected = model.encode(texts, progress=False)
+    np.testing.assert_array_equal(model.encode(texts, device="cpu", progress=False), expected)
+    np.testing.assert_array_equal(model.encode(texts, device="cpu", progress=False), expected)
+    assert list(model._elsewhere) == ["cpu"]
+    with pytest.raises(ConfigError, match="device xpu:9: cannot be used here"):
+        model.encode(texts, device="xpu:9")
+    model.reopen = None
+    with pytest.raises(ModelError, match="was not opened by name"):
+        model.encode(texts, device="cuda")

@@ -134,6 +134,7 @@ class Model:
         self._backends: dict[str, Backend] = {}
         self._limited: dict[tuple[str, EncodeLimits], Backend] = {}
         self.warned_of_cuts = False  # whether users know that sentences are too long
+        self._elsewhere: dict[str, Model] = {}  # the same model on other devices
         self._suspected: set[str] = set()  # languages whose sentences looked like another one
 
     def __repr__(self) -> str:
@@ -251,6 +252,7 @@ class Model:
         normalize: bool = True,
         progress: bool = True,
         batch_size: int | None = None,
+        device: str | None = None,
         max_tokens: int | None = None,
         dimension: int | None = None,
         convert: Literal["numpy"] = "numpy",
@@ -265,6 +267,7 @@ class Model:
         normalize: bool = True,
         progress: bool = True,
         batch_size: int | None = None,
+        device: str | None = None,
         max_tokens: int | None = None,
         dimension: int | None = None,
         convert: Literal["torch"],
@@ -278,6 +281,7 @@ class Model:
         normalize: bool = True,
         progress: bool = True,
         batch_size: int | None = None,
+        device: str | None = None,
         max_tokens: int | None = None,
         dimension: int | None = None,
         convert: str = NUMPY,
@@ -296,6 +300,8 @@ class Model:
                 back-ends always return unit vectors.
             progress: Whether to show a progress bar if it takes longer than two seconds.
             batch_size: Most sentences that a network runs at once, to save memory; by default as many as are fast.
+            device: Device of PyTorch to run on, such as cuda:1, where the model is opened once; by default the one that
+                it was opened on.
             max_tokens: Tokens after which a network cuts a sentence, up to its number of positions; its own limit if
                 None. In a hybrid it applies to the parts that are networks.
             dimension: Number of leading components to keep, scaled to unit length again; useful for models that were
@@ -323,10 +329,19 @@ class Model:
         else:
             self._suspect(texts, lang)
         self._check_output(lang, dimension, convert)
-        vectors = self.encode_as(texts, lang, normalize=normalize, progress=progress, limits=limits)
+        running = self if device is None else self._on(device)
+        vectors = running.encode_as(texts, lang, normalize=normalize, progress=progress, limits=limits)
         if dimension is not None:
             vectors = unit_vectors(vectors[:, :dimension]) if normalize else vectors[:, :dimension]
         return _as_tensor(vectors) if convert == TORCH else vectors
+
+    def _on(self, device: str) -> Model:
+        """The same model on a device; ModelError if it cannot be opened again, ConfigError for an unusable device."""
+        if device not in self._elsewhere:
+            if self.reopen is None:
+                raise ModelError(f"{self.identity.name}: was not opened by name; expected no device")
+            self._elsewhere[device] = self.reopen(device=device)
+        return self._elsewhere[device]
 
     def _check_output(self, lang: str, dimension: int | None, convert: str) -> None:
         if convert not in VECTOR_TYPES:
