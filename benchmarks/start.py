@@ -14,12 +14,14 @@ import sys
 import tempfile
 import time
 import venv
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from benchmarks.measure import print_machine, print_table
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 
+LARGEST_PACKAGES = 12  # of an installation, to print
 SENTENCES = ("It is raining.", "下雨了。")
 PEER = """
 import sys
@@ -76,6 +78,16 @@ def measure_install(requirement: str) -> None:
             "MB downloaded": sum(path.stat().st_size for path in wheels) / 1e6,
         }
         print_table([row])
+        _print_packages(new)
+
+
+def _print_packages(files: dict[str, int]) -> None:
+    """The largest folders of the environment's packages, in megabytes."""
+    sizes: Counter[str] = Counter()
+    for path, size in files.items():
+        _, inside, name = path.partition("site-packages/")
+        sizes[name.partition("/")[0] if inside else "scripts"] += size
+    print_table([{"folder": name, "MB": size / 1e6} for name, size in sizes.most_common(LARGEST_PACKAGES)])
 
 
 def _files(folder: Path) -> dict[str, int]:
