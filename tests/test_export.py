@@ -112,6 +112,16 @@ def test_int8_exports_are_the_same_each_time(model: Path, tmp_path: Path) -> Non
     assert open_model(str(folders[0])).backend("en").name == "onnx-int8"
 
 
+def test_int8_exports_do_not_depend_on_the_batch(model: Path, tmp_path: Path) -> None:
+    """A sentence has the same vector alone and padded among longer ones, but for sums in fp32."""
+    pytest.importorskip("onnxruntime")
+    export_model(str(model), "en", "onnx-int8", tmp_path / "out")
+    longer = [" ".join(EN[row : row + 30]) for row in range(6)]
+    alone = np.concatenate([run_plain(tmp_path / "out", [text]) for text in EN[:8]])
+    together = np.concatenate([run_plain(tmp_path / "out", [text, *longer])[:1] for text in EN[:8]])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+
+
 def test_an_exported_folder_is_a_back_end(model: Path, exported: Path) -> None:
     """It opens by itself, under its own name only, and only for its language."""
     opened, source = open_model(str(exported)), open_model(str(model))
