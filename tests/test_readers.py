@@ -4,6 +4,7 @@ import bz2
 import gzip
 import json
 import lzma
+import os
 import random
 import re
 import subprocess
@@ -335,7 +336,8 @@ print(read)
 def test_damaged_arrow_files_do_not_crash(tmp_path: Path) -> None:
     """Offsets that point outside of the file were followed, and the process died."""
     words = [sys.executable, "-c", DAMAGE_ARROW, str(tmp_path / "a.arrow")]
-    ran = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    ran = subprocess.run(words, capture_output=True, text=True, timeout=120, env=environment)
     assert ran.returncode == 0, ran.stderr
     assert 20 < int(ran.stdout) < 380
 

@@ -284,6 +284,7 @@ class RunFile:
         if other in self.done:
             return
         if self.done:
+            found = Candidates(np.array(found.scores), np.array(found.ids))  # those of another process are read-only
             found.merge(self.candidates())
         self.done.add(other)
         tensors: dict[str, np.ndarray] = {

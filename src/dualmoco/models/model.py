@@ -227,7 +227,7 @@ class Model:
         try:
             found = recognize_language(texts, self.languages)
         except DataError as error:
-            raise DataError(str(error) if str(error).startswith(name) else f"{name}: {error}") from None
+            raise DataError(str(error) if str(error).startswith(f"{name}:") else f"{name}: {error}") from None
         if self.languages is None:
             return found or UNDETERMINED
         if not found and len(self.languages) > 1:
