@@ -71,6 +71,9 @@ def test_a_calibrated_model_brings_its_threshold(model: Path, texts: tuple[Path,
     assert right > 0.7 * 150 and right > 0.75 * len(lines)
     looser = dualmoco.mine(*small, model=model, min_precision=0.5)
     assert looser.threshold == made.threshold_for(0.5) < made.threshold and len(looser) > len(few)
+    assert f"threshold {looser.threshold:.4f} is the model's own: precision 50.0 % if 3 %" in made.describe(
+        looser.threshold
+    )
     gold = dualmoco.mine(*texts, model=model, gold=[(line, line) for line in range(1, 151)])
     assert gold.calibration is not None and gold.model_calibration is None
     given = dualmoco.mine(*texts, model=model, threshold=-1.0)

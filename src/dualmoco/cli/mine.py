@@ -100,7 +100,7 @@ def run(parsed: argparse.Namespace) -> int:
         if not parsed.json:
             summary.write(describe_mining(found, parsed.out))
     if parsed.json:
-        own = found.model_calibration.describe() if found.model_calibration else None
+        own = found.model_calibration.describe(found.threshold) if found.model_calibration else None
         print_json(
             {
                 "out": parsed.out,
@@ -119,7 +119,8 @@ def run(parsed: argparse.Namespace) -> int:
 
 def describe_mining(found: MiningResult, out: str) -> str:
     """The summary of a mining result that was written to `out`."""
-    lines = [part.describe() for part in (found.model_calibration, found.calibration) if part]
+    lines = [found.model_calibration.describe(found.threshold)] if found.model_calibration else []
+    lines += [found.calibration.describe()] if found.calibration else []
     above = "" if found.threshold is None else f" that score at least {found.threshold:.4f}, of {found.candidates:,}"
     lines.append(f"{counted(len(found), 'pair')}{above}{describe_skipped(found.unreadable)}: {out}")
     if found.candidates >= KEPT_LINE_FROM:

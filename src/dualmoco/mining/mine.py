@@ -244,7 +244,7 @@ def mine(
             "retrieval": settings.retrieval.value,
             "threshold": threshold,
             "calibration": calibration.to_json() if calibration else None,
-            "model_calibration": own.describe() if own and not calibration else None,
+            "model_calibration": own.describe(threshold) if own and not calibration else None,
             "approximate_recall": recall,
             "prefilter": fast.origin if fast else None,
         }

@@ -275,12 +275,15 @@ class ModelCalibration:
         fitting = [threshold for level, threshold in self.levels if level >= precision]
         return fitting[0] if fitting else self.levels[-1][1]
 
-    def describe(self) -> str:
-        """The threshold and its quality, in words."""
+    def describe(self, threshold: float | None = None) -> str:
+        """The default threshold, or another one of `levels`, and its quality, in words."""
+        if threshold in (None, self.threshold):
+            threshold, quality = self.threshold, f"{100 * self.precision:.1f} %, recall {100 * self.recall:.1f} %"
+        else:
+            quality = f"{100 * next(level for level, value in self.levels if value == threshold):.1f} %"
         return (
-            f"threshold {self.threshold:.4f} is the model's own: precision {100 * self.precision:.1f} %, recall "
-            f"{100 * self.recall:.1f} % if {100 * self.share:.0f} % of the lines have a translation, measured on "
-            f"{self.pairs:,} held-out pairs"
+            f"threshold {threshold:.4f} is the model's own: precision {quality} if {100 * self.share:.0f} % of the "
+            f"lines have a translation, measured on {self.pairs:,} held-out pairs"
         )
 
     def describe_cosine(self) -> str:
