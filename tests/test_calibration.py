@@ -224,6 +224,14 @@ def test_calibrating_what_comes_with_the_package(tmp_path: Path, monkeypatch: py
         ["It rains."], ["下雨了。"], model="en-zh-static", src_lang="en", tgt_lang="zh", calibration=written
     )
     assert found.threshold == made.threshold and found.model_calibration == made
+    lines = ["only one column", *(f"{src}\t{tgt}" for src, tgt in pairs)]
+    (tmp_path / "dirty.tsv").write_text("\n".join(["a\tb", *lines]), encoding="utf-8")
+    with pytest.raises(DataError, match=r"dirty.tsv:2: 1 tab-separated column"):
+        dualmoco.calibrate("en-zh-static", tmp_path / "dirty.tsv", out="dirty.json", progress=False)
+    skipped = dualmoco.calibrate(
+        "en-zh-static", tmp_path / "dirty.tsv", out="dirty.json", on_error="skip", progress=False
+    )
+    assert skipped.pairs == made.pairs + 1
     (tmp_path / "note.json").write_text("{}", encoding="utf-8")
     with pytest.raises(ConfigError, match=r"note.json: exists and may be somebody's work"):
         dualmoco.calibrate("en-zh-static", pairs, out="note.json", progress=False)

@@ -161,7 +161,7 @@ def test_unreadable_lines_of_a_text_are_left_out(tmp_path: Path, capsys: pytest.
     assert "1 unreadable line left out" in capsys.readouterr().out
     lines = {(pair.src_line, pair.tgt_line) for pair in read_mined(tmp_path / "p.tsv")}
     assert lines == {(2, 1), (3, 2), (4, 3)}
-    with pytest.raises(ConfigError, match="on_error ignore; expected stop or skip"):
+    with pytest.raises(ConfigError, match="on_error ignore; expected one of stop, skip"):
         dualmoco.mine(src, tgt, on_error="ignore")
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.options import add_backend, add_command, add_json, add_languages, add_overwrite, print_result
+from dualmoco.cli.options import (
+    add_backend,
+    add_command,
+    add_json,
+    add_languages,
+    add_on_error,
+    add_overwrite,
+    print_result,
+)
 
 
 def add(commands: Any) -> None:
@@ -26,6 +34,7 @@ def add(commands: Any) -> None:
     given = calibrate.add_argument_group("input")
     given.add_argument("--pairs", required=True, metavar="FILE", help="bitext that the model was not trained on")
     add_languages(given)
+    add_on_error(given)
     add_backend(calibrate.add_argument_group("model"))
     output = calibrate.add_argument_group("output")
     output.add_argument("--out", metavar="FILE", help="write the thresholds to FILE (default: into the model's folder)")
@@ -46,6 +55,7 @@ def run(parsed: argparse.Namespace) -> int:
         tgt_lang=parsed.tgt,
         out=parsed.out,
         backend=parsed.backend,
+        on_error=parsed.on_error,
         overwrite=parsed.overwrite,
     )
     passing = f"as a prefilter it passes {100 * found.passing:.1f} % of unrelated sentences"

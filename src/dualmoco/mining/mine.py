@@ -24,6 +24,7 @@ from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import check_replaceable, locked, write_text
 from dualmoco.core.vectors import Ids
+from dualmoco.data.config import OnError
 from dualmoco.embeddings.encode import encode_file, resolve_text
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.embeddings.store import Store
@@ -183,7 +184,7 @@ def mine(
         ModelError: A model cannot be opened, or lacks a language.
     """
     settings = parse_settings(options, retrieval)
-    check_on_error(on_error)
+    parse_choice(OnError, on_error, "on_error")
     known = read_gold_pairs(gold, planted)
     if settings.threshold is not None and (gold is not None or planted is not None or min_precision is not None):
         raise ConfigError("a threshold together with gold or planted pairs or a precision; expected one of them")
@@ -293,7 +294,7 @@ def paraphrases(
         ModelError: The model cannot be opened, or lacks the language.
     """
     settings = parse_settings(options)
-    check_on_error(on_error)
+    parse_choice(OnError, on_error, "on_error")
     with mining_job(out, model, options, (text,)) as job:
         file, unreadable = job.open_text(text, lang, "text", on_error)
         own = _paraphrase_calibration(job.model, file.lang, settings, options)
@@ -335,12 +336,6 @@ def _paraphrase_calibration(
     others = [other for other in model.languages or [] if other != model.language(lang)]
     found = (model_calibration(model, (lang, other), settings, options) for other in others)
     return next((calibration for calibration in found if calibration), None)
-
-
-def check_on_error(given: str) -> None:
-    """ConfigError if it is not what can be done with a line that cannot be read."""
-    if given not in ("stop", "skip"):
-        raise ConfigError(f"on_error {given}; expected stop or skip")
 
 
 def parse_settings(options: MiningOptions, retrieval: str = Retrieval.max.value) -> MiningSettings:

@@ -16,9 +16,11 @@ from typing import Unpack
 import numpy as np
 
 from dualmoco.core import VERSION
+from dualmoco.core.config_loader import parse_choice
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import write_text
 from dualmoco.core.vectors import Floats, Ids
+from dualmoco.data.config import OnError
 from dualmoco.data.readers.base import Row, Source
 from dualmoco.data.readers.extra_columns import read_extra_columns
 from dualmoco.data.readers.formats import check_format
@@ -31,7 +33,6 @@ from dualmoco.mining.margins import Margin, margin_scores
 from dualmoco.mining.mine import (
     MiningOptions,
     MiningResult,
-    check_on_error,
     mining_job,
     model_calibration,
     parse_settings,
@@ -93,7 +94,7 @@ def score(
         DataError: The bitext cannot be read or has no pairs, or a pair has an empty side.
         ModelError: The model cannot be opened, or lacks a language.
     """
-    check_on_error(on_error)
+    parse_choice(OnError, on_error, "on_error")
     check_format(format)
     settings = parse_settings({**options, "margin": options.get("margin", Margin.absolute)})
     given_langs = src_lang or "", tgt_lang or ""

@@ -15,11 +15,13 @@ from typing import Any
 
 import numpy as np
 
+from dualmoco.core.config_loader import parse_choice
 from dualmoco.core.errors import DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.stats import binomial_interval
 from dualmoco.core.storage import check_replaceable, read_json, write_json
 from dualmoco.core.vectors import Floats, Ids, Vectors
+from dualmoco.data.config import OnError
 from dualmoco.mining.io import Bitext, Problems, read_bitext
 from dualmoco.mining.knn import MiningSettings
 from dualmoco.mining.margins import ScoredPairs, best_candidates, select_pairs
@@ -302,6 +304,7 @@ def calibrate_model(
     tgt_lang: str = "zh",
     out: str | Path | None = None,
     backend: str = AUTO,
+    on_error: str = "stop",
     overwrite: bool = False,
     progress: bool = True,
 ) -> ModelCalibration:
@@ -318,6 +321,7 @@ def calibrate_model(
         out: File to write to, for `mine --calibration`. By default `calibration.json` in the folder of the model, or
             `NAME.calibration.json` in the current folder for an embedded model.
         backend: Back-end that runs the model: auto, torch, static, int8, onnx or onnx-int8.
+        on_error: What to do with a line that cannot be read: stop, or skip.
         overwrite: Whether to replace `out` if it was edited or written by something else.
         progress: Whether to show progress bars.
 
@@ -334,8 +338,11 @@ def calibrate_model(
             check_replaceable([path], [pairs], overwrite=overwrite or own)
         if isinstance(pairs, str | Path) and model.folder:
             _refuse_training_pairs(Path(pairs), model.folder)
-        rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", Problems(pairs, skip=False))
+        problems = Problems(pairs, skip=parse_choice(OnError, on_error, "on_error") == OnError.skip)
+        rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", problems)
         texts = distinct_pairs((row.src.strip(), row.tgt.strip()) for row in rows)
+        if problems.count:
+            logger.warning("%s: left out %d lines that cannot be read", pairs, problems.count)
         if len(texts) < FEWEST_HELD_OUT:
             raise DataError(f"{len(texts)} different pairs; expected at least {FEWEST_HELD_OUT} to calibrate on")
         langs = model.language(src_lang), model.language(tgt_lang)
