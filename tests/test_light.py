@@ -66,7 +66,8 @@ def test_evaluation_needs_no_pytorch() -> None:
     """Of a model that is not a network of PyTorch."""
     done = run("evaluate", "en-zh-static", "--tasks", "tatoeba", "--data", EXAMPLES, forbidden=HEAVY)
     assert not done.returncode and "en-zh-static" in done.stdout, done.stderr[-1500:]
-    done = run("evaluate", "en-zh-static", "--postprocessing", "whitening", forbidden=HEAVY)
+    words = ("evaluate", "en-zh-static", "--tasks", "tatoeba", "--data", EXAMPLES)
+    done = run(*words, "--postprocessing", "whitening", forbidden=HEAVY)
     assert done.stderr == "dualmoco: Post-processing needs the package torch; pip install 'dualmoco[torch]'\n"
 
 
