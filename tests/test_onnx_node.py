@@ -42,7 +42,7 @@ def has_runtime() -> bool:
 @pytest.mark.skipif(not has_runtime(), reason="npm install onnxruntime-node; export NODE_PATH=$PWD/node_modules")
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_javascript_gets_the_same_vectors(lang: str) -> None:
-    """The graph of the embedded model, with the weights beside it, opened from JavaScript."""
+    """The graph of the embedded model, with its weights, opened from JavaScript."""
     folder = embedded_folder(DEFAULT_MODEL) / "part-2"
     ours = open_model(folder, "int8")
     backend = ours.backend(lang)
