@@ -287,9 +287,7 @@ def test_stores_of_another_dimension_are_refused(
     store = open_store(tmp_path / "v")
     rows = store.vectors()[store.lines]
     np.testing.assert_allclose(rows, shortened(dualmoco.load(trained).encode(EN, lang="en")), atol=1e-6)
-    with pytest.raises(
-        DataError, match=r"holds vectors with model_sha256 \w+, dimension 4; expected .*, dimension 8: "
-    ):
+    with pytest.raises(DataError, match=r"holds vectors with model_sha256 \w+, dimension 4; expected \w+, 8: "):
         dualmoco.encode(files[0], tmp_path / "v", lang="en", model=trained, dimension=8)
 
 
