@@ -56,11 +56,15 @@ def colliding_ids(count: int, seed: int) -> Tensor:
     return torch.randint(0, 9, (count, 2), generator=torch.Generator().manual_seed(seed))
 
 
-def mean_of_prefixes(query: Tensor, key: Tensor, queue: Tensor, temperature: Tensor, *ids: Tensor) -> Tensor:
+def mean_of_prefixes(
+    query: Tensor, key: Tensor, queue: Tensor, temperature: Tensor, query_ids: Tensor, queue_ids: Tensor
+) -> Tensor:
     """Equation 2 of unit vectors (N, 6), and of their first 4 and 1 components scaled to length 1: losses (N,)."""
-    whole = query, key, queue
-    prefixes = [whole, *([normalize(vectors[:, :d], dim=1) for vectors in whole] for d in (4, 1))]
-    return torch.stack([info_nce(*vectors, temperature, *ids) for vectors in prefixes]).mean(dim=0)
+    losses = [info_nce(query, key, queue, temperature, query_ids, queue_ids)]
+    for d in (4, 1):
+        short = normalize(query[:, :d], dim=1), normalize(key[:, :d], dim=1), normalize(queue[:, :d], dim=1)
+        losses.append(info_nce(*short, temperature, query_ids, queue_ids))
+    return torch.stack(losses).mean(dim=0)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 23])
@@ -95,9 +99,10 @@ def test_no_dimensions_change_no_bit() -> None:
             else blockwise_info_nce(*inputs, dimensions=dimensions)
         )[0]
         losses.mean().backward()
+        assert query.grad is not None
         results.append((losses.detach(), query.grad))
     for losses, gradient in results[1:]:
-        assert torch.equal(losses, results[0][0]) and gradient is not None and torch.equal(gradient, results[0][1])
+        assert torch.equal(losses, results[0][0]) and torch.equal(gradient, results[0][1])
     assert ContrastConfig().dimensions == []
 
 
@@ -123,7 +128,7 @@ def settings(**contrast: Any) -> TrainConfig:
 def test_dual_moco_contrasts_prefixes_of_queue_rows() -> None:
     """The queues hold whole vectors, whose prefixes are negatives of prefixes in both directions."""
     config = settings()
-    model = DualMomentumContrast(
+    model: Any = DualMomentumContrast(
         Table(0), Table(1), dimension=6, queue_size=9, temperature=0.2, dimensions=config.contrast.prefixes(6)
     )
     model.enqueue(KeyBatch(units(9, 2), units(9, 3), colliding_ids(9, 4)))
@@ -155,9 +160,8 @@ def test_in_batch_ranks_by_prefixes() -> None:
     """The loss is the mean of the losses of the prefixes; the margin and the accuracy are as before."""
     src, tgt = units(5, 0).float(), units(5, 1).float()
     ids = torch.arange(5), torch.arange(5) + 9
-    each = [
-        rank_translations(*(normalize(side[:, :d], dim=1) for side in (src, tgt)), *ids, 0.2, 0.1) for d in (6, 4, 1)
-    ]
+    prefixes = [(normalize(src[:, :d], dim=1), normalize(tgt[:, :d], dim=1)) for d in (6, 4, 1)]
+    each = [rank_translations(*both, *ids, 0.2, 0.1) for both in prefixes]
     loss, accuracy = rank_translations(src, tgt, *ids, 0.2, 0.1, [6, 4, 1])
     assert loss.item() == pytest.approx(sum(part[0].item() for part in each) / 3, rel=1e-6)
     assert accuracy == each[0][1]
