@@ -195,11 +195,12 @@ class OneSidedLoader:
 class OneSidedMoco(Objective):
     """Dual momentum contrast if one encoder is frozen: InfoNCE of the other one against its keys."""
 
-    slow_start = True
+    slow_start = trains_prefixes = True
 
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
         self.encoder = tgt if config.frozen == "src" else src
+        self.dimensions = config.contrast.prefixes(src.dimension)
         log_temperature = torch.tensor(math.log(config.contrast.temperature))
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=config.contrast.learn_temperature)
 
@@ -234,7 +235,8 @@ class OneSidedMoco(Objective):
         """Equation 2 for one micro-batch."""
         query = self.encoder(batch.features)  # (N, D)
         losses, correct, masked = blockwise_info_nce(
-            query, batch.keys, batch.negatives, self.log_temperature.exp(), batch.ids, batch.negative_ids
+            *(query, batch.keys, batch.negatives, self.log_temperature.exp(), batch.ids, batch.negative_ids),
+            dimensions=self.dimensions,
         )
         with torch.no_grad():
             spread = query.var(dim=0, correction=0).sum().sqrt()  # 0 if the queries collapse, 1 in all directions
