@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import file_sha256, write_bytes, write_text
-from dualmoco.models.backends.int8_graph import BertShape, make_int8_graph
+from dualmoco.models.backends.int8_graph import BertShape, DenseLayer, make_int8_graph
 from dualmoco.models.backends.st_format import (
     DENSE,
     LAYOUT_ERRORS,
@@ -119,7 +119,8 @@ def write_int8_graphs(folder: Path) -> None:
 
 
 def _graph(folder: Path, encoder: _PackedBert) -> bytes:
-    return make_int8_graph(folder, encoder.bert, encoder.shape, encoder.projections, unit=encoder.unit)
+    dense = [DenseLayer(place) for place in encoder.projections]
+    return make_int8_graph(encoder.bert, encoder.shape, dense, unit=encoder.unit, home=folder)
 
 
 def _read_checksums(folder: Path) -> dict[str, str]:
