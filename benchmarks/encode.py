@@ -139,7 +139,9 @@ def model2vec(lang: str) -> Encode:
     """Model2vec with the tokenizer and the token vectors of the embedded static model, in this process."""
     from model2vec import StaticModel
 
-    table = read_static_folder(embedded_folder(FAST_MODEL))[0][lang]  # type: ignore[index]
+    found = read_static_folder(embedded_folder(FAST_MODEL))
+    assert found is not None
+    table = found[0][lang]
     rows = len(table.tokenizer.get_vocab(with_added_tokens=True))
     model = StaticModel(table.vectors[:rows], table.tokenizer, normalize=True, max_length=None)
     return lambda texts: model.encode(texts, use_multiprocessing=False)

@@ -20,7 +20,14 @@ from sentence_transformers.sentence_transformer.modules import Dropout, Pooling
 from torch import Tensor, nn
 
 from dualmoco.core.errors import ModelError
-from dualmoco.models.backends.int8_graph import BALANCE_SUFFIX, LIFT_SUFFIX, BertShape, DenseLayer, make_int8_graph
+from dualmoco.models.backends.int8_graph import (
+    BALANCE_SUFFIX,
+    INT8_POOLINGS,
+    LIFT_SUFFIX,
+    BertShape,
+    DenseLayer,
+    make_int8_graph,
+)
 from dualmoco.models.backends.tokens import Arrays, TokenSource
 from dualmoco.models.int8_format import pack_tensors, unpack_tensors
 from dualmoco.models.network import Encoder
@@ -30,8 +37,7 @@ LARGEST_BALANCE = 1e3
 LEAST_RANGE = 1e-9
 GELU_DEPTH = 0.17  # minus the minimum of GELU, rounded up
 INT8_NETWORKS = ("bert", "camembert", "distilbert", "roberta", "xlm-roberta")
-INT8_POOLINGS = ("cls", "mean")
-BLOCK = re.compile(r"encoder\.layer\.\d+\.")
+LAYER_PREFIX = re.compile(r"encoder\.layer\.\d+\.")
 BERT_NAMES = (
     (r"^transformer\.", "encoder."),
     (r"\.attention\.q_lin\b", ".attention.self.query"),
@@ -56,7 +62,7 @@ def quantize_network(encoder: Encoder, source: TokenSource, sentences: Sequence[
     tensors = _bert_tensors(bert)
     batches = (arrays for text in sentences for arrays in source.batches([text], 1))  # one sentence, without padding
     peaks = _activation_peaks(encoder, bert, batches)
-    for block in sorted({found[0] for name in tensors if (found := BLOCK.match(name))}):
+    for block in sorted({found[0] for name in tensors if (found := LAYER_PREFIX.match(name))}):
         _balance_block(tensors, block, peaks)
     shape = BertShape(
         layers=bert.config.num_hidden_layers,
@@ -76,21 +82,30 @@ def quantize_network(encoder: Encoder, source: TokenSource, sentences: Sequence[
 
 def _known_layers(encoder: Encoder, source: TokenSource) -> tuple[Any, str, list[Dense]]:
     """The BERT of an encoder, its pooling and its dense layers; ModelError if it has anything else."""
-    first, second, *rest = [layer for layer in encoder.layers if not isinstance(layer, Dropout | Normalize)]
-    dense = [layer for layer in rest if isinstance(layer, Dense) and _is_plain(layer)]
+    layers = [layer for layer in encoder.layers if not isinstance(layer, Dropout)]
+    if isinstance(layers[-1], Normalize):
+        layers.pop()  # vectors are scaled in any case
+    first, second, *rest = layers
     config: Any = first.model.config if isinstance(first, Transformer) else None
     kind, pooling = getattr(config, "model_type", type(first).__name__), getattr(second, "pooling_mode", "its own")
     activation = getattr(config, "hidden_act", None) or getattr(config, "activation", None)
-    is_known = kind in INT8_NETWORKS and activation == "gelu" and not getattr(config, "is_decoder", False)
-    is_known &= getattr(config, "position_embedding_type", "absolute") == "absolute" and not source.padding.left
+    dense = [layer for layer in rest if isinstance(layer, Dense) and _is_plain(layer)]
+    is_known = kind in INT8_NETWORKS and activation == "gelu" and _is_plain_bert(config)
     has_pooling = isinstance(second, Pooling) and second.include_prompt and pooling in INT8_POOLINGS
-    if not is_known or not has_pooling or len(dense) < len(rest):
+    if not is_known or not has_pooling or len(dense) < len(rest) or source.padding.left:
+        side = "left" if source.padding.left else "right"
         raise ModelError(
-            f"onnx-int8: {kind} with {activation}, pooling {pooling}, {len(rest)} dense layers; expected a network of "
-            f"type {', '.join(INT8_NETWORKS)} with gelu, pooling {' or '.join(INT8_POOLINGS)}, and dense layers "
-            "without residual: use onnx"
+            f"onnx-int8: {kind} with {activation}, pooling {pooling}, {len(rest)} more layers, padding on the {side}; "
+            f"expected a network of type {', '.join(INT8_NETWORKS)} with gelu, pooling {' or '.join(INT8_POOLINGS)}, "
+            "dense layers without residual, padding on the right: use onnx"
         )
     return first.model, pooling, dense
+
+
+def _is_plain_bert(config: Any) -> bool:
+    """Whether a network adds vectors of positions to those of tokens, and each token sees all others."""
+    is_absolute = getattr(config, "position_embedding_type", "absolute") == "absolute"
+    return is_absolute and not getattr(config, "is_decoder", False)
 
 
 def _is_plain(layer: Dense) -> bool:
@@ -108,7 +123,7 @@ def _bert_name(name: str) -> str:
 def _bert_tensors(bert: Any) -> dict[str, np.ndarray]:
     """Copies of the tensors that the graph needs, by BERT's names; positions from that of the first token on."""
     tensors = {_bert_name(name): weight.numpy().copy() for name, weight in bert.state_dict().items()}
-    tensors = {name: one for name, one in tensors.items() if BLOCK.match(name) or name.startswith("embeddings.")}
+    tensors = {name: one for name, one in tensors.items() if LAYER_PREFIX.match(name) or name.startswith("embeddings.")}
     padding = bert.embeddings.position_embeddings.padding_idx  # RoBERTa numbers positions after that of padding
     name = "embeddings.position_embeddings.weight"
     tensors[name] = tensors[name][0 if padding is None else padding + 1 :]

@@ -30,6 +30,7 @@ BALANCE_SUFFIX = ".balance"  # factors (I,) for the activations that a layer tak
 LIFT_SUFFIX = ".lift"  # numbers (I,) that, added to balanced activations, leave none below zero
 LEAST_PEAK = 1e-12  # a row of activations with a lower peak counts as zero
 MASKED = -1e30  # added to attention scores of padding
+INT8_POOLINGS = ("cls", "mean")
 LEAST_LENGTH = 1e-12  # of a vector that is scaled to unit length
 
 
