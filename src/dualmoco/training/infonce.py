@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dualmoco.training.config import LEAST_TEMPERATURE
+
 BLOCK_ROWS = 2048  # on a CPU: the scores of one block stay in its cache
 GPU_BLOCK_BYTES = 64 * 2**20  # on a GPU: of the scores of one block, enough to keep it busy
 SCORE_BYTES = 4
@@ -28,6 +30,13 @@ def is_false_negative(query_ids: Tensor, row_ids: Tensor) -> Tensor:
     """
     text, translation = query_ids[:, :1], query_ids[:, 1:]  # (N, 1) each
     return (row_ids[:, 0] == translation) | (row_ids[:, 0] == text) | (row_ids[:, 1] == text)
+
+
+@torch.no_grad()
+def limit_temperature(log_temperature: Tensor) -> None:
+    """Keeps a learned temperature at LEAST_TEMPERATURE or above."""
+    if log_temperature.requires_grad:
+        log_temperature.clamp_(min=math.log(LEAST_TEMPERATURE))
 
 
 def blockwise_info_nce(
@@ -113,5 +122,7 @@ def _rows_with_batch_texts(query_ids: Tensor, queue_ids: Tensor, size: int) -> t
     texts = query_ids.flatten().sort().values  # (2 N,)
     found = [(texts[torch.searchsorted(texts, ids, right=True) - 1] == ids).any(1) for ids in queue_ids.split(1 << 17)]
     shared = torch.cat(found).nonzero().squeeze(1)
+    if not len(shared):
+        return (shared,) * math.ceil(len(queue_ids) / size)
     starts = torch.arange(size, max(size, len(queue_ids)), size, device=shared.device)  # of all blocks but the first
     return shared.tensor_split(torch.searchsorted(shared, starts).tolist())

@@ -99,8 +99,6 @@ class Objective(nn.Module):
     """Settings of its own with their defaults; a recipe changes them under `options`."""
     frozen_variant: ClassVar[type[Objective] | None] = None
     """The class that replaces this one if an encoder is frozen; None if both encoders must learn."""
-    slow_start: ClassVar[bool] = False
-    """Whether other processes may wait for hours while the first one makes the loader."""
 
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:
