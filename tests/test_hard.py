@@ -99,7 +99,8 @@ def test_many_keys_are_searched_approximately(
     exact = hard.neighbor_keys(stored, 8)
     assert "found" not in caplog.text
     monkeypatch.setattr(hard, "EXACT_KEYS", 5999)
-    monkeypatch.setattr(hard, "scan_lists", partial(_counted, calls := [], scan_lists))
+    calls: list[int] = []
+    monkeypatch.setattr(hard, "scan_lists", partial(_counted, calls, scan_lists))
     with caplog.at_level("INFO", logger="dualmoco"):
         found = hard.neighbor_keys(stored, 8)
     same = [len(set(a) & set(b)) for a, b in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]

@@ -336,7 +336,7 @@ def test_simcse_refuses_an_encoder_without_dropout(without: int) -> None:
     encoders = [make_encoder(side, dropout=0.0 if side == without else 0.5) for side in (0, 1)]
     config = TrainConfig(objective="simcse", src=EncoderConfig(lang="en"), tgt=EncoderConfig(lang="zh"))
     with pytest.raises(ConfigError, match=rf"the {('en', 'zh')[without]} encoder has no dropout layers; expected some"):
-        SimCse(*encoders, config)
+        SimCse(encoders[0], encoders[1], config)
 
 
 def test_simcse_compares_two_views_under_dropout() -> None:

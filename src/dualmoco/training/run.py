@@ -106,9 +106,9 @@ def start_accelerator(config: TrainConfig) -> Accelerator:
 @contextmanager
 def arithmetic(config: TrainConfig, device: torch.device) -> Iterator[None]:
     """Multiplies matrices in the precision of a recipe, deterministically if it says so; restores both at the end."""
-    matmul = torch.backends.cuda.matmul
-    former = matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
-    if device.type == "cuda":
+    matmul, is_cuda = torch.backends.cuda.matmul, device.type == "cuda"
+    former = is_cuda and matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
+    if is_cuda:
         matmul.allow_tf32 = config.optimizer.matmul_precision == MatmulPrecision.tf32
         _say("matrix products of fp32, such as scores, are computed in %s", config.optimizer.matmul_precision)
     if config.deterministic:
@@ -118,7 +118,8 @@ def arithmetic(config: TrainConfig, device: torch.device) -> Iterator[None]:
     try:
         yield
     finally:
-        matmul.allow_tf32 = former[0]
+        if is_cuda:
+            matmul.allow_tf32 = former[0]
         torch.use_deterministic_algorithms(former[1])
 
 
