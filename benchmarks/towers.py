@@ -46,7 +46,7 @@ from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs
 from dualmoco.training.checkpoint import list_checkpoints, module_tensors
 from dualmoco.training.config import TrainConfig
-from dualmoco.training.frozen import FrozenKeys, OneSidedBatch, OneSidedMoco
+from dualmoco.training.frozen import FrozenKeys, Negatives, OneSidedBatch, OneSidedMoco
 from dualmoco.training.init_encoders import INITIAL
 from dualmoco.training.objective import Objective
 from dualmoco.training.objectives import DualMoco, objective_class

@@ -46,7 +46,7 @@ class CountedOperators(TorchDispatchMode):
     """Counts operators by name."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.counts: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -140,7 +140,7 @@ def test_a_fault_between_two_lines_of_the_log_is_found(
 
 def autocast_fp16(trainer: Trainer) -> None:
     """Lets a trainer compute in fp16 as on a GPU."""
-    trainer.accelerator.autocast = lambda: torch.autocast("cpu", torch.float16)  # type: ignore[method-assign]
+    trainer.accelerator.autocast = lambda: torch.autocast("cpu", torch.float16)
     usual = trainer.model.forward
 
     def forward(*given: Any) -> Any:
