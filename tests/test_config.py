@@ -458,6 +458,7 @@ def test_recipe_has_the_papers_values(name: str) -> None:
     assert not config.contrast.learn_temperature
     assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.clip) == (4e-5, 1024, 10.0)
     assert (config.optimizer.warmup_steps, config.optimizer.weight_decay) == (400, 1e-4)
+    assert config.optimizer.decay_all
     assert (config.schedule.epochs, config.schedule.steps, config.schedule.minutes) == (15, 0, 0)
     for side, encoder in (("bert-base-uncased", config.src), ("hfl/chinese-roberta-wwm-ext", config.tgt)):
         assert (encoder.kind, encoder.name, encoder.pooling) == (EncoderKind.pretrained, side, PoolingMode.mean)
