@@ -22,7 +22,7 @@ from dualmoco.data.pairs import Split
 from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
-from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, read_conversion
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, folder_sha256, read_conversion
 from dualmoco.models.load import find_folder
 from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
@@ -37,15 +37,19 @@ logger = logging.getLogger(__name__)
 
 def check_named_models(config: TrainConfig, out: Path) -> None:
     """Finds the models that a recipe names, before the data is read; ModelError if one does not exist."""
-    if (out / "config.yaml").exists():  # a run that is resumed has its encoders
-        return
-    sides = (config.src, config.tgt)
+    sides = () if (out / "config.yaml").exists() else (config.src, config.tgt)  # a resumed run has its encoders
     names = [side.name for side in sides if side.kind == EncoderKind.pretrained]
     names += [side.entry_vectors for side in sides if side.kind == EncoderKind.static]
     for name in dict.fromkeys([*names, config.teacher]):
         folder = find_folder(name) if name else None
         if folder:
             check_folder(folder)
+
+
+def teacher_digest(config: TrainConfig) -> str:
+    """A hash of the teacher, if there is one: checkpoints do not hold it, and it must not change during a run."""
+    folder = find_folder(config.teacher) if config.teacher else None
+    return f"-{folder_sha256(folder)[:16]}" if folder else ""
 
 
 def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
@@ -70,6 +74,17 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
                     text["chinese"],
                 )
     accelerator.wait_for_everyone()
+    encoders = open_initial(config, initial)
+    for encoder in dict.fromkeys(encoders.values()):
+        if config.optimizer.gradient_checkpointing:
+            encoder.checkpoint_gradients()
+        if config.optimizer.compile:
+            encoder.layers.compile(dynamic=True)  # not the loop over the parts of a batch, whose number varies
+    return encoders
+
+
+def open_initial(config: TrainConfig, initial: Path) -> dict[str, Encoder]:
+    """The first encoders of a run by language, as the recipe trains them."""
     encoders = open_routes(initial)
     for settings in (config.src, config.tgt):
         if settings.kind == EncoderKind.shared:
@@ -78,10 +93,6 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         encoder = encoders[settings.lang]
         set_trainable(encoder, settings)
         encoder.set_dropout(settings.dropout)
-        if config.optimizer.gradient_checkpointing:
-            encoder.checkpoint_gradients()
-        if config.optimizer.compile:
-            encoder.layers.compile(dynamic=True)  # not the loop over the parts of a batch, whose number varies
     return encoders
 
 

@@ -7,13 +7,14 @@ far, and `keys/` if an encoder is frozen.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs
+from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, ProjectConfiguration
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.progress import showing
@@ -26,24 +27,36 @@ from dualmoco.training.memory import check_memory
 from dualmoco.training.objective import RunInputs
 from dualmoco.training.objectives import objective_class
 from dualmoco.training.recipe import check_config, load_config
-from dualmoco.training.run_folder import check_run_folder, write_inputs
-from dualmoco.training.trainer import Trainer, TrainResult
+from dualmoco.training.run_folder import TRACKER_FOLDER, check_run_folder, check_trackers, write_inputs
+from dualmoco.training.trainer import ScoreModel, Trainer, TrainResult
 
 ACCELERATE_PRECISION = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}
-SLOW_START = timedelta(days=7)  # other processes wait this long for the first one
+SLOW_START = timedelta(days=7)  # other processes wait this long for the first one: its keys, or its evaluation
 logger = logging.getLogger(__name__)
 
 
+OpenTasks = Callable[[TrainConfig], ScoreModel]
+"""Reads the test sets of `schedule.evaluate`."""
+
+
 def train(
-    recipe: str | Path | TrainConfig, *overrides: str, resume: bool = False, progress: bool = True
+    recipe: str | Path | TrainConfig,
+    *overrides: str,
+    resume: bool = False,
+    progress: bool = True,
+    open_tasks: OpenTasks | None = None,
 ) -> TrainResult:
     """Trains two encoders as a recipe says.
+
+    `dualmoco.train` is this function with `open_tasks` of `evaluation/training_scores.py`: a folder imports only from
+    those before it, and evaluation comes after training.
 
     Args:
         recipe: A YAML file, or the settings themselves.
         overrides: Settings such as `contrast.queue_size=8192`, stronger than the file.
         resume: Continue from the last checkpoint in the run folder, if there is one; the schedule may be longer now.
         progress: Whether to show progress bars.
+        open_tasks: Reads the test sets of `schedule.evaluate`, before anything else is done.
 
     Returns:
         How far training came and how well it did on held-out pairs.
@@ -56,7 +69,14 @@ def train(
             does not fit into memory, or the loss is not a number.
     """
     with showing(progress):
-        return _train(_settings(recipe, overrides), resume=resume)
+        config = _settings(recipe, overrides)
+        if not config.schedule.evaluate:
+            return _train(config, resume=resume)
+        if open_tasks is None:
+            raise ConfigError(
+                f"schedule.evaluate is {config.schedule.evaluate}; expected none here: use dualmoco.train"
+            )
+        return _train(config, resume=resume, score_model=open_tasks(config))
 
 
 def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> TrainConfig:
@@ -68,7 +88,7 @@ def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> T
     return recipe
 
 
-def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
+def _train(config: TrainConfig, *, resume: bool, score_model: ScoreModel | None = None) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
     check_precision(config)
     accelerator = start_accelerator(config)
@@ -84,23 +104,26 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
         if accelerator.is_main_process:
             counts = ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count)
             logger.info("pairs: %s", counts)
-        return build_trainer(config, split, accelerator).run(resume=resume)
+        return build_trainer(config, split, accelerator, score_model).run(resume=resume)
 
 
 def start_accelerator(config: TrainConfig) -> Accelerator:
-    """Sets up the device and the processes of a run."""
+    """Sets up the device, the processes and the trackers of a run; ConfigError if a tracker cannot be used."""
+    check_trackers(config)
     # Queues are equal on all processes by construction; pretrained encoders often have a pooler that is not used.
     handlers = [
         DistributedDataParallelKwargs(
             broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
         )
     ]
-    if objective_class(config).slow_start:
+    if objective_class(config).slow_start or config.schedule.evaluate:
         handlers.append(InitProcessGroupKwargs(timeout=SLOW_START))
     return Accelerator(
         cpu=not torch.accelerator.is_available(),
         mixed_precision=ACCELERATE_PRECISION[config.optimizer.precision],
         kwargs_handlers=handlers,
+        log_with=config.schedule.trackers or None,
+        project_config=ProjectConfiguration(logging_dir=str(Path(config.out) / TRACKER_FOLDER)),
     )
 
 
@@ -121,7 +144,9 @@ def check_division(config: TrainConfig, processes: int) -> None:
             )
 
 
-def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -> Trainer:
+def build_trainer(
+    config: TrainConfig, split: Split, accelerator: Accelerator, score_model: ScoreModel | None = None
+) -> Trainer:
     """Does everything between reading the pairs and the first step, and writes the inputs into the run folder."""
     objective, order = objective_class(config), order_of(config, split)
     files = objective.read_files(config)
@@ -131,7 +156,7 @@ def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -
     built = objective(inputs.src, inputs.tgt, config)
     if accelerator.is_main_process:
         write_inputs(config, split, Path(config.out))  # from here on the folder holds this run, to be resumed
-    return Trainer(inputs, built)
+    return Trainer(inputs, built, score_model)
 
 
 def order_of(config: TrainConfig, split: Split) -> Curriculum:
