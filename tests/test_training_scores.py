@@ -120,7 +120,7 @@ def test_tasks_are_checked_before_any_work(
 
 
 def test_curves_show_scores_of_tasks(tmp_path: Path) -> None:
-    """A panel of a study may be any number of the log, also of held-out pairs and tasks; lines without it are left out."""
+    """A panel of a study shows any number of the log, also of held-out pairs and tasks, where a line has it."""
     records = [
         {"step": 0, "heldout": {"score": 0.1, "nli": None}, "tasks": {"Tatoeba zh-en": 5.0}},
         {"step": 1, "loss": 0.5},
@@ -130,9 +130,5 @@ def test_curves_show_scores_of_tasks(tmp_path: Path) -> None:
     row = StudyRow("a", [], None)
     config = StudyConfig(curves=["loss", "heldout/score", "tasks/Tatoeba zh-en"])
     figure = draw_curves(Study(config, [row], [Run(row, 0, "a-seed0", [], "", "")]), tmp_path)
-    shown = {panel.get_title(): panel.get_lines()[0].get_xydata().tolist() for panel in figure.axes}
-    assert shown == {
-        "loss": [[1, 0.5]],
-        "heldout/score": [[0, 0.1], [2, 0.3]],
-        "tasks/Tatoeba zh-en": [[0, 5.0], [2, 25.0]],
-    }
+    shown = [panel.get_lines()[0].get_xydata().tolist() for panel in figure.axes]
+    assert shown == [[[1, 0.5]], [[0, 0.1], [2, 0.3]], [[0, 5.0], [2, 25.0]]]

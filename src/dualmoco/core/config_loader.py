@@ -171,8 +171,10 @@ def _keep_text(override: str, schema: Any) -> str:
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
     if kind is str:
         return override if is_quoted else f"{key}={json.dumps(value, ensure_ascii=False)}"
-    if value[:1] in ("[", "{") or (kind == list[str] and value):
+    if value[:1] in ("[", "{"):
         return f"{key}={json.dumps(_parse(value, kind), ensure_ascii=False)}"
+    if kind == list[str] and value:  # a single text instead of a list
+        return f"{key}={json.dumps([value[1:-1] if is_quoted else value], ensure_ascii=False)}"
     return override
 
 
@@ -191,7 +193,7 @@ def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:
     if kind is AS_TYPED:
         return typed
     if kind == list[str] and isinstance(typed, str) and content is not None:
-        return [typed]  # a single text instead of a list
+        return [typed]
     if kind is str or (str in inner and NoneType in inner):
         return content if content is None or isinstance(content, dict | list) else typed
     if isinstance(content, dict) and isinstance(typed, dict) and len(content) == len(typed):
