@@ -7,6 +7,7 @@ import json
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import dualmoco
@@ -130,5 +131,5 @@ def test_curves_show_scores_of_tasks(tmp_path: Path) -> None:
     row = StudyRow("a", [], None)
     config = StudyConfig(curves=["loss", "heldout/score", "tasks/Tatoeba zh-en"])
     figure = draw_curves(Study(config, [row], [Run(row, 0, "a-seed0", [], "", "")]), tmp_path)
-    shown = [panel.get_lines()[0].get_xydata().tolist() for panel in figure.axes]
+    shown = [np.asarray(panel.get_lines()[0].get_xydata()).tolist() for panel in figure.axes]
     assert shown == [[[1, 0.5]], [[0, 0.1], [2, 0.3]], [[0, 5.0], [2, 25.0]]]
