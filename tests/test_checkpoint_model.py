@@ -80,9 +80,10 @@ def test_a_checkpoint_is_the_model_of_its_step(
     assert learnt == {"frozen": {"zh"}, "frozen target": {"en"}, "nli": {"en"}}.get(case, {"en", "zh"})
 
 
-def test_momentum_encoders_follow_equation_1(recipe: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trainable", ["all", "last:1"])
+def test_momentum_encoders_follow_equation_1(recipe: Path, tmp_path: Path, trainable: str) -> None:
     """After the first step their weights are 0.9 times the first ones and 0.1 times those of the trained encoders."""
-    train(recipe, *SHORT)
+    train(recipe, *SHORT, f"src.trainable={trainable}")
     checkpoint = tmp_path / "run" / "checkpoints" / "step-00000001"
     for name, options in (("trained", []), ("momentum", ["--momentum"])):
         words = ["export", str(checkpoint), "--to", TO, "--out", str(tmp_path / name), *options]

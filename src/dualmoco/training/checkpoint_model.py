@@ -31,6 +31,8 @@ from dualmoco.models.folder import (
 )
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from dualmoco.models.network import Encoder
 
 CHECKPOINT_EXAMPLE = "RUN/checkpoints/step-00000500"
@@ -134,9 +136,17 @@ def _open_checkpoint(checkpoint: Path, *, momentum: bool) -> tuple[dict[str, Enc
         raise RunError(f"{checkpoint}: damaged, or of another version ({error}); expected another checkpoint") from None
     if momentum and not names[MOMENTUM]:
         raise ConfigError(f"{checkpoint}: has no momentum encoders; expected no --momentum")
-    for lang, name in names[MOMENTUM if momentum else TRAINED].items():  # a frozen encoder is not part of a checkpoint
-        own, prefix = module_tensors(encoders[lang]), f"{name}."
-        given = {key.removeprefix(prefix): weights[key] for key in weights if key.startswith(prefix)}
+    for lang, name in names[TRAINED].items():  # a frozen encoder is not part of a checkpoint
+        own, given = module_tensors(encoders[lang]), _tensors_of(name, weights)
+        if momentum:  # weights that do not learn may be stored once for both encoders
+            still = [key for key in given if key in own and not own[key].requires_grad]
+            given = {key: given[key] for key in still} | _tensors_of(names[MOMENTUM][lang], weights)
         check_tensors(own, given, checkpoint, "export another checkpoint")
         copy_tensors(own, given)
     return encoders, record | {"settings": config.to_dict()}
+
+
+def _tensors_of(module: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of one module, by their names in it."""
+    prefix = f"{module}."
+    return {name.removeprefix(prefix): tensor for name, tensor in weights.items() if name.startswith(prefix)}
