@@ -7,7 +7,8 @@ only if both were scored on the same test set, which is recognized by its name a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -27,6 +28,31 @@ BUCC_SAMPLE_SIZE = "8624x13589"
 BUCC_MIN_SENTENCES = 50_000  # per side; the official training and test sets have about 90,000
 PAPER_TATOEBA = ("cmn-eng", 1000)  # the language pair and the number of pairs of table 1
 MISSING_VALUE = "–"
+MAIN_SCORES = (  # task, subset, protocol, metric (regular expressions), name
+    ("tatoeba", ".*", ".*", "accuracy", "Tatoeba {protocol}"),
+    ("bucc", "(?P<pair>[^ ]+) .*", "threshold .*", "f1", "BUCC {pair} F1"),
+    ("sts", STS_AVERAGE, "wmean|all", "spearman", "STS {protocol}"),
+    ("xsts", ".*", ".*", "spearman", "XSTS {subset}"),
+    ("nli", ".*", ".*", "accuracy", "NLI {subset}"),
+    ("lexicon", ".*", "(?P<pair>[^ ]+) csls", "p@1", "lexicon {pair} P@1"),
+    ("paraphrase", ".*", "detection|mining", "average precision", "paraphrase {protocol}"),
+    ("clustering", ".*", ".*", "v-measure", "clustering {subset}"),
+    ("align", ".*", "strict", "f1", "align {subset} F1"),
+    ("mteb-bitext-retrieval", ".*", "(?P<pair>[^ ]+) all .*", "accuracy", "MTEB retrieval {pair}"),
+)
+"""The scores of each task that a study's table and the log of a run show; of STS, the average of the seven sets."""
+
+
+def main_scores(scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The main scores of an evaluation by name, in percent, given all of them as in its JSON file."""
+    shown: dict[str, float] = {}
+    for score in scores:
+        for task, subset, protocol, metric, name in MAIN_SCORES:
+            if (score["task"], score["metric"]) == (task, metric):
+                matches = re.fullmatch(subset, score["subset"]), re.fullmatch(protocol, score["protocol"])
+                if matches[0] and matches[1]:
+                    shown[name.format(**score, **matches[0].groupdict(), **matches[1].groupdict())] = score["value"]
+    return shown
 
 
 def is_bucc_part(score: Score) -> bool:

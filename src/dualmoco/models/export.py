@@ -102,12 +102,22 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
         ModelError: A model that has no such export, or whose export does not return its vectors.
         RunError: The folder cannot be written.
     """
-    if to not in TARGETS:
-        raise ConfigError(f"--to {to}; expected one of {', '.join(TARGETS)}")
-    check_place(out, [Path(model)], "export", replace=overwrite or is_export(out))
+    check_export(model, to, out, overwrite=overwrite)
     folder = find_folder(model)
     if folder is None:
         raise ModelError(f"{model}: not a network; expected a model folder, a hub name or package:NAME of one")
+    return export_folder(model, folder, lang, to, out)
+
+
+def check_export(model: str, to: str, out: Path, *, overwrite: bool) -> None:
+    """Refuses an unknown target, or to replace a folder that is not an export, with ConfigError."""
+    if to not in TARGETS:
+        raise ConfigError(f"--to {to}; expected one of {', '.join(TARGETS)}")
+    check_place(out, [Path(model)], "export", replace=overwrite or is_export(out))
+
+
+def export_folder(model: str, folder: Path, lang: str, to: str, out: Path) -> Exported:
+    """Writes one language of the model in `folder`, which is called `model`; see `export_model`."""
     if is_hybrid(folder):
         _check_hybrid(model, folder, to)
     hybrid = open_model(model, TORCH) if is_hybrid(folder) else None  # the weights of a packed model in fp32, not int8

@@ -28,6 +28,7 @@ DIMENSIONS_KEY = "dimensions"  # those that the model was trained for, if it was
 CALIBRATION_FILE = "calibration.json"  # the default threshold of `dualmoco mine`
 NLI_FOLDER = "nli"  # the classifier of a model trained on NLI
 MODEL_CARD = "README.md"
+CHECKPOINT_FILES = (WEIGHTS_FILE, "optimizer.safetensors", "state.json")
 LEGAL_NAMES = ("LICENSE", "NOTICE")  # beginnings of the names of files that a copy must keep
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 CODE_ENDINGS = (".py", ".pyc", ".pyw", ".so", ".dll", ".dylib")
@@ -49,6 +50,11 @@ def model_folder(name: str) -> Path:
         return embedded_folder(name)
     path = Path(name)
     if path.is_dir():
+        if is_checkpoint(path):
+            raise ModelError(
+                f"{name}: a checkpoint; expected a model: write it as one with dualmoco export {name} "
+                "--to sentence-transformers --out FOLDER"
+            )
         is_run = (path / "config.yaml").is_file() and not (path / MODULES_FILE).is_file()
         if is_run and not (path / "model").is_dir():
             raise ModelError(f"{name}: a run without a model yet; expected one that has been evaluated once")
@@ -58,6 +64,11 @@ def model_folder(name: str) -> Path:
     if path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2:
         raise ModelError(f"{name}: no such folder; expected a model folder such as runs/tiny/model, or a hub name")
     return fetch_model(name)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is a checkpoint of a training run."""
+    return all((folder / name).is_file() for name in CHECKPOINT_FILES)
 
 
 def portable_name(name: str) -> str:

@@ -23,7 +23,7 @@ from dualmoco.data.pairs import Split
 from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
-from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, read_conversion
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, folder_sha256, read_conversion
 from dualmoco.models.load import find_folder
 from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
@@ -39,15 +39,19 @@ logger = logging.getLogger(__name__)
 
 def check_named_models(config: TrainConfig, out: Path) -> None:
     """Finds the models that a recipe names, before the data is read; ModelError if one does not exist."""
-    if (out / "config.yaml").exists():  # a run that is resumed has its encoders
-        return
-    sides = (config.src, config.tgt)
+    sides = () if (out / "config.yaml").exists() else (config.src, config.tgt)  # a resumed run has its encoders
     names = [side.name for side in sides if side.kind == EncoderKind.pretrained]
     names += [side.entry_vectors for side in sides if side.kind == EncoderKind.static]
     for name in dict.fromkeys([*names, config.teacher]):
         folder = find_folder(name) if name else None
         if folder:
             check_folder(folder)
+
+
+def teacher_digest(config: TrainConfig) -> str:
+    """A hash of the teacher, if there is one: checkpoints do not hold it, and it must not change during a run."""
+    folder = find_folder(config.teacher) if config.teacher else None
+    return f"-{folder_sha256(folder)[:16]}" if folder else ""
 
 
 def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
@@ -77,6 +81,15 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             f"{initial}: not found on {socket.gethostname()}, although the first process wrote it; expected a run "
             "folder that all nodes share: set out"
         )
+    encoders = open_initial(config, initial)
+    if config.optimizer.gradient_checkpointing:
+        for encoder in dict.fromkeys(encoders.values()):
+            encoder.checkpoint_gradients()
+    return encoders
+
+
+def open_initial(config: TrainConfig, initial: Path) -> dict[str, Encoder]:
+    """The first encoders of a run by language, as the recipe trains them."""
     encoders = open_routes(initial)
     for settings in (config.src, config.tgt):
         if settings.kind == EncoderKind.shared:
@@ -86,8 +99,6 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
         set_trainable(encoder, settings)
         freeze_unused(encoder)
         encoder.set_dropout(settings.dropout)
-        if config.optimizer.gradient_checkpointing:
-            encoder.checkpoint_gradients()
     return encoders
 
 
