@@ -109,16 +109,19 @@ def run_step(objective: Objective, micro_batches: list[PairBatch], momentum: flo
     return math.fsum(loss.item() for loss in losses) / len(losses)
 
 
-@pytest.mark.parametrize(("chosen", "dropout"), [(InBatch, 0.0), (InBatch, 0.3), (SimCse, 0.3)])
+@pytest.mark.parametrize(
+    ("chosen", "dropout", "dimensions"),
+    [(InBatch, 0.0, []), (InBatch, 0.3, []), (InBatch, 0.3, [4, 2]), (SimCse, 0.3, []), (SimCse, 0.3, [4, 2])],
+)
 @pytest.mark.parametrize("kind", [EncoderKind.static, EncoderKind.bert])
 def test_whole_batch_objectives_in_micro_batches_equal_one_batch(
-    kind: EncoderKind, chosen: type[InBatch | SimCse], dropout: float
+    kind: EncoderKind, chosen: type[InBatch | SimCse], dropout: float, dimensions: list[int]
 ) -> None:
     """All pairs of a batch are candidates, with the gradients of the whole, for micro-batches of any size."""
     results = []
     for micro_batched in (False, True):
         src, tgt = make_encoder(0, kind=kind, dropout=dropout), make_encoder(1, kind=kind, dropout=dropout)
-        objective = chosen(src, tgt, settings(temperature=0.1)).train()
+        objective = chosen(src, tgt, settings(temperature=0.1, dimensions=dimensions)).train()
         parts = [make_batch(src, tgt, PAIRS[start : start + size]) for start, size in ((0, 2), (2, 7), (9, 3))]
         torch.manual_seed(3)
         if micro_batched:
@@ -137,11 +140,13 @@ def test_whole_batch_objectives_in_micro_batches_equal_one_batch(
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("batch_keys", [False, True])
+@pytest.mark.parametrize(("batch_keys", "dimensions"), [(False, []), (True, []), (True, [4, 2])])
 @pytest.mark.parametrize("kind", [EncoderKind.static, EncoderKind.bert])
-def test_dual_moco_in_micro_batches_equals_one_batch(kind: EncoderKind, batch_keys: bool) -> None:
+def test_dual_moco_in_micro_batches_equals_one_batch(
+    kind: EncoderKind, batch_keys: bool, dimensions: list[int]
+) -> None:
     """Two steps computed in four micro-batches give the loss, gradients, queues and copies of undivided ones."""
-    config = settings(queue_size=21, temperature=0.1, batch_keys=batch_keys)
+    config = settings(queue_size=21, temperature=0.1, batch_keys=batch_keys, dimensions=dimensions)
     results = []
     for count in (1, 4):
         src, tgt = make_encoder(0, kind=kind), make_encoder(1, kind=kind)

@@ -315,7 +315,8 @@ def run(name, *words, recipe=recipe, resume=False):
     (folder / f"{name}-{process_rank()}.json").write_text(json.dumps(asdict(result)))
 
 run("in-batch", *still, "objective=in-batch", resume=True)
-run("micro-batches", *still, "objective=in-batch", "optimizer.accumulate=2", resume=True)
+short = "contrast.dimensions=[8,4]"
+run("micro-batches", *still, "objective=in-batch", "optimizer.accumulate=2", short, resume=True)
 run("frozen", *still, recipe=Path(recipe).with_name("frozen.yaml"), resume=True)
 run("dual-moco", *still, "objective=dual-moco", resume=True)
 if only in ("all", "dual-moco"):
@@ -342,7 +343,7 @@ def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.Temp
     folder = tmp_path_factory.mktemp("two")
     runs: dict[str, tuple[Path, list[str]]] = {"dual-moco": (small, []), "in-batch": (small, ["objective=in-batch"])}
     runs["frozen"] = (frozen_small, [])
-    runs["micro-batches"] = (small, ["objective=in-batch", "optimizer.accumulate=2"])
+    runs["micro-batches"] = (small, ["objective=in-batch", "optimizer.accumulate=2", "contrast.dimensions=[8,4]"])
     for name, (recipe, settings) in runs.items():
         train(recipe, f"out={folder / 'one' / name}", *STILL, *settings)
         same_start(folder / "one" / name, folder / name)

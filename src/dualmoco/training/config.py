@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from dualmoco.core.config_loader import Rule
+from dualmoco.core.errors import ConfigError
 from dualmoco.data.config import DataConfig
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
 
@@ -58,10 +59,12 @@ class ContrastConfig:
     mask_repeats: bool = True  # do not score a text of the pair that occurs among the negatives
     hard_negatives: int = 0  # frozen encoder: nearest keys of each pair that are added to the random ones
     margin: float = 0.0  # in-batch: LaBSE's additive margin
+    dimensions: list[int] = field(default_factory=list)  # shorter vectors to train as well, such as [256, 64]
 
     def rules(self) -> list[Rule]:
         """What must be true of these settings."""
-        temperature, momentum = self.temperature, self.momentum
+        temperature, momentum, dimensions = self.temperature, self.momentum, self.dimensions
+        descends = all(map(int.__gt__, dimensions, [*dimensions[1:], 0]))
         return [
             ("contrast.queue_size", self.queue_size, self.queue_size > 0, "at least 1"),
             ("contrast.temperature", temperature, 0 < temperature < math.inf, "above 0, for example 0.04"),
@@ -72,7 +75,17 @@ class ContrastConfig:
                 f"at least {LEAST_TEMPERATURE} when contrast.learn_temperature is true",
             ),
             ("contrast.momentum", momentum, 0 <= momentum < 1, "from 0 to below 1, for example 0.999"),
+            ("contrast.dimensions", dimensions, descends, "numbers above 0 from high to low, for example [256, 64]"),
         ]
+
+    def prefixes(self, dimension: int) -> list[int]:
+        """The dimensions of the vectors that are contrasted, from that of the encoders down; ConfigError if larger."""
+        shorter = [number for number in self.dimensions if number != dimension]
+        if shorter and shorter[0] > dimension:
+            raise ConfigError(
+                f"contrast.dimensions is {self.dimensions}; expected at most {dimension}, that of the encoders"
+            )
+        return [dimension, *shorter]
 
 
 @dataclass(frozen=True)
@@ -204,11 +217,14 @@ class TrainConfig:
             ("tgt.projection_init", "ridge", not both_ridge, "random when src.projection_init is ridge"),
             ("contrast.hard_negatives", hard, hard_fits, "0, or more if src.frozen or tgt.frozen is true"),
         ]
+        largest = max(self.contrast.dimensions, default=0)
         for topic in (self.contrast, self.optimizer, self.schedule, self.data, self.nli):
             rules += topic.rules()
         for name, side in (("src", src), ("tgt", tgt)):
             ridge, learns = side.projection_init == ProjectionInit.ridge, not (side.frozen and shared)
+            known = side.projection or (side.width if side.kind in (EncoderKind.bert, EncoderKind.static) else largest)
             rules += [
+                ("contrast.dimensions", self.contrast.dimensions, largest <= known, f"at most {known}, that of {name}"),
                 (f"{name}.frozen", True, learns, "false when tgt.kind is shared: it is one encoder"),
                 (f"{name}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
                 *side.rules(name),

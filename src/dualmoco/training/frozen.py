@@ -232,9 +232,12 @@ class OneSidedLoader:
 class OneSidedMoco(Objective):
     """Dual momentum contrast if one encoder is frozen: InfoNCE of the other one against its keys."""
 
+    trains_prefixes = True
+
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
         self.encoder = tgt if config.frozen == "src" else src
+        self.dimensions = config.contrast.prefixes(src.dimension)
         log_temperature = torch.tensor(math.log(config.contrast.temperature))
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=config.contrast.learn_temperature)
 
@@ -275,7 +278,8 @@ class OneSidedMoco(Objective):
         """Equation 2 for one micro-batch."""
         query = self.encoder(batch.features)  # (N, D)
         losses, correct, masked = blockwise_info_nce(
-            query, batch.keys, prepared.vectors, self.log_temperature.exp(), batch.ids, prepared.ids
+            *(query, batch.keys, prepared.vectors, self.log_temperature.exp(), batch.ids, prepared.ids),
+            dimensions=self.dimensions,
         )
         with torch.no_grad():
             spread = query.var(dim=0, correction=0).sum().sqrt()  # 0 if the queries collapse, 1 in all directions
