@@ -34,16 +34,16 @@ def is_false_negative(query_ids: Tensor, row_ids: Tensor) -> Tensor:
     return (row_ids[:, 0] == translation) | (row_ids[:, 0] == text) | (row_ids[:, 1] == text)
 
 
+def unit_prefix(vectors: Tensor, dimension: int) -> Tensor:
+    """The first `dimension` components of vectors (n, D), scaled to unit length; all D are returned as they are."""
+    return vectors if dimension == vectors.shape[1] else normalize(vectors[:, :dimension], dim=1)
+
+
 @torch.no_grad()
 def limit_temperature(log_temperature: Tensor) -> None:
     """Keeps a learned temperature at LEAST_TEMPERATURE or above."""
     if log_temperature.requires_grad:
         log_temperature.clamp_(min=math.log(LEAST_TEMPERATURE))
-
-
-def unit_prefix(vectors: Tensor, dimension: int) -> Tensor:
-    """The first `dimension` components of vectors (n, D), scaled to unit length; all D are returned as they are."""
-    return vectors if dimension == vectors.shape[1] else normalize(vectors[:, :dimension], dim=1)
 
 
 def blockwise_info_nce(
