@@ -250,6 +250,8 @@ def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
             before = time.monotonic()
             stage, micro_batches = next(batches)
             trainer.step(micro_batches, progress)
+            if torch.accelerator.is_available():
+                torch.accelerator.synchronize()  # a step returns before the GPU has finished it
             taken = time.monotonic() - before
             progress.step += 1
             pair_tokens = sum(batch.pair_tokens for batch in micro_batches)
