@@ -124,7 +124,7 @@ def package_folder() -> Path:
 
 def peer(model: str, lang: str, size: int) -> Encode:
     """SentenceTransformer.encode with one batch size."""
-    opened: Any = SentenceTransformer(model, device="cpu")
+    opened: Any = SentenceTransformer(model, device="cpu", model_kwargs={"dtype": "float32"})
     task = {"task": lang} if (Path(model) / "router_config.json").exists() else {}
     return lambda texts: opened.encode(texts, batch_size=size, **task)
 
