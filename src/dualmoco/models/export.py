@@ -235,7 +235,7 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
         width=made.dimension,
         max_tokens=source.max_tokens,
         positions=source.positions,
-        inputs=source.inputs,
+        inputs=made.source.inputs,
         padding=source.padding,
         prompt=part.prompt,
         lowest_cosine=cosine,

@@ -106,7 +106,8 @@ def open_model(
         pooling: `auto` for the model's own, or mean if it has none; mean, max, cls or first-last to override it.
         prompt: Text before every sentence, for example "query: "; empty for the model's own prompt, if any.
         compute: Precision that a network computes in: fp32, or on a GPU fp16 or bf16.
-        threads: CPU threads of PyTorch, for the whole process, or of onnxruntime; the libraries' choice if None.
+        threads: CPU threads of onnxruntime, or of PyTorch in the whole process; None for as many as DUALMOCO_THREADS or
+            OMP_NUM_THREADS says (PyTorch: the latter), or cores.
         device: Device of PyTorch, such as cpu, cuda, cuda:1 or mps; a GPU if there is one when None. Other back-ends
             run on the CPU, so with another device `auto` means torch.
         dimension: Number of leading components of the vectors to keep, scaled to unit length again, in everything that
@@ -126,6 +127,8 @@ def open_model(
     _check_choice("back-end", backend, (*BACKENDS, prefix) if prefix else BACKENDS)
     _check_choice("pooling", pooling, POOLING_NAMES)
     _check_choice("compute", compute, PRECISIONS)
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads {threads}; expected at least 1, or None for one per core")
     if device not in (None, "cpu"):
         backend = _check_device(str(device), backend)
     settings = _Settings(backend, pooling, prompt, compute, threads, device)
@@ -144,6 +147,7 @@ def open_model(
         pooling=pooling,
         prompt=prompt,
         compute=compute,
+        threads=threads,
         device=device,
         dimension=dimension,
     )

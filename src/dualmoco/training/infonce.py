@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
+from dualmoco.training.config import LEAST_TEMPERATURE
+
 BLOCK_ROWS = 2048  # on a CPU: the scores of one block stay in its cache
 GPU_BLOCK_BYTES = 64 * 2**20  # on a GPU: of the scores of one block, enough to keep it busy
 SCORE_BYTES = 4
@@ -35,6 +37,13 @@ def is_false_negative(query_ids: Tensor, row_ids: Tensor) -> Tensor:
 def unit_prefix(vectors: Tensor, dimension: int) -> Tensor:
     """The first `dimension` components of vectors (n, D), scaled to unit length; all D are returned as they are."""
     return vectors if dimension == vectors.shape[1] else normalize(vectors[:, :dimension], dim=1)
+
+
+@torch.no_grad()
+def limit_temperature(log_temperature: Tensor) -> None:
+    """Keeps a learned temperature at LEAST_TEMPERATURE or above."""
+    if log_temperature.requires_grad:
+        log_temperature.clamp_(min=math.log(LEAST_TEMPERATURE))
 
 
 def blockwise_info_nce(
@@ -128,5 +137,7 @@ def _rows_with_batch_texts(query_ids: Tensor, queue_ids: Tensor, size: int) -> t
     texts = query_ids.flatten().sort().values  # (2 N,)
     found = [(texts[torch.searchsorted(texts, ids, right=True) - 1] == ids).any(1) for ids in queue_ids.split(1 << 17)]
     shared = torch.cat(found).nonzero().squeeze(1)
+    if not len(shared):
+        return (shared,) * math.ceil(len(queue_ids) / size)
     starts = torch.arange(size, max(size, len(queue_ids)), size, device=shared.device)  # of all blocks but the first
     return shared.tensor_split(torch.searchsorted(shared, starts).tolist())

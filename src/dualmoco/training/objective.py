@@ -102,8 +102,6 @@ class Objective(nn.Module):
     """The class that replaces this one if an encoder is frozen; None if both encoders must learn."""
     trains_prefixes: ClassVar[bool] = False
     """Whether it trains the shorter vectors of `contrast.dimensions`."""
-    slow_start: ClassVar[bool] = False
-    """Whether other processes may wait for hours while the first one makes the loader."""
 
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:

@@ -24,7 +24,7 @@ from dualmoco.training.contrast import DualMomentumContrast, KeyBatch
 from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
 from dualmoco.training.frozen import OneSidedMoco
 from dualmoco.training.grad_cache import WholeBatchObjective
-from dualmoco.training.infonce import is_false_negative, unit_prefix
+from dualmoco.training.infonce import is_false_negative, limit_temperature, unit_prefix
 from dualmoco.training.nli import Nli, with_nli
 from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, queue_cost
 
@@ -71,7 +71,8 @@ class DualMoco(Objective):
         self.contrast.update_momentum(momentum)
 
     def end_step(self, prepared: Sequence[KeyBatch]) -> None:
-        """Enqueues the keys unless `begin_step` has done so."""
+        """Enqueues the keys unless `begin_step` has done so, and limits the temperature."""
+        limit_temperature(self.contrast.log_temperature)
         if not self.batch_keys:
             self._enqueue(prepared)
 
@@ -178,13 +179,15 @@ class Distill(Objective):
 
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
         """Squared distance between both students' unit vectors and the teacher's, summed over D."""
-        src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
+        src, tgt = self.src_encoder(batch.src).float(), self.tgt_encoder(batch.tgt).float()  # (N, D) each
         with torch.no_grad():
             tokens = TokenParts.split(self.teacher.tokenize(batch.src_texts))
-            goal = self.teacher(tokens.to(src.device))  # (N, D)
-        loss = (mse_loss(src, goal) + mse_loss(tgt, goal)) * goal.shape[1]
+            goal = self.teacher(tokens.to(src.device)).float()  # (N, D)
         labels = torch.arange(len(src), device=src.device)
-        return {"loss": loss, "accuracy": ((src @ tgt.T).argmax(dim=1) == labels).float().mean()}
+        with torch.autocast(src.device.type, enabled=False):
+            loss = (mse_loss(src, goal) + mse_loss(tgt, goal)) * goal.shape[1]
+            accuracy = ((src @ tgt.T).argmax(dim=1) == labels).float().mean()
+        return {"loss": loss, "accuracy": accuracy}
 
 
 class SimCse(WholeBatchObjective):
@@ -194,6 +197,12 @@ class SimCse(WholeBatchObjective):
 
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
+        for lang, encoder in ((config.src.lang, src), (config.tgt.lang, tgt)):
+            if not encoder.has_dropout:
+                raise ConfigError(
+                    f"the {lang} encoder has no dropout layers; expected some when objective is {config.objective}, "
+                    "because dropout makes the two views of a sentence differ: use another model or objective"
+                )
         self.src_encoder, self.tgt_encoder = src, tgt
         self.temperature, self.dimensions = config.contrast.temperature, config.contrast.prefixes(src.dimension)
 
