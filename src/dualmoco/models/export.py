@@ -66,7 +66,6 @@ class _Part:
     identity: Identity
     lang: str
     any_language: bool
-    prompt: str
     conversion: TextConversion
 
     def convert(self, texts: Sequence[str]) -> list[str]:
@@ -148,9 +147,7 @@ def _open_part(name: str, folder: Path, lang: str) -> _Part:
     take_all_tokens(network)
     identity = Identity(name, folder_sha256(folder), opened.pooling)
     conversion = read_conversion(folder)
-    return _Part(
-        network, identity, lang, any_language, opened.prompt, conversion if any_language else conversion.of(lang)
-    )
+    return _Part(network, identity, lang, any_language, conversion if any_language else conversion.of(lang))
 
 
 def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Part], to: str) -> float:
@@ -172,7 +169,7 @@ def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Pa
 
 
 def _write_part(folder: Path, part: _Part, to: str) -> float:
-    reference = reference_vectors(part.network, part.prompt, part.convert(CHECK_SENTENCES))
+    reference = reference_vectors(part.network, part.convert(CHECK_SENTENCES))
     if part.conversion.nfkc:
         add_nfkc_normalizer(part.network)
     if to == SENTENCE_TRANSFORMERS:
@@ -181,12 +178,11 @@ def _write_part(folder: Path, part: _Part, to: str) -> float:
 
 
 def _write_sentence_transformers(folder: Path, part: _Part, reference: Vectors) -> float:
-    save_encoder(part.network, folder, part.prompt)
-    opened = open_network(folder)
-    if ANY_LANGUAGE not in opened.encoders or opened.prompt != part.prompt:
-        raise ModelError(f"{part.identity.name}: not saved correctly; expected one route and prompt {part.prompt!r}")
-    network = opened.encoders[ANY_LANGUAGE]
-    backend = run_network(network, TORCH, prompt=opened.prompt)
+    save_encoder(part.network, folder)
+    network, prompt = open_network(folder).encoders.get(ANY_LANGUAGE), part.network.prompt
+    if network is None or network.prompt != prompt:
+        raise ModelError(f"{part.identity.name}: not saved correctly; expected one route and prompt {prompt!r}")
+    backend = run_network(network, TORCH)
     cosine = check_agreement(SENTENCE_TRANSFORMERS, lambda texts: backend.encode(part.convert(texts)), reference)
     _write_record(folder, part.identity, part.lang, cosine, part.conversion)
     write_card(folder, replace(part.conversion, nfkc=part.conversion.nfkc and not carries_nfkc(network)))
@@ -206,7 +202,7 @@ def _write_record(folder: Path, identity: Identity, lang: str, cosine: float, co
 
 
 def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float:
-    source = token_source(part.network, part.prompt)
+    source = token_source(part.network)
     if source is None:
         raise ModelError(
             f"{part.identity.name}: not a transformer of plain text; expected one, or --to {SENTENCE_TRANSFORMERS}"
@@ -227,7 +223,7 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
         positions=source.positions,
         inputs=source.inputs,
         padding=source.padding,
-        prompt=part.prompt,
+        prompt=part.network.prompt,
         lowest_cosine=cosine,
         text=part.conversion.to_json(),
     )

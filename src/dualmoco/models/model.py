@@ -49,9 +49,14 @@ class Identity:
     pooling: str = "own"  # how token vectors become a sentence vector; `own` if the model defines it
     postprocessing: str = "none"  # what is done to the vectors afterwards
 
-    def pooled(self, pooling: str, prompt: str) -> Identity:
-        """The same model with its pooling, and the prompt if there is one."""
-        return replace(self, pooling=f"{pooling}, prompt {prompt!r}" if prompt else pooling)
+    def pooled(self, pooling: str, prompts: Mapping[str, str]) -> Identity:
+        """The same model with its pooling, and the prompts by language if there are any."""
+        distinct = set(prompts.values())
+        if len(distinct) > 1:
+            pooling += f", prompts {', '.join(f'{lang} {prompt!r}' for lang, prompt in prompts.items())}"
+        elif prompt := next(iter(distinct), ""):
+            pooling += f", prompt {prompt!r}"
+        return replace(self, pooling=pooling)
 
 
 class Backend(Protocol):

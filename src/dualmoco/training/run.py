@@ -21,7 +21,7 @@ from dualmoco.core.storage import locked
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.training.batches import Curriculum, order_pairs
 from dualmoco.training.config import MixedPrecision, TrainConfig
-from dualmoco.training.init_encoders import check_named_models, start_encoders
+from dualmoco.training.init_encoders import check_attention, check_named_models, start_encoders
 from dualmoco.training.memory import check_memory
 from dualmoco.training.objective import RunInputs
 from dualmoco.training.objectives import objective_class
@@ -71,6 +71,7 @@ def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> T
 def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
     check_precision(config)
+    check_attention(config)
     accelerator = start_accelerator(config)
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
