@@ -151,7 +151,7 @@ class Encoder(nn.Module):
 
     @property
     def has_dropout(self) -> bool:
-        """Whether any dropout has a probability above 0."""
+        """Whether two passes over the same sentence differ in training mode."""
         return any(getattr(module, name) > 0 for module, name in self._dropouts())
 
     def _dropouts(self) -> Iterator[tuple[nn.Module, str]]:
