@@ -141,7 +141,7 @@ def model2vec(lang: str) -> Encode:
 
     found = read_static_folder(embedded_folder(FAST_MODEL))
     assert found is not None
-    table = found[0][lang]
+    table = found[lang]
     rows = len(table.tokenizer.get_vocab(with_added_tokens=True))
     model = StaticModel(table.vectors[:rows], table.tokenizer, normalize=True, max_length=None)
     return lambda texts: model.encode(texts, use_multiprocessing=False)

@@ -227,7 +227,7 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
         ("contrast.momentum_ramp=5", "Key 'momentum_ramp' not in 'ContrastConfig'"),  # removed
         ("nli.side=tgt", "Key 'side' not in 'NliConfig'"),  # removed
         ("src.kind=lstm", r"Invalid value 'lstm', expected one of \[pretrained, bert, static, shared\]"),
-        ("src.pooling=sum", r"Invalid value 'sum', expected one of \[auto, mean, max, cls\]"),
+        ("src.pooling=sum", r"Invalid value 'sum', expected one of \[auto, mean, max, cls, last\]"),
         ("optimizer.precision=fp8", r"Invalid value 'fp8', expected one of \[fp32, bf16, fp16\]"),
         ("data.train=[a", "while parsing a flow sequence"),
     ],

@@ -169,7 +169,7 @@ def _keep_text(override: str, schema: Any) -> str:
     for part in key.split("."):
         kind = _field_kinds(kind).get(part) if is_dataclass(kind) else None
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    if kind is str:
+    if kind is str or (kind == str | None and value != "null"):
         return override if is_quoted else f"{key}={json.dumps(value, ensure_ascii=False)}"
     if value[:1] in ("[", "{"):
         return f"{key}={json.dumps(_parse(value, kind), ensure_ascii=False)}"

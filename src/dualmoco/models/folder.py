@@ -22,6 +22,7 @@ from dualmoco.models.text_normalization import TextConversion, parse_conversion
 WEIGHTS_FILE, INT8_FILE = "model.safetensors", "model.int8.safetensors"
 MODULES_FILE, ROUTER_FILE, TOKENIZER_FILE = "modules.json", "router_config.json", "tokenizer.json"
 HYBRID_FILE = "hybrid.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
 MODEL_RECORD = "dualmoco.json"  # provenance, and under these keys what is needed to use the model
 TEXT_KEY = "text"  # the text conversion
 DIMENSIONS_KEY = "dimensions"  # those that the model was trained for, if it was for several
@@ -228,9 +229,26 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 
 def write_card(folder: Path, left: TextConversion) -> None:
-    """Writes a card into a model folder if users of sentence-transformers must convert sentences themselves."""
-    if card := left.card():
-        write_text(folder / MODEL_CARD, card)
+    """Writes a card into a saved model if users of sentence-transformers must convert sentences or name a prompt."""
+    if parts := [part for part in (left.card(), _prompt_card(folder)) if part]:
+        write_text(folder / MODEL_CARD, "# How to give sentences to this model\n\n" + "\n".join(parts))
+
+
+def _prompt_card(folder: Path) -> str:
+    """How to name the prompts of a saved model in sentence-transformers; empty if one applies to all sentences."""
+    path = folder / PROMPTS_FILE
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"prompts": {}}
+    prompts = {} if config.get("default_prompt_name") else config["prompts"]
+    steps = [
+        f'    model.encode(sentences, task="{lang}", prompt_name="{lang}")  # {prompt!r}\n'
+        for lang, prompt in prompts.items()
+        if prompt
+    ]
+    intro = (
+        "It was trained with a text before every sentence, its prompt, which differs between the languages.\n"
+        "dualmoco puts it there by itself; in sentence-transformers name it:\n\n"
+    )
+    return intro + "".join(steps) if steps else ""
 
 
 def folder_sha256(folder: Path) -> str:

@@ -51,9 +51,14 @@ class Identity:
     postprocessing: str = "none"  # what is done to the vectors afterwards
     dimension: int | None = None  # number of leading components that are kept; None if all are
 
-    def pooled(self, pooling: str, prompt: str) -> Identity:
-        """The same model with its pooling, and the prompt if there is one."""
-        return replace(self, pooling=f"{pooling}, prompt {prompt!r}" if prompt else pooling)
+    def pooled(self, pooling: str, prompts: Mapping[str, str]) -> Identity:
+        """The same model with its pooling, and the prompts by language if there are any."""
+        distinct = set(prompts.values())
+        if len(distinct) > 1:
+            pooling += f", prompts {', '.join(f'{lang} {prompt!r}' for lang, prompt in prompts.items())}"
+        elif prompt := next(iter(distinct), ""):
+            pooling += f", prompt {prompt!r}"
+        return replace(self, pooling=pooling)
 
     def shortened(self, dimension: int) -> Identity:
         """The same model with fewer components, under another checksum, so that vectors of both are never mixed."""

@@ -16,7 +16,7 @@ from typing import Any, cast
 from dualmoco.core.config_loader import Rule
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.config import DataConfig
-from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
+from dualmoco.models.config import Attention, EncoderConfig, EncoderKind, ProjectionInit
 
 SCHEDULE_LENGTHS = ("epochs", "steps", "minutes")
 """Keys of `schedule` that say how long to train; a run can be resumed with a higher one."""
@@ -227,7 +227,7 @@ class TrainConfig:
 
     def rules(self) -> list[Rule]:
         """What must be true of these settings, of those of each topic, and of several topics together."""
-        src, tgt, hard = self.src, self.tgt, self.contrast.hard_negatives
+        src, tgt, hard, precision = self.src, self.tgt, self.contrast.hard_negatives, self.optimizer.precision
         shared = tgt.kind == EncoderKind.shared
         hard_fits = hard == 0 or (hard > 0 and bool(self.frozen))
         both_ridge = src.projection_init == tgt.projection_init == ProjectionInit.ridge
@@ -244,12 +244,19 @@ class TrainConfig:
         for topic in (self.contrast, self.optimizer, self.schedule, self.data, self.nli):
             rules += topic.rules()
         for name, side in (("src", src), ("tgt", tgt)):
+            is_half = precision != MixedPrecision.fp32 or side.attention != Attention.flash_attention_2
             ridge, learns = side.projection_init == ProjectionInit.ridge, not (side.frozen and shared)
             known = side.projection or (side.width if side.kind in (EncoderKind.bert, EncoderKind.static) else largest)
             rules += [
                 ("contrast.dimensions", self.contrast.dimensions, largest <= known, f"at most {known}, that of {name}"),
                 (f"{name}.frozen", True, learns, "false when tgt.kind is shared: it is one encoder"),
                 (f"{name}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
+                (
+                    "optimizer.precision",
+                    precision.value,
+                    is_half,
+                    f"bf16 or fp16 for {name}.attention={side.attention}",
+                ),
                 *side.rules(name),
             ]
         return rules

@@ -24,7 +24,7 @@ from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.training.batches import Curriculum, order_pairs
 from dualmoco.training.config import MatmulPrecision, MixedPrecision, TrainConfig
 from dualmoco.training.distributed import connect_hosts, first_before_others, first_numbers, process_rank
-from dualmoco.training.init_encoders import check_named_models, compile_encoders, start_encoders
+from dualmoco.training.init_encoders import check_attention, check_named_models, compile_encoders, start_encoders
 from dualmoco.training.memory import check_memory
 from dualmoco.training.objective import RunInputs
 from dualmoco.training.objectives import objective_class
@@ -94,6 +94,7 @@ def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> T
 def _train(config: TrainConfig, *, resume: bool, score_model: ScoreModel | None = None) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
     check_precision(config)
+    check_attention(config)
     accelerator = start_accelerator(config)
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
