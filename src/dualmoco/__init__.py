@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from dualmoco.models.model import Model
     from dualmoco.search.index import Index, add_to_index, build_index, open_index
     from dualmoco.training.combine import combine
+    from dualmoco.training.join import join
+    from dualmoco.training.merge import merge
     from dualmoco.training.run import train
     from dualmoco.training.trainer import TrainResult
 
@@ -71,7 +73,9 @@ __all__ = [
     "export",
     "get_corpus",
     "inspect",
+    "join",
     "load",
+    "merge",
     "mine",
     "open_index",
     "paraphrases",
@@ -99,7 +103,9 @@ LAZY_EXPORTS = {
     "export": ("models.export", "export_model"),
     "get_corpus": ("data.corpora", "get_corpus"),
     "inspect": ("data.inspection", "inspect"),
+    "join": ("training.join", "join"),
     "load": ("models.load", "open_model"),
+    "merge": ("training.merge", "merge"),
     "mine": ("mining.mine", "mine"),
     "open_index": ("search.index", "open_index"),
     "paraphrases": ("mining.mine", "paraphrases"),
@@ -131,6 +137,7 @@ EXTRAS = {
     "evaluate": "eval",
     "export": "onnx",
     "inspect": "data",
+    "join": "all",
     "plan": "all",
     "prepare": "data",
     "train": "train",
