@@ -22,7 +22,7 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError, RunError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.mining.knn import MiningSettings
-from dualmoco.mining.threshold import read_calibration
+from dualmoco.mining.threshold import calibrate_model, read_calibration
 from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.load import open_model
@@ -62,7 +62,6 @@ def few_steps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         few = ScheduleConfig(steps=60, evaluate_every=60, checkpoint_every=30)
         patch.setattr(join_module, "_schedule", lambda minutes: few)
-        patch.setattr(join_module, "VOCABULARY", 1500)
         patch.setattr(join_module, "OPTIMIZER", OptimizerConfig(lr=2e-2, warmup_steps=10, batch_size=128))
         patch.setattr(join_module, "CONTRAST", ContrastConfig(queue_size=512, temperature=0.07))
         yield
@@ -89,8 +88,9 @@ def base(tiny_model: Path, place: Path) -> Path:
 @pytest.fixture(scope="module")
 def joined(base: Path, place: Path) -> tuple[Path, join_module.Joined]:
     """The model with one more language, and what was said about it."""
+    tests = [str(place / "test.txt")]
     done = join(
-        base, place / "en-xx.tsv", place / "model-xx", tgt_lang="xx", exclude=[str(place / "test.txt")], progress=False
+        base, place / "en-xx.tsv", place / "model-xx", tgt_lang="xx", exclude=tests, vocabulary=1500, progress=False
     )
     return place / "model-xx", done
 
@@ -248,7 +248,7 @@ def test_an_interrupted_command_resumes(
     """Ctrl-C while training, then a signal at the end; the model appears only when it is complete, and is the same."""
     out, work = tmp_path / "model-xx", tmp_path / "model-xx.work"
     words = ["join", str(base), str(place / "en-xx.tsv"), "--tgt", "xx", "--out", str(out), "--json", "--quiet"]
-    words += ["--exclude", str(place / "test.txt")]
+    words += ["--exclude", str(place / "test.txt"), "--vocabulary", "1500"]
     with monkeypatch.context() as patch:
         patch.setattr(Trainer, "step", signalling(signal.SIGINT, Trainer.step, call=31))
         assert main(words) == 130
@@ -256,9 +256,9 @@ def test_an_interrupted_command_resumes(
     assert last_checkpoint(work / "run") and not out.exists()
     prepared = (work / "prepared" / "manifest.json").stat().st_mtime_ns
     with pytest.raises(RunError, match=r"model-xx.work: was started with other exclude; give the same"):
-        join(base, place / "en-xx.tsv", out, src_lang="en", tgt_lang="xx", progress=False)
+        join(base, place / "en-xx.tsv", out, tgt_lang="xx", vocabulary=1500, progress=False)
     with monkeypatch.context() as patch:
-        patch.setattr(join_module, "calibrate_model", signalling(signal.SIGTERM, join_module.calibrate_model))
+        patch.setattr(join_module, "calibrate_model", signalling(signal.SIGTERM, calibrate_model))
         assert main(words) == 128 + signal.SIGTERM
     assert "terminated: finished work is kept in" in capsys.readouterr().err and not out.exists()
     assert (work / "prepared" / "manifest.json").stat().st_mtime_ns == prepared
@@ -306,6 +306,7 @@ def _single(folder: Path, base: Path) -> Path:
             "has en, zh, and the pairs are de and xx; expected",
         ),
         (None, {"minutes": 0}, ConfigError, "0 minutes of training; expected a number above 0"),
+        (None, {"vocabulary": 10}, ConfigError, "a vocabulary of 10; expected at least 1,000"),
         (None, {"exclude": ["missing/*.txt"]}, DataError, r"missing/\*.txt: no such file"),
         (_hybrid, {}, ModelError, "hybrid: a hybrid; expected a single model such as en-zh-static"),
         (_single, {}, ModelError, "single: one encoder for any language; expected one encoder per language"),

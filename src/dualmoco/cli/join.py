@@ -44,9 +44,9 @@ def add(commands: Any) -> None:
     add_format(given)
     given.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="test sets to exclude")
     add_on_error(given)
-    join.add_argument_group("training").add_argument(
-        "--minutes", type=float, default=5.0, metavar="N", help="minutes of training"
-    )
+    training = join.add_argument_group("training")
+    training.add_argument("--minutes", type=float, default=5.0, metavar="N", help="minutes of training")
+    training.add_argument("--vocabulary", type=int, default=22_000, metavar="N", help="token vectors of the language")
     output = join.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the model to FOLDER")
     add_overwrite(output, "replace FOLDER if it exists")
@@ -71,6 +71,7 @@ def run(parsed: argparse.Namespace) -> int:
         columns=parse_columns(parsed.columns) or (),
         exclude=parsed.exclude,
         minutes=parsed.minutes,
+        vocabulary=parsed.vocabulary,
         on_error=parsed.on_error,
         overwrite=parsed.overwrite,
     )

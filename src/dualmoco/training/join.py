@@ -12,7 +12,6 @@ import logging
 import math
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,11 +49,12 @@ from dualmoco.training.run import train
 from dualmoco.training.trainer import TrainResult
 
 DEFAULT_MINUTES = 5.0
-VOCABULARY = 22_000
+DEFAULT_VOCABULARY = 22_000
 LONGEST_PIECE, LONGEST_PIECE_WITHOUT_SPACES = 16, 4  # characters of a vocabulary entry
 CONTRAST = ContrastConfig(queue_size=8192, temperature=0.07)
 OPTIMIZER = OptimizerConfig(lr=2e-2, warmup_steps=100, weight_decay=0.0, batch_size=512)
 FEWEST_PAIRS = 1000  # of a bitext
+FEWEST_TOKENS = 1000  # of a vocabulary
 MOST_HELD_OUT_PAIRS, HELD_OUT_SHARE = 2000, 0.1
 COUNTED_PAIRS = 20_000  # read before the work starts, to recognise languages
 WORK_RECORD = "join.json"
@@ -92,6 +92,7 @@ class _Job:
     known: str  # the one of them that the base has
     prepare: PrepareConfig
     minutes: float
+    vocabulary: int
     out: Path
     work: Path
 
@@ -108,6 +109,7 @@ class _Job:
             "model": self.base.identity.sha256,
             "languages": list(self.langs),
             "minutes": self.minutes,
+            "vocabulary": self.vocabulary,
             "pairs": [_describe(path) for path in find_files(files, ".", folders=True)],
             "format": [[corpus.format, *corpus.columns] for corpus in corpora],
             "exclude": [_describe(path) for path in find_files(exclude, ".")],
@@ -131,6 +133,7 @@ def join(
     columns: Sequence[str] = (),
     exclude: Sequence[str] = (),
     minutes: float = DEFAULT_MINUTES,
+    vocabulary: int = DEFAULT_VOCABULARY,
     on_error: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
@@ -148,6 +151,7 @@ def join(
         columns: Columns of both sides, by name or number.
         exclude: Test files, or globs, whose sentences must not be in the training pairs.
         minutes: Minutes of training.
+        vocabulary: Token vectors of the new language, each of as many bytes as the model has dimensions.
         on_error: What to do with a line that cannot be read: stop (default) or skip.
         overwrite: Replace a folder that is there.
         progress: Whether to show progress bars.
@@ -163,6 +167,8 @@ def join(
     """
     if not 0 < minutes < math.inf:
         raise ConfigError(f"{minutes:g} minutes of training; expected a number above 0")
+    if vocabulary < FEWEST_TOKENS:
+        raise ConfigError(f"a vocabulary of {vocabulary}; expected at least {FEWEST_TOKENS:,}, for example 22000")
     out = Path(out)
     check_new_folder(out, [Path(model)], overwrite=overwrite)
     base, folder = open_languages(model)
@@ -180,7 +186,7 @@ def join(
     if len(sample) < COUNTED_PAIRS:
         settings.append("workers=1")  # starting processes would take longer
     chosen = prepare_settings(files, settings, src=langs[0], tgt=langs[1], out=work / "prepared", **named)  # type: ignore[arg-type]
-    job = _Job(base, folder, portable_name(str(model)), langs, known, chosen, float(minutes), out, work)
+    job = _Job(base, folder, portable_name(str(model)), langs, known, chosen, float(minutes), vocabulary, out, work)
     with showing(progress), exiting_on_sigterm():
         with locked(work):
             done = _join(job)
@@ -195,8 +201,8 @@ def _read_sample(config: PrepareConfig) -> Iterator[tuple[str, str]]:
         tgt_files = find_files(corpus.tgt_files, config.root)
         for number, file in enumerate(find_files(corpus.files, config.root, folders=True)):
             source = Source(file, config.src, config.tgt, columns, tgt_files[number] if tgt_files else None)
-            with closing(read_pairs(source, corpus.format, report=lambda line, what: None)) as rows:
-                yield from ((row.src, row.tgt) for row in rows)
+            rows = read_pairs(source, corpus.format, report=lambda line, what: None)
+            yield from ((row.src, row.tgt) for row in rows)
 
 
 def _find_languages(
@@ -284,7 +290,7 @@ def _recipe(job: _Job) -> TrainConfig:
             job.new,
             EncoderKind.static,
             width=job.base.dimension,
-            vocab_size=VOCABULARY,
+            vocab_size=job.vocabulary,
             max_piece_length=longest,
             dropout=0.0,
         ),
