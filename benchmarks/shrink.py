@@ -10,20 +10,18 @@ with scales, and tokenizers as JSON without indentation.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from safetensors.numpy import save_file
 
-from dualmoco.core.storage import new_folder, write_text
+from dualmoco.core.storage import new_folder
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.backends.st_format import DENSE, TABLE, read_layout, read_tensors
-from dualmoco.models.folder import CALIBRATION_FILE, INT8_FILE, TOKENIZER_FILE, WEIGHTS_FILE, copy_model
-from dualmoco.models.int8_format import pack_tensors
+from dualmoco.models.folder import CALIBRATION_FILE, WEIGHTS_FILE, copy_model
 from dualmoco.models.load import open_model
-from dualmoco.models.routes import open_languages
+from dualmoco.models.routes import open_languages, pack_layers
 from dualmoco.text.files import read_lines
 
 MOST_LINES = 50_000  # of each text
@@ -54,10 +52,8 @@ def shrink(name: str, texts: Sequence[tuple[str, Path]], dimension: int, out: Pa
             place = layers[0].folder
             table = read_tensors(place)["embedding.weight"]
             if table.shape[1] == model.dimension:  # languages may share a table
-                (place / WEIGHTS_FILE).unlink(missing_ok=True)
-                save_file(pack_tensors({"embedding.weight": table @ axes}), place / INT8_FILE)
-            tokenizer = json.loads((place / TOKENIZER_FILE).read_text(encoding="utf-8"))
-            write_text(place / TOKENIZER_FILE, json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":")))
+                save_file({"embedding.weight": table @ axes}, place / WEIGHTS_FILE)
+                pack_layers([place])
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from dualmoco.core.errors import ModelError
-from dualmoco.core.storage import read_json, write_json
+from dualmoco.core.storage import read_json, write_json, write_text
 from dualmoco.models.backends.onnx_runtime import is_onnx_folder
 from dualmoco.models.backends.st_format import ROUTER, read_tensors
 from dualmoco.models.folder import (
@@ -88,11 +88,14 @@ def add_routes(folder: Path, source: Path, langs: Iterable[str]) -> list[Path]:
 
 
 def pack_layers(layers: Iterable[Path]) -> None:
-    """Stores the weights of layers as int8 with one scale per row, in place."""
-    for weights in (layer / WEIGHTS_FILE for layer in layers):
+    """Stores weights of layers as int8 with one scale per row, and tokenizers without indentation, in place."""
+    for layer in layers:
+        weights, tokenizer = layer / WEIGHTS_FILE, layer / TOKENIZER_FILE
         if weights.is_file():
-            save_file(pack_tensors(load_tensors(weights)), weights.with_name(INT8_FILE))
+            save_file(pack_tensors(load_tensors(weights)), layer / INT8_FILE)
             weights.unlink()
+        if tokenizer.is_file():
+            write_text(tokenizer, json.dumps(read_json(tokenizer), ensure_ascii=False, separators=(",", ":")))
 
 
 def same_encoder(first: Path, second: Path, lang: str) -> bool:
