@@ -189,6 +189,23 @@ def test_merged_models_have_the_languages_of_both(
     assert open_model(place / "merged").languages == ["en", "zh", "yy", "xx"]
 
 
+def test_a_table_joins_transformers(place: Path, tmp_path: Path) -> None:
+    """Their vectors stay the same to the bit, because they are run as before."""
+    torch.manual_seed(2)
+    src, tgt = (
+        EncoderConfig(lang, EncoderKind.bert, width=16, layers=1, heads=2, vocab_size=300) for lang in ("en", "zh")
+    )
+    save_encoders(build_encoders(src, tgt, {"en": EN, "zh": ZH}), tmp_path / "bert")
+    done = join(
+        tmp_path / "bert", place / "en-xx.tsv", tmp_path / "out", tgt_lang="xx", vocabulary=1500, progress=False
+    )
+    before, after = open_model(tmp_path / "bert"), open_model(tmp_path / "out")
+    assert done.languages == after.languages == ["en", "zh", "xx"] and after.backend("xx").name == "static"
+    for lang, texts in (("en", EN), ("zh", ZH)):
+        assert before.backend(lang).name == after.backend(lang).name == "torch"
+        assert np.array_equal(before.encode(texts, lang=lang), after.encode(texts, lang=lang))
+
+
 def static(folder: Path, *langs: str, width: int = 8, seed: int = 3) -> Path:
     """A random static model of two languages."""
     torch.manual_seed(seed)
