@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from dualmoco.search.index import Index, add_to_index, build_index, open_index
     from dualmoco.training.checkpoint_model import export_encoders as export
     from dualmoco.training.combine import combine
+    from dualmoco.training.join import join
+    from dualmoco.training.merge import merge
     from dualmoco.training.trainer import TrainResult
 
 __all__ = [
@@ -72,7 +74,9 @@ __all__ = [
     "export",
     "get_corpus",
     "inspect",
+    "join",
     "load",
+    "merge",
     "mine",
     "open_index",
     "paraphrases",
@@ -101,7 +105,9 @@ LAZY_EXPORTS = {
     "export": ("training.checkpoint_model", "export_encoders"),
     "get_corpus": ("data.corpora", "get_corpus"),
     "inspect": ("data.inspection", "inspect"),
+    "join": ("training.join", "join"),
     "load": ("models.load", "open_model"),
+    "merge": ("training.merge", "merge"),
     "mine": ("mining.mine", "mine"),
     "open_index": ("search.index", "open_index"),
     "paraphrases": ("mining.mine", "paraphrases"),
@@ -134,6 +140,7 @@ EXTRAS = {
     "evaluate": "eval",
     "export": "onnx",
     "inspect": "data",
+    "join": "all",
     "plan": "all",
     "plan_study": "all",
     "prepare": "data",

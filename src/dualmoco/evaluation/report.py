@@ -128,25 +128,27 @@ def markdown_report(evaluation: EvaluationResult) -> str:
 
 
 def _tatoeba_tables(evaluation: EvaluationResult) -> list[Table]:
-    """The paper's language pair next to the paper's rows; other pairs and other data in a separate table."""
+    """The paper's language pair next to the paper's rows; all pairs, if there are others, in a separate table."""
     found = [score for score in evaluation.scores if score.task == "tatoeba"]
     shared = {score.subset for score in found if (score.subset, score.n) == PAPER_TATOEBA and not evaluation.about}
-    tables = []
-    for paper in (True, False):
-        scores = [score for score in found if (score.subset in shared) == paper]
-        if scores:
-            tables.append(_tatoeba_table(evaluation, scores, paper=paper))
-    return tables
+    own = [score for score in found if score.subset in shared]
+    tables = [_tatoeba_table(evaluation, own, paper=True)] if own else []
+    return tables if len(own) == len(found) else [*tables, _tatoeba_table(evaluation, found, paper=False)]
 
 
 def _tatoeba_table(evaluation: EvaluationResult, scores: Sequence[Score], *, paper: bool) -> Table:
     pairs = list(dict.fromkeys(score.subset for score in scores))
     rows = [[row, *map(_number, values), "", ""] for row, values in PAPER["table 1"].items()] if paper else []
     paper_rows = len(rows)
+    values = []
     for pair in pairs:
         own = sorted((s for s in scores if s.subset == pair), key=lambda score: score.metric != "accuracy")
         cells = [_with_interval(score) if score.metric == "accuracy" else _number(score.value) for score in own]
         rows.append([evaluation.identity.name + (f", {pair}" if len(pairs) > 1 else ""), *cells])
+        values.append([score.value for score in own])
+    if len(pairs) > 1:
+        means = [sum(column) / len(pairs) for column in zip(*values, strict=True)]
+        rows.append([f"{evaluation.identity.name}, mean of {len(pairs)}", *map(_number, means)])
     directions = dict.fromkeys(score.protocol for score in scores) if len(pairs) == 1 else ("forward", "backward")
     columns = ["model", *(f"{metric} {way}" for metric in ("accuracy", "xSIM error") for way in directions)]
     note = "The paper gives one number for each of its first rows and does not say in which direction."

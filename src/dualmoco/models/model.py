@@ -175,7 +175,7 @@ class Model:
             known = ", ".join(self.languages)
             raise ModelError(
                 f"{self.identity.name}: has no language {code!r}; expected one of {known}, or a model that has it: "
-                "another one, or your own by dualmoco train"
+                "another one, or your own by dualmoco join or train"
             )
         return found
 
@@ -285,7 +285,7 @@ class Model:
             raise ModelError(
                 f"{name}: looks like {found}, and the model {self.identity.name} has {' and '.join(self.languages)}; "
                 f"expected one of these languages, or a model that has {found}: another one, or your own by dualmoco "
-                "train (a language that is named is trusted)"
+                "join or train (a language that is named is trusted)"
             )
         return found or self.languages[0]
 
