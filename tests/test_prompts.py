@@ -157,7 +157,7 @@ def test_pooling_may_leave_the_prompt_out(plain: Path, tmp_path: Path, pooling: 
 
 
 def test_a_run_keeps_the_prompts(recipe: Path, prompted: Path, tmp_path: Path) -> None:
-    """Keys of a frozen side, its held-out score and the saved model are those of sentence-transformers; so resumed."""
+    """Keys of a frozen side and the saved model are those of sentence-transformers; a resumed run keeps the prompts."""
     settings = [f"src.name={prompted}", "src.kind=pretrained", "src.frozen=true", "tgt.width=16", "tgt.prompt=我："]
     out, again = tmp_path / "run", tmp_path / "again"
     train(recipe, *settings, f"out={out}")
