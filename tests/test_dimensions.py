@@ -27,7 +27,7 @@ from dualmoco.models.folder import read_trained_dimensions
 from dualmoco.search.index_files import read_index_manifest
 from dualmoco.training.config import ContrastConfig, OptimizerConfig, TrainConfig
 from dualmoco.training.contrast import DualMomentumContrast, KeyBatch, info_nce
-from dualmoco.training.frozen import OneSidedBatch, OneSidedMoco
+from dualmoco.training.frozen import Negatives, OneSidedBatch, OneSidedMoco
 from dualmoco.training.infonce import _BlockwiseInfoNCE, blockwise_info_nce
 from dualmoco.training.objectives import InBatch, objective_class, rank_translations
 from dualmoco.training.run import train
@@ -150,10 +150,11 @@ def test_a_frozen_side_is_contrasted_by_prefixes() -> None:
     encoder: Any = Table(0)
     objective = OneSidedMoco(encoder, encoder, settings())
     features: Any = None
-    batch = OneSidedBatch(features, units(5, 1), colliding_ids(5, 2), units(20, 3), colliding_ids(20, 4))
-    found = objective(batch, None)["loss"]
-    rest = batch.negatives, torch.tensor(0.2, dtype=torch.float64), batch.ids, batch.negative_ids
-    assert found.item() == pytest.approx(mean_of_prefixes(encoder(None), batch.keys, *rest).mean().item(), rel=1e-6)
+    keys, negatives = units(5, 1), Negatives(units(20, 3), colliding_ids(20, 4))
+    batch = OneSidedBatch(features, keys, colliding_ids(5, 2), negatives)
+    found = objective(batch, negatives)["loss"]
+    rest = negatives.vectors, torch.tensor(0.2, dtype=torch.float64), batch.ids, negatives.ids
+    assert found.item() == pytest.approx(mean_of_prefixes(encoder(None), keys, *rest).mean().item(), rel=1e-6)
 
 
 def test_in_batch_ranks_by_prefixes() -> None:
