@@ -124,7 +124,7 @@ def package_folder() -> Path:
 
 def peer(model: str, lang: str, size: int) -> Encode:
     """SentenceTransformer.encode with one batch size."""
-    opened: Any = SentenceTransformer(model, device="cpu")
+    opened: Any = SentenceTransformer(model, device="cpu", model_kwargs={"dtype": "float32"})
     task = {"task": lang} if (Path(model) / "router_config.json").exists() else {}
     return lambda texts: opened.encode(texts, batch_size=size, **task)
 
@@ -141,7 +141,7 @@ def model2vec(lang: str) -> Encode:
 
     found = read_static_folder(embedded_folder(FAST_MODEL))
     assert found is not None
-    table = found[0][lang]
+    table = found[lang]
     rows = len(table.tokenizer.get_vocab(with_added_tokens=True))
     model = StaticModel(table.vectors[:rows], table.tokenizer, normalize=True, max_length=None)
     return lambda texts: model.encode(texts, use_multiprocessing=False)

@@ -44,7 +44,7 @@ from dualmoco.models.load import open_model
 from dualmoco.models.network import open_routes
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs
-from dualmoco.training.checkpoint import list_checkpoints, module_tensors
+from dualmoco.training.checkpoint import list_checkpoints, state_tensors
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.frozen import FrozenKeys, Negatives, OneSidedBatch, OneSidedMoco
 from dualmoco.training.init_encoders import INITIAL
@@ -115,7 +115,7 @@ def load_state(objective: Objective, checkpoint: Path) -> float:
     """Brings an objective, and the encoders in it, to a checkpoint; gives the seconds trained until then."""
     weights = load_file(checkpoint / "model.safetensors")
     with torch.no_grad():
-        for name, tensor in module_tensors(objective).items():
+        for name, tensor in state_tensors(objective).items():
             tensor.copy_(weights[name])
     return float(json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))["progress"]["seconds"])
 

@@ -13,6 +13,7 @@ from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import StrEnum
 from io import StringIO
 from pathlib import Path
+from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
 
 from dualmoco.training.config import TrainConfig
@@ -61,6 +62,8 @@ def _kind(kind: Any) -> str:
     inner = get_args(kind)
     if not inner:
         return str(kind.__name__)
+    if isinstance(kind, UnionType):
+        return " or ".join("null" if one is NoneType else str(one.__name__) for one in inner)
     return f"{kind.__origin__.__name__} of {', '.join(word.__name__ for word in inner)}"
 
 
@@ -68,7 +71,7 @@ def _default(field: Field[Any]) -> str:
     value = field.default if field.default_factory is MISSING else field.default_factory()
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
-    return f"`{value}`" if value not in ("", [], {}) else ""
+    return f"`{value}`" if value not in ("", [], {}, None) else ""
 
 
 def table(title: str, text: str | None, rows: Iterator[tuple[str, str, str, str]]) -> str:
@@ -88,7 +91,9 @@ def make_page() -> str:
             shown.add(kind)
             title = "`src` and `tgt`" if name == "src" else f"`{name}`"
             sections.append(table(title, kind.__doc__, keys(kind, "" if name == "src" else f"{name}.")))
-            for inner in get_type_hints(kind).values():
+            for key, inner in get_type_hints(kind).items():
+                if is_dataclass(inner) and isinstance(inner, type):
+                    sections.append(table(f"`{key}` of `src` and `tgt`", inner.__doc__, keys(inner, f"{key}.")))
                 item = next(iter(get_args(inner)), None)
                 if is_dataclass(item) and isinstance(item, type):
                     sections.append(table(f"Items of `{name}.curriculum`", item.__doc__, keys(item, "")))

@@ -129,9 +129,10 @@ def test_threads_change_nothing(transformers: Path, name: str, monkeypatch: pyte
 def test_a_network_with_an_input_of_its_own_still_runs(transformers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without tokens to batch, the network's own path gives the same vectors, prompt included."""
     encoder = open_routes(transformers)["en"]
-    usual = run_in_torch(encoder, "we ").encode(TEXTS)
-    monkeypatch.setattr(pytorch, "token_source", lambda encoder, prompt: None)
-    own = run_in_torch(encoder, "we ").encode(TEXTS)
+    prompted = Encoder(encoder.layers, "we ")
+    usual = run_in_torch(prompted).encode(TEXTS)
+    monkeypatch.setattr(pytorch, "token_source", lambda encoder: None)
+    own = run_in_torch(prompted).encode(TEXTS)
     np.testing.assert_allclose(own, usual, atol=2e-6)
     assert not np.allclose(own, run_in_torch(encoder).encode(TEXTS), atol=1e-3)
 

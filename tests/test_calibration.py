@@ -132,7 +132,7 @@ def test_known_pairs_that_the_prefilter_drops_count_as_missed(model: Path, texts
     dualmoco.calibrate(model, PAIRS[:2400])
     path = model / "calibration.json"
     content = json.loads(path.read_text(encoding="utf-8"))
-    content["calibration"]["floor"] += 0.1
+    content["calibrations"][0]["floor"] += 0.1
     path.write_text(json.dumps(content), encoding="utf-8")
     gold = [(line, line) for line in range(1, 151)]
     strict = dualmoco.mine(*texts, model=model, prefilter=model, gold=gold)
@@ -140,7 +140,7 @@ def test_known_pairs_that_the_prefilter_drops_count_as_missed(model: Path, texts
     assert strict.calibration is not None and whole.calibration is not None
     assert strict.calibration.known == whole.calibration.known
     assert strict.calibration.threshold.recall < whole.calibration.threshold.recall
-    content["calibration"]["floor"] = 2.0
+    content["calibrations"][0]["floor"] = 2.0
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(DataError, match=r"^[^\n]*en.txt: the prefilter finds no sentence with a plausible partner"):
         dualmoco.mine(*texts, model=model, prefilter=model)
@@ -219,7 +219,7 @@ def test_calibrating_what_comes_with_the_package(tmp_path: Path, monkeypatch: py
     assert (folder / "calibration.json").read_bytes() == before
     written = tmp_path / "en-zh-static.calibration.json"
     again = dualmoco.calibrate("en-zh-static", pairs, progress=False)  # replaces its own file
-    assert again == made and json.loads(written.read_text(encoding="utf-8"))["calibration"]["share"] == 0.03
+    assert again == made and json.loads(written.read_text(encoding="utf-8"))["calibrations"][0]["share"] == 0.03
     found = dualmoco.mine(
         ["It rains."], ["下雨了。"], model="en-zh-static", src_lang="en", tgt_lang="zh", calibration=written
     )

@@ -18,7 +18,7 @@ from dualmoco.core.config_loader import read_recipe
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.config import PrepareConfig, check_recipe
 from dualmoco.models.config import EncoderKind, PoolingMode
-from dualmoco.training.config import ContrastConfig, MixedPrecision, NliFeatures, TrainConfig
+from dualmoco.training.config import FREE_SETTINGS, ContrastConfig, MixedPrecision, NliFeatures, TrainConfig
 from dualmoco.training.recipe import load_config
 
 RECIPES = Path(__file__).resolve().parents[1] / "recipes"
@@ -108,6 +108,8 @@ def test_text_of_an_override_stays_as_typed(path: Path, text: str) -> None:
         ("data.train=[1e3.tsv, 0x10, '12:30', on, a b.tsv]", ["1e3.tsv", "0x10", "12:30", "on", "a b.tsv"]),
         ("data.train=[]", []),
         ("data.exclude=[007, '*.txt']", ["007", "*.txt"]),
+        ("data.train=1e3", ["1e3"]),  # one text instead of a list
+        ("data.train=grammar:2000", ["grammar:2000"]),
     ],
 )
 def test_text_in_lists_stays_as_typed(path: Path, tmp_path: Path, override: str, values: list[str]) -> None:
@@ -215,8 +217,9 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
         ("optimizer.lr=fast", "'fast' of type 'str' could not be converted to Float"),
         ("schedule.steps=1.5", "'1.5' of type 'float' could not be converted to Integer"),
         ("schedule.steps=many", "'many' of type 'str' could not be converted to Integer"),
-        ("schedule.tensorboard=perhaps", "'perhaps' is not a valid bool"),
-        ("data.train=pairs.tsv", r"is not a ListConfig.* full_key: data\.train"),
+        ("optimizer.compile=perhaps", "'perhaps' is not a valid bool"),
+        ("schedule.tensorboard=true", "Key 'tensorboard' not in 'ScheduleConfig'"),  # now schedule.trackers
+        ("data.columns=3", r"is not a ListConfig.* full_key: data\.columns"),
         ("src=bert-base-uncased", "str is not a subclass of EncoderConfig"),
         ("complement.model=a", "Key 'complement' not in 'TrainConfig'"),  # removed
         ("src.word_pairs=9", "Key 'word_pairs' not in 'EncoderConfig'"),  # removed
@@ -224,7 +227,7 @@ def test_broken_recipe_is_refused(tmp_path: Path, content: bytes, expected: str)
         ("contrast.momentum_ramp=5", "Key 'momentum_ramp' not in 'ContrastConfig'"),  # removed
         ("nli.side=tgt", "Key 'side' not in 'NliConfig'"),  # removed
         ("src.kind=lstm", r"Invalid value 'lstm', expected one of \[pretrained, bert, static, shared\]"),
-        ("src.pooling=sum", r"Invalid value 'sum', expected one of \[auto, mean, max, cls\]"),
+        ("src.pooling=sum", r"Invalid value 'sum', expected one of \[auto, mean, max, cls, last\]"),
         ("optimizer.precision=fp8", r"Invalid value 'fp8', expected one of \[fp32, bf16, fp16\]"),
         ("data.train=[a", "while parsing a flow sequence"),
     ],
@@ -378,11 +381,25 @@ def test_values_at_the_limit_are_allowed(path: Path, overrides: list[str]) -> No
         assert str(found).replace("'", "") == value or float(found) == float(value)
 
 
-@pytest.mark.parametrize("override", ["out=elsewhere", "data.root=/elsewhere"])
-def test_fingerprint_ignores_places(path: Path, override: str) -> None:
-    """A run that was moved, or whose data was, is the same run."""
-    assert load_config(path, [override]) != load_config(path)
-    assert load_config(path, [override]).fingerprint() == load_config(path).fingerprint()
+FREE_VALUES = {
+    "out": "elsewhere",  # a run that was moved, or whose data was, is the same run
+    "data.root": "/elsewhere",
+    "optimizer.accumulate": "2",
+    "optimizer.gradient_checkpointing": "true",
+    "schedule.evaluate": "sts",
+    "schedule.checkpoint_every": "7",
+    "schedule.log_every": "7",
+    "schedule.keep": "7",
+    "schedule.trackers": "wandb",
+}
+
+
+@pytest.mark.parametrize("key", FREE_SETTINGS)
+def test_fingerprint_ignores_settings_that_cannot_change_the_result(path: Path, key: str) -> None:
+    """Runs that differ in them have one fingerprint."""
+    changed = load_config(path, [f"{key}={FREE_VALUES[key]}"])
+    assert changed != load_config(path)
+    assert changed.fingerprint() == load_config(path).fingerprint()
 
 
 def test_fingerprint_tells_every_other_setting(path: Path) -> None:
@@ -405,7 +422,7 @@ def test_fingerprint_tells_every_other_setting(path: Path) -> None:
         "optimizer.lr=1e-3",
         "optimizer.batch_size=512",
         "schedule.steps=11",
-        "schedule.keep=3",
+        "schedule.evaluate_every=3",
         "nli.weight=0.2",
         "nli.features=concat",
         "src.trainable=head",

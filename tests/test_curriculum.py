@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualmoco.core.errors import ConfigError, DataError
-from dualmoco.data.config import CorpusConfig, PrepareConfig, StageConfig
-from dualmoco.data.pairs import Pairs, WeightedRows, sample_curriculum, stage_rows
+from dualmoco.data.config import CorpusConfig, DataConfig, PrepareConfig, StageConfig
+from dualmoco.data.pairs import Pairs, WeightedRows, load_pairs, sample_curriculum, stage_rows, temper_weights
 from dualmoco.data.prepare import prepare
 from dualmoco.data.staging import PairStatus
 from dualmoco.training import trainer as loop
@@ -140,6 +140,66 @@ def test_pairs_of_no_stage_are_left_out(mixed: Pairs) -> None:
     assert (
         np.flatnonzero(status == PairStatus.train).tolist() == list(range(1, 160)) and status[0] == PairStatus.heldout
     )
+
+
+@pytest.mark.parametrize(("exponent", "drawn"), [(1.0, [900, 100]), (0.5, [750, 250]), (0.0, [500, 500])])
+def test_an_epoch_draws_corpora_by_a_power_of_their_size(exponent: float, drawn: list[int]) -> None:
+    """The roots of 900 and 100 are 30 and 10: three pairs of one corpus for each of the other, as many as before."""
+    pairs = Pairs.concatenate([corpus_of("large", 900, 10), corpus_of("small", 100, 10)])
+    stages = temper_weights([StageConfig()], {"large": 900, "small": 100}, exponent)
+    order = order_pairs(pairs, 10, seed=0, bucket=1, stages=stages)
+    rows = np.concatenate([order.rows(step) for step in range(order.batches_per_epoch)])
+    assert np.bincount(pairs.corpus[rows]).tolist() == drawn
+    uses = np.bincount(rows, minlength=1000)
+    assert all(np.ptp(uses[part]) <= 1 for part in (slice(0, 900), slice(900, 1000)))  # no pair is preferred
+
+
+def test_sampling_multiplies_the_weights_of_a_curriculum() -> None:
+    """Corpora that a stage leaves out stay out; those that have no pairs are not counted."""
+    stages = [StageConfig(0.5, 20, {"small": 2}), StageConfig(1.0, 0, {"large": 0})]
+    first, second = temper_weights(stages, {"large": 900, "small": 100, "none": 0}, 0.5)
+    assert (first.until, first.max_chars, second.until) == (0.5, 20, 1.0)
+    assert first.weights == pytest.approx({"large": 750 / 900, "small": 5.0})
+    assert second.weights == pytest.approx({"large": 0.0, "small": 2.5})
+
+
+@pytest.mark.parametrize(
+    ("most", "kept", "drawn"),
+    [(0, [900, 100], [750, 250]), (200, [150, 50], [150, 50]), (600, [500, 100], [500, 167])],
+)
+def test_sampling_holds_for_a_sample_of_the_pairs(tmp_path: Path, most: int, kept: list[int], drawn: list[int]) -> None:
+    """Three to one in all cases: by the pairs that are kept, and by their weights if a corpus has too few of them."""
+    for name, count in (("large", 901), ("small", 101)):
+        lines = (f"{name} sentence {i}\t{name} 第{i}句" for i in range(count))
+        (tmp_path / f"{name}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    names = [f"{name}.tsv" for name in ("large", "small")]
+    config = DataConfig(root=str(tmp_path), train=names, heldout=2, sampling=0.5, max_pairs=most)
+    split = next(
+        found
+        for seed in range(99)  # one pair of each corpus is held out
+        if np.bincount((found := load_pairs(config, langs=("en", "zh"), seed=seed)).heldout.corpus).tolist() == [1, 1]
+    )
+    assert np.bincount(split.train.corpus).tolist() == kept
+    order = order_pairs(split.train, 1, seed=0, bucket=1, stages=split.stages).orders[0]
+    rows = np.concatenate([order.rows(step) for step in range(order.batches_per_epoch)])
+    assert np.bincount(split.train.corpus[rows]).tolist() == drawn
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["data.sampling=1.5"], r"data.sampling is 1.5; expected from 0 \(corpora equally often\) to 1 \(pairs\)"),
+        (["data.sampling=-0.1"], r"data.sampling is -0.1; expected from 0"),
+        (
+            ["data.sampling=0.5", "objective=nli", "nli.train=[x.tsv]"],
+            "data.sampling is 0.5; expected 1 when objective is nli",
+        ),
+    ],
+)
+def test_wrong_exponents_are_refused(recipe: Path, settings: list[str], expected: str) -> None:
+    """In one line, before anything is read."""
+    with pytest.raises(ConfigError, match=rf"^{expected}"):
+        load_config(recipe, settings)
 
 
 @pytest.fixture

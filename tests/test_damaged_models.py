@@ -28,6 +28,7 @@ from dualmoco.models.load import open_model
 from dualmoco.models.pack import pack_model
 from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.training.checkpoint import load_checkpoint, save_checkpoint
+from dualmoco.training.objective import Objective
 from dualmoco.training.schedule import RunProgress
 
 TOKENIZER = train_tokenizer([src for src, _ in generate_pairs(100, seed=4)], 300, 16, special_tokens=False)
@@ -182,9 +183,9 @@ def test_unit_vectors_do_not_hide_faults() -> None:
 
 
 CHECKPOINTS: dict[str, tuple[str, str, Callable[[Tensors], Any]]] = {
-    "one row": ("model", "expected", lambda t: t.update({"weight": t["weight"][:1]})),
-    "missing": ("model", "missing", lambda t: t.pop("bias")),
-    "double": ("model", "float64", lambda t: t.update({"weight": t["weight"].astype(np.float64)})),
+    "one row": ("model", "expected", lambda t: t.update({"layer.weight": t["layer.weight"][:1]})),
+    "missing": ("model", "missing", lambda t: t.pop("layer.bias")),
+    "double": ("model", "float64", lambda t: t.update({"layer.weight": t["layer.weight"].astype(np.float64)})),
     "moment": ("optimizer", "damaged", lambda t: t.update({"0.exp_avg": t["0.exp_avg"][:1]})),
     "stranger": ("optimizer", "damaged", lambda t: t.update({"9.exp_avg": t["0.exp_avg"]})),
 }
@@ -193,11 +194,12 @@ CHECKPOINTS: dict[str, tuple[str, str, Callable[[Tensors], Any]]] = {
 @pytest.mark.parametrize("fault", CHECKPOINTS)
 def test_a_checkpoint_of_other_shapes_is_refused(tmp_path: Path, fault: str) -> None:
     """A tensor of one row would be repeated; nothing is restored then."""
-    network = nn.Linear(3, 2)
+    network = Objective()
+    network.layer = nn.Linear(3, 2)
     optimizer = torch.optim.Adam(network.parameters())
-    network(torch.ones(1, 3)).sum().backward()
+    network.layer(torch.ones(1, 3)).sum().backward()
     optimizer.step()
-    save_checkpoint(tmp_path, RunProgress(step=1), network, optimizer, None, keep=1, signature="same")
+    save_checkpoint(tmp_path, RunProgress(step=1), network, optimizer, None, keep=1, signature="same", encoders={})
     checkpoint = next(tmp_path.iterdir())
     load_checkpoint(checkpoint, network, optimizer, None, signature="same")
     name, expected, edit = CHECKPOINTS[fault]

@@ -150,11 +150,11 @@ def test_a_frozen_side_is_contrasted_by_prefixes() -> None:
     encoder: Any = Table(0)
     objective = OneSidedMoco(encoder, encoder, settings())
     features: Any = None
-    keys, negatives = units(5, 1), Negatives(units(20, 3), colliding_ids(20, 4))
-    batch = OneSidedBatch(features, keys, colliding_ids(5, 2), negatives)
+    negatives = Negatives(units(20, 3), colliding_ids(20, 4))
+    batch = OneSidedBatch(features, units(5, 1), colliding_ids(5, 2), negatives)
     found = objective(batch, negatives)["loss"]
     rest = negatives.vectors, torch.tensor(0.2, dtype=torch.float64), batch.ids, negatives.ids
-    assert found.item() == pytest.approx(mean_of_prefixes(encoder(None), keys, *rest).mean().item(), rel=1e-6)
+    assert found.item() == pytest.approx(mean_of_prefixes(encoder(None), batch.keys, *rest).mean().item(), rel=1e-6)
 
 
 def test_in_batch_ranks_by_prefixes() -> None:

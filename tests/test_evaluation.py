@@ -98,6 +98,40 @@ def test_tatoeba_accuracy_by_a_plain_loop(data: Path) -> None:
         assert found["cmn-eng", f"{a}-{b}", "accuracy"] == pytest.approx(100 * right / len(cosines))
 
 
+def test_all_pairs_of_a_model_also_through_english(tmp_path: Path) -> None:
+    """The pairs of its languages, and two others by the English sentences they share; a loop finds the same."""
+    texts = sentences(120, 1)
+    sets = {"cmn": texts[:80], "deu": texts[20:120][::-1], "fra": texts[:30]}
+    for code, english in sets.items():
+        write_lines(tmp_path / "tatoeba" / f"tatoeba.{code}-eng.eng", english)
+        other = [mirrored(text) if code == "cmn" else text.upper() for text in english]
+        write_lines(tmp_path / "tatoeba" / f"tatoeba.{code}-eng.{code}", other)
+    model = Model(Identity("trigrams", "ab" * 32), ["en", "zh", "de"], lambda lang: TrigramBackend(lang, []))
+    evaluation = evaluate(model, "tatoeba", data=tmp_path, pairs="all")
+    assert {(score.task, score.subset) for score in evaluation.scores} == {
+        ("tatoeba", "cmn-eng"),
+        ("tatoeba", "deu-eng"),
+        ("tatoeba through English", "zh-de"),
+    }
+    chinese, german = [mirrored(text) for text in sets["cmn"]], [text.upper() for text in sets["deu"]]
+    vectors = {"zh": model.encode(chinese, lang="zh"), "de": model.encode(german, lang="de")}
+    found = {score.protocol: score for score in evaluation.scores if score.task == "tatoeba through English"}
+    for (src, own), (tgt, others) in ((("zh", "cmn"), ("de", "deu")), (("de", "deu"), ("zh", "cmn"))):
+        right = [
+            int(np.argmax((vectors[src][row] @ vectors[tgt].T).round(6))) == sets[others].index(text)
+            for row, text in enumerate(sets[own])
+            if text in sets[others]
+        ]
+        assert found[f"{src}-{tgt}"].n == len(right) == 60
+        assert found[f"{src}-{tgt}"].value == pytest.approx(100 * sum(right) / 60)
+    (table, _) = evaluation.tables()
+    assert [row[0] for row in table.rows] == [f"trigrams, {name}" for name in ("cmn-eng", "deu-eng", "mean of 2")]
+    forward = [score.value for score in evaluation.scores if score.metric == "accuracy" and score.protocol[3:] == "en"]
+    assert len(forward) == 2 and table.rows[-1][1] == f"{sum(forward) / 2:.2f}"
+    with pytest.raises(DataError, match="no pair of fi; expected one of cmn-eng, deu-eng, fra-eng"):
+        read_tasks("tatoeba", tmp_path, "all", languages=["fi"])
+
+
 def test_wrong_tower_is_an_error(data: Path) -> None:
     """A model asked for a language it does not have says so; nothing is encoded with another tower."""
     write_tatoeba(data / "eval" / "tatoeba", pair="deu-eng")

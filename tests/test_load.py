@@ -51,12 +51,18 @@ def _oracle(plain: Path, texts: list[str], pooling: str) -> Vectors:
         for text in texts:
             layers = model(torch.tensor([tokenizer(text)["input_ids"]]), output_hidden_states=True).hidden_states
             tokens, both = layers[-1][0], (layers[1][0] + layers[-1][0]) / 2  # (L, D)
-            pooled = {"mean": tokens.mean(0), "max": tokens.amax(0), "cls": tokens[0], "first-last": both.mean(0)}
+            pooled = {
+                "mean": tokens.mean(0),
+                "max": tokens.amax(0),
+                "cls": tokens[0],
+                "last": tokens[-1],
+                "first-last": both.mean(0),
+            }
             rows.append(pooled[pooling].numpy())
     return np.stack(rows)
 
 
-@pytest.mark.parametrize("pooling", ["auto", "mean", "max", "cls", "first-last"])
+@pytest.mark.parametrize("pooling", ["auto", "mean", "max", "cls", "last", "first-last"])
 def test_plain_folder(plain: Path, pooling: str) -> None:
     """A transformers folder gives raw vectors, pooled by mean unless told otherwise."""
     encoder = open_model(str(plain), pooling=pooling)
@@ -172,7 +178,12 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
             ModelError,
             r"pooling mean is for one Transformer, this model begins with a Router; use auto",
         ),
-        ("{plain}", "median", ConfigError, r"^pooling 'median'; expected one of auto, mean, max, cls, first-last$"),
+        (
+            "{plain}",
+            "median",
+            ConfigError,
+            r"^pooling 'median'; expected one of auto, mean, max, cls, last, first",
+        ),
         ("/no/such/folder", "auto", ModelError, r"^/no/such/folder: no such folder; expected a model folder such as"),
         ("./runs/x", "auto", ModelError, r"no such folder; expected a model folder such as runs/tiny/model, or a hub"),
         ("{plain}/config.json", "auto", ModelError, r"config\.json: a file; expected a model folder such as [^\n]*$"),

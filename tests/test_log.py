@@ -1,21 +1,24 @@
-"""Tests of the log of a run: what is written, what a resumed run keeps, and TensorBoard's files."""
+"""Tests of the log of a run: what is written, what a resumed run keeps, and what trackers get."""
 
 from __future__ import annotations
 
-import builtins
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.tracking import TensorBoardTracker
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # type: ignore[import-untyped]
 
-from dualmoco.core.errors import ConfigError
-from dualmoco.training.run_folder import RunLog, read_log
+from dualmoco.core.errors import ConfigError, RunError
+from dualmoco.training import run, run_folder
+from dualmoco.training.run import train
+from dualmoco.training.run_folder import RunLog, logged_metrics, read_log
 
 
 def _open(path: Path, **settings: Any) -> RunLog:
-    usual: dict[str, Any] = {"step": 0, "total": 10, "unit": "steps", "is_first": True, "tensorboard": False}
+    usual: dict[str, Any] = {"step": 0, "total": 10, "unit": "steps", "is_first": True}
     return RunLog(path, **(usual | settings))
 
 
@@ -88,12 +91,12 @@ def test_missing_log_is_empty(tmp_path: Path) -> None:
 
 
 def test_other_processes_are_silent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Only the first process writes lines, event files and a bar; the others leave its log alone."""
+    """Only the first process writes lines and a bar; the others leave its log alone."""
     path = tmp_path / "log.jsonl"
     _write(path, [1, 2, 3])
     before = path.read_bytes()
     capsys.readouterr()
-    log = _open(path, step=1, is_first=False, tensorboard=True)
+    log = _open(path, step=1, is_first=False)
     log.record({"step": 2, "loss": 1.0})
     log.show(2, {"loss": "1.0"})
     log.close()
@@ -114,41 +117,51 @@ def test_bar_shows_progress_and_metrics(tmp_path: Path, capsys: pytest.CaptureFi
     assert "200/200 s" in shown.err and "loss=0.987" in shown.err and "202" not in shown.err
 
 
-def test_tensorboard_gets_the_metrics(tmp_path: Path) -> None:
-    """Event files hold each number at its step; without the setting there are none."""
-    path = tmp_path / "log.jsonl"
-    log = _open(path, tensorboard=True)
-    for step in (1, 2):
-        log.record({"step": step, "loss": step / 4, "note": "text"})
-    log.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
+def scalars(run: Path) -> dict[str, dict[int, float]]:
+    """What TensorBoard shows of a run: the values by name and step."""
+    events = EventAccumulator(str(run / "trackers" / "dualmoco"))
     events.Reload()
-    assert events.Tags()["scalars"] == ["loss"]
-    assert [(event.step, event.value) for event in events.Scalars("loss")] == [(1, 0.25), (2, 0.5)]
-    assert len(read_log(path)) == 2
-    _write(tmp_path / "other" / "log.jsonl", [1])
-    assert not (tmp_path / "other" / "tensorboard").exists()
+    names = events.Tags()["scalars"]
+    assert all(len({event.step for event in events.Scalars(name)}) == len(events.Scalars(name)) for name in names)
+    return {name: {event.step: event.value for event in events.Scalars(name)} for name in names}
 
 
-def test_tensorboard_gets_the_heldout_scores(tmp_path: Path) -> None:
-    """The score by which the best model is chosen is among the curves."""
-    log = _open(tmp_path / "log.jsonl", tensorboard=True)
-    log.record({"step": 1, "heldout": {"src_to_tgt": 0.5, "tgt_to_src": 0.25, "nli": None, "score": 0.375}})
-    log.close()
-    events = EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert [tag for tag in events.Tags()["scalars"] if tag.endswith("score")]
+def test_records_become_metrics_of_one_level() -> None:
+    """Groups are part of the name; what is not a number, and the step, is left out."""
+    record = {"step": 3, "loss": 0.5, "note": "text", "heldout": {"score": 0.25, "nli": None}, "tasks": {"STS": 7}}
+    assert logged_metrics(record) == {"loss": 0.5, "heldout/score": 0.25, "tasks/STS": 7}
 
 
-def test_missing_tensorboard_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked for but not installed is an error that says what to install."""
-    original = builtins.__import__
+def test_tensorboard_gets_the_log_of_a_run(recipe: Path, tmp_path: Path) -> None:
+    """Event files hold the numbers of `log.jsonl`, also after a checkpoint was lost and its steps were repeated."""
+    train(recipe, "schedule.trackers=tensorboard")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "step-00000012")
+    train(recipe, "schedule.trackers=[tensorboard]", resume=True)
+    log, shown = read_log(tmp_path / "run" / "log.jsonl"), scalars(tmp_path / "run")
+    losses = {record["step"]: record["loss"] for record in log if "loss" in record}
+    assert shown["loss"] == pytest.approx(losses) and list(losses) == list(range(1, 13))
+    scores = {record["step"]: record["heldout"]["score"] for record in log if "heldout" in record}
+    assert shown["heldout/score"] == pytest.approx(scores) and list(scores) == [0, 6, 12]
+    assert "heldout/nli" not in shown and "step" not in shown
 
-    def refuse(name: str, *arguments: Any, **keywords: Any) -> Any:
-        if name.startswith("torch.utils.tensorboard"):
-            raise ImportError(name)
-        return original(name, *arguments, **keywords)
 
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(ConfigError, match=r"tensorboard is not installed.*dualmoco\[train\]"):
-        _open(tmp_path / "log.jsonl", tensorboard=True)
+def test_trackers_are_checked_before_any_work(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown one is answered with those that accelerate supports, one without its package with what to install."""
+    monkeypatch.setattr(run, "load_pairs", lambda *given, **named: pytest.fail("the data was read"))
+    with pytest.raises(ConfigError, match=r"^schedule.trackers has 'visdom'; expected some of .*tensorboard.*wandb"):
+        train(recipe, "schedule.trackers=[visdom]")
+    monkeypatch.setattr(run_folder, "get_available_trackers", list)
+    with pytest.raises(ConfigError, match=r"^schedule.trackers has 'wandb', whose package .* pip install wandb$"):
+        train(recipe, "schedule.trackers=wandb")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_tracker_that_does_not_start_is_one_line(recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example one that asks for an account."""
+
+    def refuse(self: Any) -> None:
+        raise ValueError("no account\nrun login")
+
+    monkeypatch.setattr(TensorBoardTracker, "start", refuse)
+    with pytest.raises(RunError, match=r"^schedule.trackers is \['tensorboard'\]: one cannot be started: no account$"):
+        train(recipe, "schedule.trackers=tensorboard")

@@ -208,6 +208,71 @@ def test_resuming_with_other_settings_is_refused(recipe: Path) -> None:
         train(recipe, "schedule.steps=1", "contrast.momentum=0.5", resume=True)
 
 
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "schedule.evaluate_every=4",  # compares other models
+        "schedule.patience=2",
+        "optimizer.batch_size=8",
+        "optimizer.compile=true",
+        "data.sampling=0.5",
+    ],
+)
+def test_settings_that_can_change_the_result_are_refused(recipe: Path, setting: str) -> None:
+    """Each is named, with both values."""
+    train(recipe, "schedule.steps=1")
+    key, value = setting.split("=")
+    with pytest.raises(RunError, match=rf"was started with {key}=\S+, now {key}={value}; ".replace("true", "True")):
+        train(recipe, "schedule.steps=1", setting, resume=True)
+
+
+FREE = [
+    "schedule.log_every=2",
+    "schedule.checkpoint_every=5",
+    "schedule.keep=1",
+    "schedule.trackers=[tensorboard]",
+    "optimizer.gradient_checkpointing=true",
+]
+
+
+def test_settings_that_cannot_change_the_result_may_differ(
+    small: Path, tmp_path: Path, one_thread: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that is resumed with other ones ends in the same state, bit for bit, and its folder has the new ones."""
+    train(small, f"out={tmp_path / 'unbroken'}", "schedule.steps=12")
+    out = same_start(tmp_path / "unbroken", tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        signal_after(patch, 6, signal.SIGTERM)
+        train(small, f"out={out}", "schedule.steps=12", resume=True)
+    with caplog.at_level("INFO", "dualmoco"):
+        assert train(small, f"out={out}", "schedule.steps=12", *FREE, resume=True).step == 12
+    assert_same_state(out, tmp_path / "unbroken")
+    assert losses(out) == [(step, loss) for step, loss in losses(tmp_path / "unbroken") if step <= 6 or step % 2 == 0]
+    assert [folder.name for folder in list_checkpoints(out / "checkpoints")] == ["step-00000012"]
+    assert "schedule.log_every is now 2, was 1" in caplog.text and "rounding" not in caplog.text
+    assert (out / "trackers").is_dir() and "log_every: 2\n" in (out / "config.yaml").read_text(encoding="utf-8")
+    caplog.clear()
+    with caplog.at_level("INFO", "dualmoco"):
+        train(small, f"out={out}", "schedule.steps=12", *FREE, resume=True)
+    assert "is now" not in caplog.text
+
+
+def test_micro_batches_may_differ(small: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without dropout the losses are those of the unbroken run up to rounding, and a line says what changes."""
+    still = ["schedule.steps=12", "src.dropout=0", "tgt.dropout=0"]
+    train(small, f"out={tmp_path / 'unbroken'}", *still)
+    out = same_start(tmp_path / "unbroken", tmp_path / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        signal_after(patch, 6, signal.SIGTERM)
+        train(small, f"out={out}", *still, resume=True)
+    with caplog.at_level("INFO", "dualmoco"):
+        train(small, f"out={out}", *still, "optimizer.accumulate=4", resume=True)
+    assert "optimizer.accumulate is now 4, was 1; from here on the result changes by rounding" in caplog.text
+    one, other = (torch.tensor([loss for _, loss in losses(folder)]) for folder in (tmp_path / "unbroken", out))
+    assert torch.equal(one[:6], other[:6]) and len(other) == 12
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_a_finished_or_interrupted_run_is_resumed_with_more_steps(
     recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -233,7 +298,9 @@ def test_a_finished_or_interrupted_run_is_resumed_with_more_steps(
 def test_resuming_with_a_shorter_or_other_schedule_is_refused(recipe: Path, settings: list[str]) -> None:
     """Only more of the same unit can be asked for."""
     train(recipe)
-    with pytest.raises(RunError, match="only the schedule may become longer"):
+    with pytest.raises(
+        RunError, match="only a longer schedule, and settings that cannot change the result, may differ"
+    ):
         train(recipe, *settings, resume=True)
 
 
@@ -255,7 +322,7 @@ def test_resuming_with_other_data_is_refused(recipe: Path, tmp_path: Path, corpu
     shutil.copy(corpus, mine)
     train(recipe, f"data.train=[{mine}]", "schedule.steps=1")
     mine.write_text(mine.read_text(encoding="utf-8") + "One more.\t再来一个。\n", encoding="utf-8")
-    with pytest.raises(RunError, match="written with other settings or training data"):
+    with pytest.raises(RunError, match="written with other settings, training data or teacher"):
         train(recipe, f"data.train=[{mine}]", "schedule.steps=1", resume=True)
 
 
@@ -308,10 +375,10 @@ def remember(self, *arguments):
     return loop(self, *arguments)
 Trainer._loop = remember
 
-def run(name, *words, recipe=recipe, resume=False):
+def run(name, *words, recipe=recipe, resume=False, open_tasks=None):
     if only not in ("all", name):
         return
-    result = train(recipe, f"out={folder / name}", *words, resume=resume)
+    result = train(recipe, f"out={folder / name}", *words, resume=resume, open_tasks=open_tasks)
     (folder / f"{name}-{process_rank()}.json").write_text(json.dumps(asdict(result)))
 
 run("in-batch", *still, "objective=in-batch", resume=True)
@@ -323,6 +390,16 @@ if only in ("all", "dual-moco"):
     queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
               for name, value in getattr(kept[-1].objective.contrast, f"{side}_queue").named_buffers()}
     save_file(queues, str(folder / f"queues-{process_rank()}.safetensors"))
+
+run("grown", *still, resume=True)
+
+scored = []
+def score(model):
+    assert (model / "modules.json").is_file()
+    scored.append(model.name)
+    return {"task": float(len(scored))}
+run("scored", *still, "schedule.evaluate=[task]", open_tasks=lambda config: score)
+(folder / f"scored-models-{process_rank()}.json").write_text(json.dumps(scored))
 
 calls = []
 def encode(encoder, texts, count):  # the first process finds nothing new, the other one more sentence each time
@@ -347,6 +424,10 @@ def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.Temp
     for name, (recipe, settings) in runs.items():
         train(recipe, f"out={folder / 'one' / name}", *STILL, *settings)
         same_start(folder / "one" / name, folder / name)
+    same_start(folder / "one" / "dual-moco", folder / "grown")
+    with pytest.MonkeyPatch.context() as patch:
+        signal_after(patch, 6, signal.SIGTERM)
+        train(small, f"out={folder / 'grown'}", *STILL, resume=True)
     run_processes(2, small, folder, "all")
     return folder
 
@@ -420,6 +501,30 @@ def test_a_node_that_does_not_share_the_run_folder_is_refused(
         RunError, match=r"initial: not found on .*; expected a run folder that all nodes share: set out"
     ):
         train(recipe)
+
+
+def test_a_run_of_one_process_is_resumed_by_two(two_processes: Path) -> None:
+    """Six steps by one process and six by two give the losses of twelve by one, relative 1e-4."""
+    assert [result["step"] for result in results(two_processes, "grown")] == [12, 12]
+    folders = (two_processes / "one" / "dual-moco", two_processes / "grown")
+    one, grown = (torch.tensor([loss for _, loss in losses(folder)]) for folder in folders)
+    assert torch.equal(one[:6], grown[:6])
+    torch.testing.assert_close(one, grown, rtol=1e-4, atol=1e-5)
+
+
+def test_the_first_process_scores_tasks_and_the_other_waits(two_processes: Path) -> None:
+    """Before the first step and at each evaluation; results and state of the run are as without tasks."""
+    first, second = results(two_processes, "scored")
+    assert (first["step"], first["best"]) == (second["step"], second["best"]) == (12, first["best"])
+    counts = [
+        len(json.loads((two_processes / f"scored-models-{rank}.json").read_text(encoding="utf-8"))) for rank in (0, 1)
+    ]
+    assert counts == [2, 0]
+    log = read_log(two_processes / "scored" / "log.jsonl")
+    assert {record["step"]: record["tasks"] for record in log if "tasks" in record} == {
+        0: {"task": 1.0},
+        12: {"task": 2.0},
+    }
 
 
 def test_the_first_process_decides_when_to_stop(two_processes: Path) -> None:

@@ -30,17 +30,19 @@ if TYPE_CHECKING:
     from dualmoco.evaluation.evaluate import Evaluation, evaluate
     from dualmoco.evaluation.figures import visualize
     from dualmoco.evaluation.metrics import compare
+    from dualmoco.evaluation.training_scores import train_and_score as train
     from dualmoco.mining.mine import MiningResult, mine, paraphrases
     from dualmoco.mining.score import score
     from dualmoco.mining.threshold import calibrate_model as calibrate
     from dualmoco.models.adapters import Embeddings
-    from dualmoco.models.export import export_model as export
     from dualmoco.models.load import open_model as load
     from dualmoco.models.load import similarity
     from dualmoco.models.model import Model
     from dualmoco.search.index import Index, add_to_index, build_index, open_index
+    from dualmoco.training.checkpoint_model import export_encoders as export
     from dualmoco.training.combine import combine
-    from dualmoco.training.run import train
+    from dualmoco.training.join import join
+    from dualmoco.training.merge import merge
     from dualmoco.training.trainer import TrainResult
 
 __all__ = [
@@ -72,7 +74,9 @@ __all__ = [
     "export",
     "get_corpus",
     "inspect",
+    "join",
     "load",
+    "merge",
     "mine",
     "open_index",
     "paraphrases",
@@ -98,10 +102,12 @@ LAZY_EXPORTS = {
     "corpora": ("data.corpora", "load_catalogue"),
     "encode": ("embeddings.encode", "encode"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
-    "export": ("models.export", "export_model"),
+    "export": ("training.checkpoint_model", "export_encoders"),
     "get_corpus": ("data.corpora", "get_corpus"),
     "inspect": ("data.inspection", "inspect"),
+    "join": ("training.join", "join"),
     "load": ("models.load", "open_model"),
+    "merge": ("training.merge", "merge"),
     "mine": ("mining.mine", "mine"),
     "open_index": ("search.index", "open_index"),
     "paraphrases": ("mining.mine", "paraphrases"),
@@ -110,7 +116,7 @@ LAZY_EXPORTS = {
     "prepare": ("data.prepare", "prepare"),
     "score": ("mining.score", "score"),
     "similarity": ("models.load", "similarity"),
-    "train": ("training.run", "train"),
+    "train": ("evaluation.training_scores", "train_and_score"),
     "visualize": ("evaluation.figures", "visualize"),
     "Alignment": ("alignment.pipeline", "Alignment"),
     "Embeddings": ("models.adapters", "Embeddings"),
@@ -134,6 +140,7 @@ EXTRAS = {
     "evaluate": "eval",
     "export": "onnx",
     "inspect": "data",
+    "join": "all",
     "plan": "all",
     "plan_study": "all",
     "prepare": "data",

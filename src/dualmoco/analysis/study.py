@@ -170,9 +170,7 @@ def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run
         training = load_config(config.recipe, settings)
     except ConfigError as error:
         raise ConfigError(f"row {row.name}: {error}") from None
-    # English is last, as in the names of Tatoeba and BUCC files
-    pairs = "-".join(sorted((training.src.lang, training.tgt.lang), key=lambda lang: lang == "en"))
-    return Run(row, seed, name, settings, training.fingerprint(), pairs)
+    return Run(row, seed, name, settings, training.fingerprint(), training.language_pair)
 
 
 def train_and_record(task_file: str) -> int:
@@ -222,11 +220,11 @@ def _processes() -> int:
 def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
     """The result of a run; None if a signal stopped it."""
     from dualmoco.evaluation.evaluate import evaluate
-    from dualmoco.training.run import train
+    from dualmoco.evaluation.training_scores import train_and_score
 
     if _rank() == 0:
         _wait_for_lock(Path(task["run"]))
-    trained = train(task["recipe"], *task["settings"], resume=True)
+    trained = train_and_score(task["recipe"], *task["settings"], resume=True)
     if trained.stop.startswith("SIG"):
         return None
     found: dict[str, Any] = {

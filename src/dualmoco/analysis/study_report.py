@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -17,24 +16,10 @@ from dualmoco.analysis.study import DONE, RUNS_FOLDER, Axis, Study
 from dualmoco.core import VERSION
 from dualmoco.core.storage import write_json, write_text
 from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure, to_svg
-from dualmoco.evaluation.report import Table
-from dualmoco.evaluation.sts import STS_AVERAGE
-from dualmoco.training.run_folder import read_log
+from dualmoco.evaluation.report import Table, main_scores
+from dualmoco.training.run_folder import logged_metrics, read_log
 
 HELDOUT_COLUMN = "held-out"
-SCORE_COLUMNS = (  # task, subset, protocol, metric (regular expressions), name of the column
-    ("tatoeba", ".*", ".*", "accuracy", "Tatoeba {protocol}"),
-    ("bucc", "(?P<pair>[^ ]+) .*", "threshold .*", "f1", "BUCC {pair} F1"),
-    ("sts", STS_AVERAGE, "wmean|all", "spearman", "STS {protocol}"),
-    ("xsts", ".*", ".*", "spearman", "XSTS {subset}"),
-    ("nli", ".*", ".*", "accuracy", "NLI {subset}"),
-    ("lexicon", ".*", "(?P<pair>[^ ]+) csls", "p@1", "lexicon {pair} P@1"),
-    ("paraphrase", ".*", "detection|mining", "average precision", "paraphrase {protocol}"),
-    ("clustering", ".*", ".*", "v-measure", "clustering {subset}"),
-    ("align", ".*", "strict", "f1", "align {subset} F1"),
-    ("mteb-bitext-retrieval", ".*", "(?P<pair>[^ ]+) all .*", "accuracy", "MTEB retrieval {pair}"),
-)
-"""The scores that a study's table shows; of STS, the average of the seven sets."""
 LOWEST_P = 0.01  # smaller p-values are shown as "< 0.01"
 MARKERS = "osD^v<>p"
 
@@ -111,14 +96,7 @@ def gather(study: Study, results: Mapping[str, dict[str, Any]]) -> StudyResult:
 
 def _column_values(found: dict[str, Any]) -> dict[str, float]:
     """The numbers of a run that the table shows, in percent, by column."""
-    shown = {HELDOUT_COLUMN: 100 * found["heldout"]}
-    for score in found["scores"]:
-        for task, subset, protocol, metric, column in SCORE_COLUMNS:
-            if (score["task"], score["metric"]) == (task, metric):
-                matches = re.fullmatch(subset, score["subset"]), re.fullmatch(protocol, score["protocol"])
-                if matches[0] and matches[1]:
-                    shown[column.format(**score, **matches[0].groupdict(), **matches[1].groupdict())] = score["value"]
-    return shown
+    return {HELDOUT_COLUMN: 100 * found["heldout"], **main_scores(found["scores"])}
 
 
 def _seed_mean(values: Sequence[float], first: Sequence[float] | None) -> SeedMean:
@@ -206,9 +184,14 @@ def draw_curves(study: Study, runs: Path) -> Figure:
         for metric, panel in zip(names, figure.subplots(1, len(names), squeeze=False)[0], strict=True):
             for number, row in enumerate(study.rows):
                 run = next(run for run in study.runs if run.row is row)
-                lines = [line for line in read_log(runs / run.name / "log.jsonl") if metric in line]
-                steps, values = [line["step"] for line in lines], [float(line[metric]) for line in lines]
-                panel.plot(steps, values, color=COLORS[number % len(COLORS)], linewidth=1.2, label=row.name)
+                lines = [(line["step"], logged_metrics(line)) for line in read_log(runs / run.name / "log.jsonl")]
+                points = [(step, found[metric]) for step, found in lines if metric in found]
+                panel.plot(
+                    *zip(*points, strict=True) if points else ([], []),
+                    color=COLORS[number % len(COLORS)],
+                    linewidth=1.2,
+                    label=row.name,
+                )
             panel.set(xlabel="step", title=metric)
         handles, labels = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=min(5, max(1, len(labels))))

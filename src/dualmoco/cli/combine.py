@@ -26,7 +26,7 @@ def add(commands: Any) -> None:
         commands,
         "combine",
         run,
-        "join several models into one",
+        "combine several models, side by side, into a hybrid",
         "Every command takes the result as its model; docs/hybrid.md has more.\n\n"
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"

@@ -199,13 +199,13 @@ def _report(model: Model, out: Path, pairs: Sequence[DemoPair]) -> None:
 
 def _train(config: TrainConfig) -> dict[str, float] | str:
     """Trains a tiny pair of encoders on generated text; the name of the signal if training was interrupted."""
-    from dualmoco.training.run import train
+    from dualmoco.evaluation.training_scores import train_and_score
 
     _say(
         f"\n5. Training: a tiny {config.src.lang}-{config.tgt.lang} pair of encoders on generated sentences "
         f"({', '.join(config.data.train)})"
     )
-    result = train(config)
+    result = train_and_score(config)
     if result.best is None or result.stop.startswith("SIG"):
         _say(f"   {result.stop} at step {result.step}: the demo ends here")
         return result.stop

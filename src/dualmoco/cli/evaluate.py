@@ -57,7 +57,7 @@ def add(commands: Any) -> None:
         "paper means the first three",
     )
     add_data(given, "folder that holds eval/")
-    given.add_argument("--lang-pairs", default="zh-en", metavar="XX-YY,...", help="language pairs, or all")
+    given.add_argument("--lang-pairs", default="zh-en", metavar="XX-YY,...", help="language pairs, or all of the model")
     output = evaluate.add_argument_group("output")
     output.add_argument(
         "--out",
@@ -94,7 +94,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     from dualmoco.core.storage import check_replaceable
     from dualmoco.evaluation.evaluate import evaluate, require_page_packages
-    from dualmoco.evaluation.tasks import find_data, read_tasks
+    from dualmoco.evaluation.tasks import ALL_PAIRS, find_data, read_tasks
     from dualmoco.models.folder import model_folder
 
     data, place, files = find_data(parsed.data), Path(parsed.model), [Path(name) for name in parsed.out]
@@ -104,6 +104,8 @@ def run(parsed: argparse.Namespace) -> int:
     check_replaceable(files, [fitting.path] if fitting else [], overwrite=parsed.overwrite)
     if any(file.suffix == ".html" for file in files):
         require_page_packages()
+    takes_all = parsed.lang_pairs == ALL_PAIRS and not parsed.texts
+    model = open_named_model(parsed) if takes_all else None  # its languages choose the pairs
     tasks = read_tasks(
         parsed.tasks.split(","),
         data,
@@ -111,11 +113,12 @@ def run(parsed: argparse.Namespace) -> int:
         margin=parsed.margin,
         k=parsed.neighbors,
         model=model_folder(parsed.model) if place.is_dir() else None,
+        languages=model.languages if model else None,
     )
     if parsed.texts:
         write_texts(tasks, Path(parsed.texts), overwrite=parsed.overwrite)
         return 0
-    evaluation = evaluate(open_named_model(parsed), tasks, parsed.postprocessing, fitting)
+    evaluation = evaluate(model or open_named_model(parsed), tasks, parsed.postprocessing, fitting)
     for file in files:
         write_result(evaluation, file)
     return print_result(parsed, [score.to_json() for score in evaluation.scores], str(evaluation))

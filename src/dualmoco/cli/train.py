@@ -40,9 +40,9 @@ def run(parsed: argparse.Namespace) -> int:
 
     config = load_config(parsed.recipe, read_overrides(parsed))  # check the recipe before importing torch
 
-    from dualmoco.training.run import train
+    from dualmoco.evaluation.training_scores import train_and_score
 
-    result = train(config, resume=True)
+    result = train_and_score(config, resume=True)
     if int(os.environ.get("RANK", "0")) == 0:
         if parsed.json:
             print_json(asdict(result))

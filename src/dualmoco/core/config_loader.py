@@ -169,10 +169,13 @@ def _keep_text(override: str, schema: Any) -> str:
     for part in key.split("."):
         kind = _field_kinds(kind).get(part) if is_dataclass(kind) else None
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-    if kind is str:
+    if kind is str or (kind == str | None and value != "null"):
         return override if is_quoted else f"{key}={json.dumps(value, ensure_ascii=False)}"
-    is_flow = value[:1] in ("[", "{")
-    return f"{key}={json.dumps(_parse(value, kind), ensure_ascii=False)}" if is_flow else override
+    if value[:1] in ("[", "{"):
+        return f"{key}={json.dumps(_parse(value, kind), ensure_ascii=False)}"
+    if kind == list[str] and value:  # a single text instead of a list
+        return f"{key}={json.dumps([value[1:-1] if is_quoted else value], ensure_ascii=False)}"
+    return override
 
 
 def _parse(text: str, kind: Any) -> Any:
@@ -189,6 +192,8 @@ def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:
     inner = get_args(kind)
     if kind is AS_TYPED:
         return typed
+    if kind == list[str] and isinstance(typed, str) and content is not None:
+        return [typed]
     if kind is str or (str in inner and NoneType in inner):
         return content if content is None or isinstance(content, dict | list) else typed
     if isinstance(content, dict) and isinstance(typed, dict) and len(content) == len(typed):

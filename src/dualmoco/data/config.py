@@ -127,6 +127,7 @@ class DataConfig:
     heldout: int = 1000  # pairs kept out of training to measure retrieval; at most those that prepare held out
     bucket: int = 50  # number of batches among which pairs are sorted by length; 1: no sorting
     max_pairs: int = 0  # size of a random sample to train on; 0: all
+    sampling: float = 1.0  # corpora are drawn in proportion to their size to this power; 1: each pair as often
     curriculum: list[StageConfig] = field(default_factory=list)  # stages in order; none: all pairs all the time
 
     def rules(self) -> list[Rule]:
@@ -145,6 +146,7 @@ class DataConfig:
             ("data.heldout", self.heldout, self.heldout > 1, "at least 2"),
             ("data.bucket", self.bucket, self.bucket > 0, "at least 1"),
             ("data.max_pairs", self.max_pairs, self.max_pairs >= 0, "at least 0"),
+            ("data.sampling", self.sampling, 0 <= self.sampling <= 1, "from 0 (corpora equally often) to 1 (pairs)"),
             ("data.curriculum", stages, rises_to_one, "shares of the schedule that rise from above 0 to 1"),
         ]
         for number, stage in enumerate(self.curriculum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -242,9 +242,14 @@ def _sample(
 ) -> Split:
     """Keeps `data.max_pairs` of the training pairs."""
     left = count_training(status)
-    stages: Sequence[StageConfig] = ()
-    if config.curriculum:
-        stages = sample_curriculum(pairs, status, config.curriculum, config.max_pairs, [seed, 1])
+    stages: Sequence[StageConfig] = config.curriculum
+    if config.sampling != 1:
+        sizes = np.bincount(pairs.corpus[status == PairStatus.train], minlength=len(pairs.corpora))
+        stages = temper_weights(
+            stages or [StageConfig()], dict(zip(pairs.corpora, sizes, strict=True)), config.sampling
+        )
+    if stages:
+        stages = sample_curriculum(pairs, status, stages, config.max_pairs, [seed, 1])
     elif 0 < config.max_pairs < left:
         keep_sample(status, slice(0, len(status)), config.max_pairs, [seed, 1])
     sampled = count_training(status)
@@ -327,6 +332,16 @@ def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list
     return [WeightedRows(np.flatnonzero(weights == weight), float(weight)) for weight in np.unique(weights) if weight]
 
 
+def temper_weights(stages: Sequence[StageConfig], sizes: Mapping[str, int], exponent: float) -> list[StageConfig]:
+    """Stages that draw corpora in proportion to size ** exponent, times the weights they have; passes stay as long."""
+    total, powers = sum(sizes.values()), {name: size**exponent for name, size in sizes.items() if size}
+    factors = {name: total * power / sum(powers.values()) / sizes[name] for name, power in powers.items()}
+    return [
+        replace(stage, weights=stage.weights | {name: stage.weights.get(name, 1.0) * factors[name] for name in factors})
+        for stage in stages
+    ]
+
+
 def sample_curriculum(
     pairs: Pairs, status: np.ndarray, stages: Sequence[StageConfig], most: int, seed: Sequence[int]
 ) -> Sequence[StageConfig]:
@@ -351,9 +366,18 @@ def sample_curriculum(
     for corpus, count in enumerate(shares):
         own = left[pairs.corpus[left] == corpus]
         status[generator.choice(own, count, replace=False, shuffle=False)] = PairStatus.train
-    rest = (weights / np.where(largest, largest, 1)).tolist()
+    rest = (
+        weights / np.where(largest, largest, 1) * _repeats(np.array(shares), available, available * largest)
+    ).tolist()
     new_weights = [dict(zip(pairs.corpora, own, strict=True)) for own in rest]
     return [replace(stage, weights=own) for stage, own in zip(stages, new_weights, strict=True)]
+
+
+def _repeats(kept: np.ndarray, available: np.ndarray, goals: np.ndarray) -> np.ndarray:
+    """How often to use each pair of a sample, by corpus (C,): more than once if a corpus is too small for its goal."""
+    whole = (kept == available) & (available > 0)
+    unit = goals[~whole].sum() / max(1, kept[~whole].sum())  # what a sampled pair of the other corpora stands for
+    return np.where(whole, goals / np.maximum(kept, 1) / unit, 1.0)
 
 
 def _corpus_weights(pairs: Pairs, stages: Sequence[StageConfig]) -> np.ndarray:

@@ -25,7 +25,7 @@ from dualmoco.evaluation.task import (
     encode_distinct,
     read_sentences,
 )
-from dualmoco.evaluation.tasks import read_tasks
+from dualmoco.evaluation.tasks import ALL_PAIRS, read_tasks
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import model_folder
 from dualmoco.models.load import open_model
@@ -108,8 +108,8 @@ def evaluate(
         postprocessing: Transformation of the vectors before they are compared, such as `whitening:256`.
         fitting: Text to fit the post-processing to; if None, the test sentences, without their labels.
         data: Folder that holds eval/, or eval/ itself; DUALMOCO_DATA if None. For tasks by name.
-        pairs: Language pairs of the cross-lingual tasks, separated by commas; `all` for every available pair. For
-            tasks by name.
+        pairs: Language pairs of the cross-lingual tasks, separated by commas; `all` for every available pair of the
+            model's languages. For tasks by name.
         about: Description of the test sentences, if they are not those of the published test sets.
         progress: Whether to show progress bars.
 
@@ -130,8 +130,12 @@ def evaluate(
     path = Path(model.identity.name if isinstance(model, Model) else model)
     folder = model_folder(str(path)) if path.is_dir() else None
     ready = [task for task in tasks if not isinstance(task, str)]
-    ready += read_tasks(names, data, pairs, model=folder) if names else []
     with showing(progress):
+        if names and pairs == ALL_PAIRS:  # those of the model
+            model = model if isinstance(model, Model) else open_model(model)
+            ready += read_tasks(names, data, pairs, model=folder, languages=model.languages)
+        elif names:
+            ready += read_tasks(names, data, pairs, model=folder)
         opened = model if isinstance(model, Model) else open_model(model)
         return _evaluate(opened, ready, postprocessing, fitting, about)
 

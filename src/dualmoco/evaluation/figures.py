@@ -360,7 +360,9 @@ def draw_sts(rows: ScoresByName, title: str) -> Figure:
     return figure
 
 
-def draw_subsets(values: ScoresByName, title: str = "STS by subset") -> Figure:
+def draw_subsets(
+    values: ScoresByName, title: str = "STS by subset", label: str = "Spearman correlation x 100"
+) -> Figure:
     """Draws the scores of one model by year and subset, one bar per subset, the years from the top down."""
     lowest = _lowest(values)
     values = {year: subsets for year, subsets in values.items() if subsets}
@@ -379,7 +381,7 @@ def draw_subsets(values: ScoresByName, title: str = "STS by subset") -> Figure:
         axes.set_yticks(places, names)
         axes.tick_params(axis="y", length=0)
         axes.grid(False, axis="y")
-        axes.set(xlabel="Spearman correlation x 100", xlim=(lowest, 100), ylim=(place - 1.2, -0.7))
+        axes.set(xlabel=label, xlim=(lowest, 100), ylim=(place - 1.2, -0.7))
     return figure
 
 

@@ -23,6 +23,7 @@ from dualmoco.evaluation.figures import (
     draw_subsets,
 )
 from dualmoco.evaluation.report import PAPER, evaluation_tables, is_paper_sts
+from dualmoco.evaluation.retrieval import SHARED_TATOEBA
 from dualmoco.evaluation.sts import STS_SETS
 from dualmoco.evaluation.task import EvaluationResult, ParallelText, Sentences
 from dualmoco.search.exact import nearest
@@ -80,7 +81,23 @@ def _pictures(evaluation: EvaluationResult) -> list[Picture]:
         figure = draw_precision_recall(mined.scores, mined.correct, len(mined.gold), mined.threshold)
         caption = "Precision and recall of every threshold, from the highest down."
         pictures.append(Picture("Precision and recall of mining", caption, to_svg(figure)))
-    return [*pictures, *_sts_pictures(evaluation)]
+    return [*pictures, *_language_pictures(evaluation), *_sts_pictures(evaluation)]
+
+
+def _language_pictures(evaluation: EvaluationResult) -> list[Picture]:
+    """Accuracy of similarity search by language, if there are several, the best first."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for score in evaluation.scores:
+        if score.task in ("tatoeba", SHARED_TATOEBA) and score.metric == "accuracy":
+            values.setdefault(score.task, {}).setdefault(score.subset, []).append(score.value)
+    means = {
+        group: {pair: sum(both) / len(both) for pair, both in sorted(pairs.items(), key=lambda item: -sum(item[1]))}
+        for group, pairs in values.items()
+    }
+    if len(means.get("tatoeba", {})) < 2:
+        return []
+    figure = draw_subsets(means, "Similarity search by language", "accuracy x 100")
+    return [Picture("Languages", "Accuracy of similarity search, mean of both directions.", to_svg(figure))]
 
 
 def _parallel_pictures(evaluation: EvaluationResult, parallel: ParallelText) -> list[Picture]:

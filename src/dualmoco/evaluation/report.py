@@ -7,7 +7,8 @@ only if both were scored on the same test set, which is recognized by its name a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
@@ -27,6 +28,31 @@ BUCC_SAMPLE_SIZE = "8624x13589"
 BUCC_MIN_SENTENCES = 50_000  # per side; the official training and test sets have about 90,000
 PAPER_TATOEBA = ("cmn-eng", 1000)  # the language pair and the number of pairs of table 1
 MISSING_VALUE = "–"
+MAIN_SCORES = (  # task, subset, protocol, metric (regular expressions), name
+    ("tatoeba", ".*", ".*", "accuracy", "Tatoeba {protocol}"),
+    ("bucc", "(?P<pair>[^ ]+) .*", "threshold .*", "f1", "BUCC {pair} F1"),
+    ("sts", STS_AVERAGE, "wmean|all", "spearman", "STS {protocol}"),
+    ("xsts", ".*", ".*", "spearman", "XSTS {subset}"),
+    ("nli", ".*", ".*", "accuracy", "NLI {subset}"),
+    ("lexicon", ".*", "(?P<pair>[^ ]+) csls", "p@1", "lexicon {pair} P@1"),
+    ("paraphrase", ".*", "detection|mining", "average precision", "paraphrase {protocol}"),
+    ("clustering", ".*", ".*", "v-measure", "clustering {subset}"),
+    ("align", ".*", "strict", "f1", "align {subset} F1"),
+    ("mteb-bitext-retrieval", ".*", "(?P<pair>[^ ]+) all .*", "accuracy", "MTEB retrieval {pair}"),
+)
+"""The scores of each task that a study's table and the log of a run show; of STS, the average of the seven sets."""
+
+
+def main_scores(scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
+    """The main scores of an evaluation by name, in percent, given all of them as in its JSON file."""
+    shown: dict[str, float] = {}
+    for score in scores:
+        for task, subset, protocol, metric, name in MAIN_SCORES:
+            if (score["task"], score["metric"]) == (task, metric):
+                matches = re.fullmatch(subset, score["subset"]), re.fullmatch(protocol, score["protocol"])
+                if matches[0] and matches[1]:
+                    shown[name.format(**score, **matches[0].groupdict(), **matches[1].groupdict())] = score["value"]
+    return shown
 
 
 def is_bucc_part(score: Score) -> bool:
@@ -102,25 +128,27 @@ def markdown_report(evaluation: EvaluationResult) -> str:
 
 
 def _tatoeba_tables(evaluation: EvaluationResult) -> list[Table]:
-    """The paper's language pair next to the paper's rows; other pairs and other data in a separate table."""
+    """The paper's language pair next to the paper's rows; all pairs, if there are others, in a separate table."""
     found = [score for score in evaluation.scores if score.task == "tatoeba"]
     shared = {score.subset for score in found if (score.subset, score.n) == PAPER_TATOEBA and not evaluation.about}
-    tables = []
-    for paper in (True, False):
-        scores = [score for score in found if (score.subset in shared) == paper]
-        if scores:
-            tables.append(_tatoeba_table(evaluation, scores, paper=paper))
-    return tables
+    own = [score for score in found if score.subset in shared]
+    tables = [_tatoeba_table(evaluation, own, paper=True)] if own else []
+    return tables if len(own) == len(found) else [*tables, _tatoeba_table(evaluation, found, paper=False)]
 
 
 def _tatoeba_table(evaluation: EvaluationResult, scores: Sequence[Score], *, paper: bool) -> Table:
     pairs = list(dict.fromkeys(score.subset for score in scores))
     rows = [[row, *map(_number, values), "", ""] for row, values in PAPER["table 1"].items()] if paper else []
     paper_rows = len(rows)
+    values = []
     for pair in pairs:
         own = sorted((s for s in scores if s.subset == pair), key=lambda score: score.metric != "accuracy")
         cells = [_with_interval(score) if score.metric == "accuracy" else _number(score.value) for score in own]
         rows.append([evaluation.identity.name + (f", {pair}" if len(pairs) > 1 else ""), *cells])
+        values.append([score.value for score in own])
+    if len(pairs) > 1:
+        means = [sum(column) / len(pairs) for column in zip(*values, strict=True)]
+        rows.append([f"{evaluation.identity.name}, mean of {len(pairs)}", *map(_number, means)])
     directions = dict.fromkeys(score.protocol for score in scores) if len(pairs) == 1 else ("forward", "backward")
     columns = ["model", *(f"{metric} {way}" for metric in ("accuracy", "xSIM error") for way in directions)]
     note = "The paper gives one number for each of its first rows and does not say in which direction."

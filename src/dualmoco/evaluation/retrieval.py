@@ -24,9 +24,11 @@ from dualmoco.text.files import read_lines
 from dualmoco.text.languages import base_language
 
 XSIM_NEIGHBORS = 4
+FEWEST_SHARED = 40  # English sentences that two Tatoeba sets must share to be scored against each other
 CSLS_NEIGHBORS = 10
 LEXICON_DEPTHS = (1, 5)
 MTEB_RETRIEVAL = "mteb-bitext-retrieval"
+SHARED_TATOEBA = "tatoeba through English"
 
 
 class Tatoeba:
@@ -63,6 +65,33 @@ class Tatoeba:
             scores.append(signer.score(self.pair, direction, "xsim-ratio-error", wrong, n, interval(wrong), **settings))
         parallel = ParallelText(f"Tatoeba {self.pair}", self.langs[0], self.langs[1], *self.sides)
         return TaskResult(scores, parallel=parallel)
+
+
+class SharedTatoeba:
+    """Two languages whose sets, with English, translate some of the same English sentences."""
+
+    def __init__(self, first: Tatoeba, second: Tatoeba) -> None:
+        self.langs, self.sides = [first.langs[0], second.langs[0]], [first.sides[0], second.sides[0]]
+        self.paths = [*first.paths, *second.paths]
+        rows = [{text: row for row, text in enumerate(one.sides[1])} for one in (first, second)]
+        shared = [text for text in rows[0] if text in rows[1]]
+        self.rows = [np.array([side[text] for text in shared], dtype=np.int64) for side in rows]
+
+    def texts(self) -> Mapping[str, Sequence[str]]:
+        """All sentences of both languages, because each is a candidate."""
+        return dict(zip(self.langs, self.sides, strict=True))
+
+    def score(self, sentences: Sentences, identity: Identity) -> TaskResult:
+        """Accuracy of the nearest neighbor by cosine among all sentences of the other language, in both directions."""
+        signer, pair = Signer(identity, SHARED_TATOEBA, self.paths), "-".join(self.langs)
+        vectors = [sentences.vectors(side, lang) for side, lang in zip(self.sides, self.langs, strict=True)]
+        scores = []
+        for side, other in ((0, 1), (1, 0)):
+            found = nearest(vectors[side][self.rows[side]], vectors[other], 1).ids[:, 0]
+            right = MeanSample((found == self.rows[other]).astype(np.float64))
+            direction, settings = f"{self.langs[side]}-{self.langs[other]}", {"candidates": len(vectors[other])}
+            scores.append(signer.score(pair, direction, "accuracy", right, len(found), interval(right), **settings))
+        return TaskResult(scores)
 
 
 def tatoeba_pairs(folder: Path) -> list[str]:

@@ -8,12 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 
 from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.evaluation.bucc import Bucc
 from dualmoco.evaluation.monolingual import Clustering, Inference, Paraphrases
-from dualmoco.evaluation.retrieval import MTEB_RETRIEVAL, BitextRetrieval, Lexicon, Tatoeba, tatoeba_pairs
+from dualmoco.evaluation.retrieval import (
+    FEWEST_SHARED,
+    MTEB_RETRIEVAL,
+    BitextRetrieval,
+    Lexicon,
+    SharedTatoeba,
+    Tatoeba,
+    tatoeba_pairs,
+)
 from dualmoco.evaluation.sts import CrossLingualSts, Sts
 from dualmoco.evaluation.task import Task
 from dualmoco.mining.margins import Margin
@@ -32,6 +41,7 @@ class TaskSettings:
     margin: Margin = Margin.distance
     k: int = 3
     model: Path | None = None  # folder of the model, which may hold an NLI head
+    languages: Sequence[str] | None = None  # of the model, to choose among all pairs; None for any
 
     @property
     def folder(self) -> Path:
@@ -43,8 +53,21 @@ def _tatoeba(settings: TaskSettings) -> list[Task]:
     folder = settings.folder / "tatoeba"
     known = tatoeba_pairs(folder)
     if settings.pairs == (ALL_PAIRS,):
-        return [Tatoeba(folder, pair) for pair in known]
+        return _all_tatoeba(folder, known, settings.languages)
     return [Tatoeba(folder, _matching(pair, known, folder)) for pair in settings.pairs]
+
+
+def _all_tatoeba(folder: Path, known: Sequence[str], languages: Sequence[str] | None) -> list[Task]:
+    """All pairs of the languages of a model, also those that are only connected by English sentences."""
+    if languages is None:
+        return [Tatoeba(folder, pair) for pair in known]
+    own = {base_language(lang) for lang in languages}
+    read = [Tatoeba(folder, pair) for pair in known if {base_language(code) for code in pair.split("-")} <= own]
+    if not read:
+        raise DataError(f"{folder}: no pair of {', '.join(languages)}; expected one of {', '.join(known)}")
+    with_english = [task for task in read if task.langs[1] == "en"]
+    shared = [SharedTatoeba(a, b) for a, b in combinations(with_english, 2) if a.langs != b.langs]
+    return [*read, *(task for task in shared if len(task.rows[0]) >= FEWEST_SHARED)]
 
 
 def _bucc(settings: TaskSettings) -> list[Task]:
@@ -129,11 +152,13 @@ def read_tasks(
     margin: str = "distance",
     k: int = 3,
     model: Path | None = None,
+    languages: Sequence[str] | None = None,
 ) -> list[Task]:
     """Reads the test data of some tasks, which are then ready to score.
 
     `names`, `data` and `pairs` are those of `evaluate`; `margin` (distance, ratio or absolute) and `k` (neighbors) are
-    for mining, and the folder `model` may hold an NLI head.
+    for mining, and the folder `model` may hold an NLI head. With `pairs="all"`, Tatoeba is scored for the pairs of
+    `languages`, or for all if that is None.
     """
     folder = find_data(data)
     if margin not in [known.value for known in Margin]:
@@ -145,7 +170,7 @@ def read_tasks(
     for name in wanted:
         if name not in TASK_FACTORIES:
             raise ConfigError(f"task {name!r}: expected paper or some of {', '.join(TASK_FACTORIES)}")
-    settings = TaskSettings(folder, tuple(pairs.split(",")), Margin(margin), k, model)
+    settings = TaskSettings(folder, tuple(pairs.split(",")), Margin(margin), k, model, languages)
     return [task for name in dict.fromkeys(wanted) for task in TASK_FACTORIES[name](settings)]
 
 

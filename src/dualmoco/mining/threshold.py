@@ -8,7 +8,7 @@ stores what the estimate starts from, and a threshold for small texts, in the mo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -270,6 +270,11 @@ class ModelCalibration:
         """The scores that an estimate starts from."""
         return KnownScores(np.array(self.right), np.array(self.wrong))
 
+    def replaced_by(self, other: ModelCalibration) -> bool:
+        """Whether another calibration is for the same languages and margin."""
+        mine, others = (({*one.langs}, one.margin, one.neighbors) for one in (self, other))
+        return mine == others
+
     def threshold_for(self, precision: float | None) -> float:
         """The stored threshold for at least this precision; the default one if None."""
         if precision is None:
@@ -357,7 +362,8 @@ def calibrate_model(
         langs = model.language(src_lang), model.language(tgt_lang)
         sides = [model.encode([pair[side] for pair in texts], lang=lang) for side, lang in enumerate(langs)]
         found = _calibrate(sides[0], sides[1], langs)
-        write_json(path, {"model_sha256": model.identity.sha256, "calibration": asdict(found)})
+        others = [one for one in _known_calibrations(path, model) if not one.replaced_by(found)]
+        write_calibrations(path, model, [*others, found])
         return found
 
 
@@ -373,7 +379,7 @@ def _calibration_path(model: Model, name: str | Path, out: str | Path | None) ->
 
 def _is_calibration(path: Path) -> bool:
     try:
-        return "calibration" in read_json(path)
+        return "calibrations" in read_json(path)
     except (OSError, ValueError, TypeError):
         return False
 
@@ -417,10 +423,7 @@ def read_calibration(
     if path is None or not (file or path.is_file()):
         return None
     try:
-        content = read_json(path)
-        found = _parse_calibration(content["calibration"])
-        if content["model_sha256"] != model.identity.sha256:
-            raise ValueError("it belongs to another model or dimension")
+        found = _read_calibrations(path, model)
     except (OSError, ValueError, KeyError, TypeError) as error:
         if file:
             raise DataError(
@@ -429,8 +432,46 @@ def read_calibration(
         again = f"--dimension {model.identity.dimension}" if model.identity.dimension else "again"
         logger.warning("%s: not used (%s); run dualmoco calibrate %s", path, error, again)
         return None
-    fits = set(found.langs) == set(langs) and (found.margin, found.neighbors) == (settings.margin.value, settings.k)
-    return found if fits else None
+    wanted = set(langs), settings.margin.value, settings.k
+    return next((one for one in found if (set(one.langs), one.margin, one.neighbors) == wanted), None)
+
+
+def write_calibrations(path: Path, model: Model, calibrations: Sequence[ModelCalibration]) -> None:
+    """Writes the calibrations of a model, one for each pair of languages."""
+    content = {"model_sha256": model.identity.sha256, "calibrations": [asdict(one) for one in calibrations]}
+    write_json(path, content)
+
+
+def copy_calibrations(models: Iterable[Model], new: Model) -> None:
+    """Gives a model that has the same encoders the calibrations of older models; the first one for a pair counts."""
+    found: list[ModelCalibration] = []
+    for model in models:
+        known = list_calibrations(model)
+        found += [one for one in known if not any(one.replaced_by(other) for other in found)]
+    if found and new.folder:
+        write_calibrations(new.folder / CALIBRATION_FILE, new, found)
+
+
+def list_calibrations(model: Model) -> list[ModelCalibration]:
+    """All calibrations in the folder of a model."""
+    return _known_calibrations(model.folder / CALIBRATION_FILE, model) if model.folder else []
+
+
+def _read_calibrations(path: Path, model: Model) -> list[ModelCalibration]:
+    """The calibrations of a file; an exception if it holds something else or belongs to another model."""
+    content = read_json(path)
+    found = [_parse_calibration(one) for one in content["calibrations"]]
+    if content["model_sha256"] != model.identity.sha256:
+        raise ValueError("it belongs to another model or dimension")
+    return found
+
+
+def _known_calibrations(path: Path, model: Model) -> list[ModelCalibration]:
+    """The calibrations of a file; none if there is no such file, or if it belongs to another model."""
+    try:
+        return _read_calibrations(path, model)
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
 
 
 def _parse_calibration(content: dict[str, Any]) -> ModelCalibration:

@@ -26,7 +26,15 @@ from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind, PoolingMode
 from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
-from dualmoco.models.network import Encoder, is_projection, is_static, open_modules, route_of
+from dualmoco.models.network import (
+    Encoder,
+    is_projection,
+    is_static,
+    make_pooling,
+    open_modules,
+    prompt_of,
+    route_of,
+)
 from dualmoco.models.tokenizer import CLS, MASK, PAD, SEP, UNKNOWN, entry_texts, train_tokenizer
 
 STATIC_INIT_STD = 0.1
@@ -62,26 +70,29 @@ def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> st
 def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
     """Builds the encoder of one language, on the CPU; `texts` train its tokenizer if it is a `bert` or `static` one."""
     builders = {EncoderKind.pretrained: _load_pretrained, EncoderKind.bert: _new_bert, EncoderKind.static: _new_static}
-    layers = builders[config.kind](config, texts)
+    layers, own_prompt = builders[config.kind](config, texts)
+    prompt = own_prompt if config.prompt is None else config.prompt
     if isinstance(layers[0], Transformer):
         _limit_tokens(layers[0], config)
     elif config.dropout and not any(isinstance(layer, Dropout) for layer in layers):
         layers.insert(1, Dropout(config.dropout))
-    return _end_with_unit_vectors(_set_pooling(layers, config), config.projection)
+    return _end_with_unit_vectors(_set_pooling(layers, config), config.projection, prompt)
 
 
 def load_teacher(name: str, config: EncoderConfig) -> Encoder:
     """Opens the teacher of `distill`, which returns unit vectors; ModelError if it cannot be loaded safely."""
     # If the teacher defines no pooling, it gets the pooling and length of the source encoder, `config`.
-    layers = _open_layers(name, config.lang)
+    layers, prompt = _open_layers(name, config.lang)
     if len(layers) == 1 and isinstance(layers[0], Transformer):
         _limit_tokens(layers[0], config)
         layers = _set_pooling(layers, config)
-    return _end_with_unit_vectors(layers, projection=0)
+    return _end_with_unit_vectors(layers, 0, prompt)
 
 
 def _limit_tokens(transformer: Transformer, config: EncoderConfig) -> None:
     transformer.max_seq_length = min(config.max_tokens, transformer.max_seq_length or config.max_tokens)
+    if transformer.tokenizer is not None:
+        transformer.tokenizer.padding_side = "right"  # unseen by causal attention; positions begin with the text
 
 
 def _set_pooling(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Module]:
@@ -94,11 +105,11 @@ def _set_pooling(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Modu
     own = next((place for place, layer in enumerate(layers) if isinstance(layer, Pooling)), None)
     if own is None:
         mode = PoolingMode.mean if asked == PoolingMode.auto else asked
-        return [first, Pooling(first.get_embedding_dimension(), pooling_mode=mode.value), *layers[1:]]
+        return [first, make_pooling(first.get_embedding_dimension(), mode), *layers[1:]]
     if asked == PoolingMode.auto:
         return layers
     old: Any = layers[own]
-    new = Pooling(old.embedding_dimension, pooling_mode=asked.value, include_prompt=old.include_prompt)
+    new = make_pooling(old.embedding_dimension, asked, include_prompt=old.include_prompt)
     if new.get_embedding_dimension() != old.get_embedding_dimension() and any(
         isinstance(layer, Dense) for layer in layers[own:]
     ):
@@ -109,38 +120,40 @@ def _set_pooling(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Modu
     return [*layers[:own], new, *layers[own + 1 :]]
 
 
-def _end_with_unit_vectors(layers: list[nn.Module], projection: int) -> Encoder:
+def _end_with_unit_vectors(layers: list[nn.Module], projection: int, prompt: str) -> Encoder:
     """Adds a projection, unless the last layer is one of that dimension, and normalization."""
     while isinstance(layers[-1], Normalize):
         layers = layers[:-1]
     dimension = Encoder(layers).dimension
     if projection and not (isinstance(layers[-1], Dense) and dimension == projection):
         layers = [*layers, Dense(dimension, projection, bias=False, activation_function=nn.Identity())]
-    return Encoder([*layers, Normalize()])
+    return Encoder([*layers, Normalize()], prompt)
 
 
-def _open_layers(name: str, lang: str) -> list[nn.Module]:
-    """The layers of a local or hub model; of a model with routes those of the language."""
+def _open_layers(name: str, lang: str) -> tuple[list[nn.Module], str]:
+    """The layers and the prompt of a local or hub model; of a model with routes those of the language."""
     folder = find_folder(name)
     if folder is None:
         raise ModelError(f"{name}: not a network; expected a model folder or hub name to train from")
     opened = open_modules(folder)
     if isinstance(opened, Transformer):
-        return [opened]
+        return [opened], ""
     layers = list(opened.children())
-    return list(route_of(layers[0], lang, name).children()) if isinstance(layers[0], Router) else layers
+    if isinstance(layers[0], Router):
+        return list(route_of(layers[0], lang, name).children()), prompt_of(opened, lang)
+    return layers, prompt_of(opened)
 
 
-def _load_pretrained(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
-    layers = _open_layers(config.name, config.lang)
+def _load_pretrained(config: EncoderConfig, texts: Iterable[str]) -> tuple[list[nn.Module], str]:
+    layers, prompt = _open_layers(config.name, config.lang)
     if not isinstance(layers[0], Transformer | StaticEmbedding):
         kind = type(layers[0]).__name__
         raise ModelError(f"{config.name}: begins with a {kind}; expected Transformer or StaticEmbedding")
-    return layers
+    return layers, prompt
 
 
-def _new_bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
-    """A BERT with random weights."""
+def _new_bert(config: EncoderConfig, texts: Iterable[str]) -> tuple[list[nn.Module], str]:
+    """A BERT with random weights, and no prompt."""
     disable_progress_bar()
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=True)
     shape = BertConfig(
@@ -163,11 +176,11 @@ def _new_bert(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
             sep_token=SEP,
             mask_token=MASK,
         ).save_pretrained(folder)
-        return [Transformer(folder)]
+        return [Transformer(folder)], ""
 
 
-def _new_static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
-    """A table of token vectors: random, or the vectors of the tokens as encoded by the model `entry_vectors`."""
+def _new_static(config: EncoderConfig, texts: Iterable[str]) -> tuple[list[nn.Module], str]:
+    """A table of token vectors, random or as the model `entry_vectors` encodes the tokens, and no prompt."""
     start = _open_entry_model(config) if config.entry_vectors else None
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
     tokenizer.enable_truncation(config.max_tokens)
@@ -178,7 +191,7 @@ def _new_static(config: EncoderConfig, texts: Iterable[str]) -> list[nn.Module]:
         entries = entry_texts(tokenizer)
         vectors = start.encode(list(entries.values()), lang=config.lang)  # (entries, D)
         weight.data[list(entries)] = ENTRY_LENGTH * torch.from_numpy(vectors)
-    return [first]
+    return [first], ""
 
 
 def _open_entry_model(config: EncoderConfig) -> Model:
@@ -205,7 +218,7 @@ def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, 
             f"{lang}: projection_init ridge from {len(texts):,} pairs; expected at least {projection.in_features:,}, "
             "one for each dimension of the pooled vectors: give more pairs, raise ridge_pairs, or use random"
         )
-    pooled = run_in_torch(Encoder(below)).encode(texts)  # (n, P)
+    pooled = run_in_torch(Encoder(below, encoder.prompt)).encode(texts)  # (n, P)
     with torch.no_grad():
         projection.linear.weight.copy_(torch.from_numpy(ridge_regression(pooled, goals)))
 

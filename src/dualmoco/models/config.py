@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dualmoco.core.config_loader import Rule
@@ -29,6 +29,16 @@ class PoolingMode(StrEnum):
     mean = "mean"
     max = "max"
     cls = "cls"
+    last = "last"  # the vector of the last token, as decoders have it
+
+
+class Attention(StrEnum):
+    """How a transformer computes attention while it trains."""
+
+    auto = "auto"  # sdpa where the model has it
+    eager = "eager"
+    sdpa = "sdpa"  # PyTorch's scaled_dot_product_attention
+    flash_attention_2 = "flash_attention_2"  # of the package flash-attn, on CUDA GPUs in bf16 or fp16
 
 
 class ProjectionInit(StrEnum):
@@ -39,21 +49,34 @@ class ProjectionInit(StrEnum):
 
 
 @dataclass(frozen=True)
+class AdapterConfig:
+    """LoRA: small matrices that learn in place of a transformer's weights, and are added to them in the saved model."""
+
+    rank: int = 0  # rank of the two matrices per layer; 0: no adapter, the weights themselves learn
+    alpha: float = 16.0  # the adapter is multiplied by alpha / rank
+    dropout: float = 0.0  # probability of dropout on the adapter's inputs
+    target_modules: list[str] = field(default_factory=list)  # names of the layers that get one; none: all linear ones
+
+
+@dataclass(frozen=True)
 class EncoderConfig:
     """The encoder of one language."""
 
     lang: str = ""  # name of the language in the saved model, such as en
     kind: EncoderKind = EncoderKind.pretrained  # where the encoder comes from
     name: str = ""  # pretrained: folder or hub name
+    prompt: str | None = None  # text before every sentence, such as "query: "; null: the model's own, if it has one
     pooling: PoolingMode = PoolingMode.auto  # any other replaces the pooling of a saved model
     projection: int = 0  # dimension of a final linear layer; 0: none, so both sides must have the same dimension
     projection_init: ProjectionInit = ProjectionInit.random  # initial weights of that layer
     ridge_pairs: int = 8000  # training pairs from which `projection_init: ridge` is computed
     frozen: bool = False  # dual-moco: this encoder stays as it is, and the other one learns to match it
     trainable: str = ALL  # all; head: the layers after pooling; last:N: also the last N transformer layers
+    adapter: AdapterConfig = field(default_factory=AdapterConfig)
     lr_scale: float = 1.0  # factor on optimizer.lr for this encoder: below 1 keeps a good encoder close to its start
     dropout: float = 0.1  # probability of every dropout layer; static: of the averaged vector
-    max_tokens: int = 128  # longer sentences are truncated
+    attention: Attention = Attention.auto  # implementation of attention while training
+    max_tokens: int = 128  # longer sentences, with their prompt, are truncated
     width: int = 256  # bert, static: dimension of a token vector
     layers: int = 4  # bert: transformer layers
     heads: int = 4  # bert: attention heads
@@ -70,10 +93,12 @@ class EncoderConfig:
         frozen, trains_all = f"when {side}.frozen is true", self.trainable == ALL
         divides = self.heads > 0 and self.width % self.heads == 0
         averages = self.pooling in (PoolingMode.auto, PoolingMode.mean)
+        has_adapter, is_auto = self.adapter.rank != 0, self.attention == Attention.auto
         is_ridge = self.projection_init == ProjectionInit.ridge
         rules: list[tuple[str, bool, str]] = [  # key, whether its value is allowed, what is expected
             ("lang", bool(self.lang), "a language name such as en or zh"),
             ("name", not is_pretrained or bool(self.name), "a model folder or hub name such as bert-base-uncased"),
+            ("prompt", self.prompt is None or not is_shared, "null when tgt.kind is shared: src.prompt is for both"),
             ("kind", not self.frozen or is_pretrained, f"pretrained {frozen}: a new encoder must learn"),
             ("pooling", not is_static or averages, f"auto or mean when {side}.kind is static"),
             ("projection", self.projection >= 0, "at least 0"),
@@ -85,6 +110,15 @@ class EncoderConfig:
             ("trainable", trains_all or not is_shared, "all when tgt.kind is shared: src.trainable is for both"),
             ("trainable", not (last and is_static), f"all or head when {side}.kind is static: it has no layers"),
             ("trainable", not last or int(last[1]) <= layers, f"at most last:{layers}, the number of {side}.layers"),
+            ("adapter.rank", self.adapter.rank >= 0, "at least 0"),
+            ("adapter.rank", not (has_adapter and is_static), f"0 when {side}.kind is static: it has no linear layers"),
+            ("adapter.rank", not (has_adapter and is_shared), "0 when tgt.kind is shared: src.adapter is for both"),
+            ("adapter.rank", not (has_adapter and self.frozen), f"0 {frozen}: an adapter must learn"),
+            ("trainable", trains_all or not has_adapter, f"all when {side}.adapter.rank is above 0"),
+            ("adapter.alpha", self.adapter.alpha > 0, "above 0"),
+            ("adapter.dropout", 0 <= self.adapter.dropout < 1, "from 0 to below 1"),
+            ("attention", is_auto or not is_static, f"auto when {side}.kind is static: it has no attention"),
+            ("attention", is_auto or not is_shared, "auto when tgt.kind is shared: src.attention is for both"),
             ("lr_scale", 0 < self.lr_scale <= 1, "above 0, at most 1; use frozen=true for 0"),
             ("lr_scale", self.lr_scale == 1 or not is_shared, "1 when tgt.kind is shared: src.lr_scale is for both"),
             ("dropout", 0 <= self.dropout < 1, "from 0 to below 1"),
@@ -96,5 +130,6 @@ class EncoderConfig:
             ("max_piece_length", self.max_piece_length > 1, "at least 2"),
             ("entry_vectors", not self.entry_vectors or is_static, f"nothing unless {side}.kind is static"),
         ]
-        given = vars(self) | {"kind": self.kind.value, "pooling": self.pooling.value}
+        given = vars(self) | {f"adapter.{key}": value for key, value in vars(self.adapter).items()}
+        given |= {"kind": self.kind.value, "pooling": self.pooling.value, "attention": self.attention.value}
         return [(f"{side}.{key}", given[key], holds, expected) for key, holds, expected in rules]

@@ -75,7 +75,6 @@ class _Part:
     identity: Identity
     lang: str
     any_language: bool
-    prompt: str
     conversion: TextConversion
     dimensions: list[int]  # that it was trained for, if its record says so
 
@@ -102,12 +101,22 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
         ModelError: A model that has no such export, or whose export does not return its vectors.
         RunError: The folder cannot be written.
     """
-    if to not in TARGETS:
-        raise ConfigError(f"--to {to}; expected one of {', '.join(TARGETS)}")
-    check_place(out, [Path(model)], "export", replace=overwrite or is_export(out))
+    check_export(model, to, out, overwrite=overwrite)
     folder = find_folder(model)
     if folder is None:
         raise ModelError(f"{model}: not a network; expected a model folder, a hub name or package:NAME of one")
+    return export_folder(model, folder, lang, to, out)
+
+
+def check_export(model: str, to: str, out: Path, *, overwrite: bool) -> None:
+    """Refuses an unknown target, or to replace a folder that is not an export, with ConfigError."""
+    if to not in TARGETS:
+        raise ConfigError(f"--to {to}; expected one of {', '.join(TARGETS)}")
+    check_place(out, [Path(model)], "export", replace=overwrite or is_export(out))
+
+
+def export_folder(model: str, folder: Path, lang: str, to: str, out: Path) -> Exported:
+    """Writes one language of the model in `folder`, which is called `model`; see `export_model`."""
     if is_hybrid(folder):
         _check_hybrid(model, folder, to)
     hybrid = open_model(model, TORCH) if is_hybrid(folder) else None  # the weights of a packed model in fp32, not int8
@@ -159,7 +168,7 @@ def _open_part(name: str, folder: Path, lang: str) -> _Part:
     identity = Identity(name, folder_sha256(folder), opened.pooling)
     conversion = read_conversion(folder) if any_language else read_conversion(folder).of(lang)
     dimensions = read_trained_dimensions(folder)
-    return _Part(network, identity, lang, any_language, opened.prompt, conversion, dimensions)
+    return _Part(network, identity, lang, any_language, conversion, dimensions)
 
 
 def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Part], to: str) -> float:
@@ -181,7 +190,7 @@ def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Pa
 
 
 def _write_part(folder: Path, part: _Part, to: str) -> float:
-    reference = reference_vectors(part.network, part.prompt, part.convert(CHECK_SENTENCES))
+    reference = reference_vectors(part.network, part.convert(CHECK_SENTENCES))
     if part.conversion.nfkc:
         add_nfkc_normalizer(part.network)
     if to == SENTENCE_TRANSFORMERS:
@@ -190,12 +199,11 @@ def _write_part(folder: Path, part: _Part, to: str) -> float:
 
 
 def _write_sentence_transformers(folder: Path, part: _Part, reference: Vectors) -> float:
-    save_encoder(part.network, folder, part.prompt)
-    opened = open_network(folder)
-    if ANY_LANGUAGE not in opened.encoders or opened.prompt != part.prompt:
-        raise ModelError(f"{part.identity.name}: not saved correctly; expected one route and prompt {part.prompt!r}")
-    network = opened.encoders[ANY_LANGUAGE]
-    backend = run_network(network, TORCH, prompt=opened.prompt)
+    save_encoder(part.network, folder)
+    network, prompt = open_network(folder).encoders.get(ANY_LANGUAGE), part.network.prompt
+    if network is None or network.prompt != prompt:
+        raise ModelError(f"{part.identity.name}: not saved correctly; expected one route and prompt {prompt!r}")
+    backend = run_network(network, TORCH)
     cosine = check_agreement(SENTENCE_TRANSFORMERS, lambda texts: backend.encode(part.convert(texts)), reference)
     dimensions = {DIMENSIONS_KEY: part.dimensions} if part.dimensions else {}
     _write_record(folder, part.identity, part.lang, cosine, {TEXT_KEY: part.conversion.to_json(), **dimensions})
@@ -216,7 +224,7 @@ def _write_record(folder: Path, identity: Identity, lang: str, cosine: float, mo
 
 
 def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float:
-    source = token_source(part.network, part.prompt)
+    source = token_source(part.network)
     if source is None:
         raise ModelError(
             f"{part.identity.name}: not a transformer of plain text; expected one, or --to {SENTENCE_TRANSFORMERS}"
@@ -237,7 +245,7 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
         positions=source.positions,
         inputs=made.source.inputs,
         padding=source.padding,
-        prompt=part.prompt,
+        prompt=part.network.prompt,
         lowest_cosine=cosine,
         text=part.conversion.to_json(),
     )

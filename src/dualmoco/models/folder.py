@@ -22,12 +22,14 @@ from dualmoco.models.text_normalization import TextConversion, parse_conversion
 WEIGHTS_FILE, INT8_FILE = "model.safetensors", "model.int8.safetensors"
 MODULES_FILE, ROUTER_FILE, TOKENIZER_FILE = "modules.json", "router_config.json", "tokenizer.json"
 HYBRID_FILE = "hybrid.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
 MODEL_RECORD = "dualmoco.json"  # provenance, and under these keys what is needed to use the model
 TEXT_KEY = "text"  # the text conversion
 DIMENSIONS_KEY = "dimensions"  # those that the model was trained for, if it was for several
 CALIBRATION_FILE = "calibration.json"  # the default threshold of `dualmoco mine`
 NLI_FOLDER = "nli"  # the classifier of a model trained on NLI
 MODEL_CARD = "README.md"
+CHECKPOINT_FILES = (WEIGHTS_FILE, "optimizer.safetensors", "state.json")
 LEGAL_NAMES = ("LICENSE", "NOTICE")  # beginnings of the names of files that a copy must keep
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 CODE_ENDINGS = (".py", ".pyc", ".pyw", ".so", ".dll", ".dylib")
@@ -49,6 +51,11 @@ def model_folder(name: str) -> Path:
         return embedded_folder(name)
     path = Path(name)
     if path.is_dir():
+        if is_checkpoint(path):
+            raise ModelError(
+                f"{name}: a checkpoint; expected a model: write it as one with dualmoco export {name} "
+                "--to sentence-transformers --out FOLDER"
+            )
         is_run = (path / "config.yaml").is_file() and not (path / MODULES_FILE).is_file()
         if is_run and not (path / "model").is_dir():
             raise ModelError(f"{name}: a run without a model yet; expected one that has been evaluated once")
@@ -58,6 +65,11 @@ def model_folder(name: str) -> Path:
     if path.is_absolute() or name.startswith((".", "~")) or len(path.parts) > 2:
         raise ModelError(f"{name}: no such folder; expected a model folder such as runs/tiny/model, or a hub name")
     return fetch_model(name)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder is a checkpoint of a training run."""
+    return all((folder / name).is_file() for name in CHECKPOINT_FILES)
 
 
 def portable_name(name: str) -> str:
@@ -217,9 +229,26 @@ def _read_record(folder: Path) -> dict[str, Any]:
 
 
 def write_card(folder: Path, left: TextConversion) -> None:
-    """Writes a card into a model folder if users of sentence-transformers must convert sentences themselves."""
-    if card := left.card():
-        write_text(folder / MODEL_CARD, card)
+    """Writes a card into a saved model if users of sentence-transformers must convert sentences or name a prompt."""
+    if parts := [part for part in (left.card(), _prompt_card(folder)) if part]:
+        write_text(folder / MODEL_CARD, "# How to give sentences to this model\n\n" + "\n".join(parts))
+
+
+def _prompt_card(folder: Path) -> str:
+    """How to name the prompts of a saved model in sentence-transformers; empty if one applies to all sentences."""
+    path = folder / PROMPTS_FILE
+    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"prompts": {}}
+    prompts = {} if config.get("default_prompt_name") else config["prompts"]
+    steps = [
+        f'    model.encode(sentences, task="{lang}", prompt_name="{lang}")  # {prompt!r}\n'
+        for lang, prompt in prompts.items()
+        if prompt
+    ]
+    intro = (
+        "It was trained with a text before every sentence, its prompt, which differs between the languages.\n"
+        "dualmoco puts it there by itself; in sentence-transformers name it:\n\n"
+    )
+    return intro + "".join(steps) if steps else ""
 
 
 def folder_sha256(folder: Path) -> str:

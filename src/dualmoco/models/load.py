@@ -103,7 +103,7 @@ def open_model(
         backend: torch, static, int8, onnx, onnx-int8, or auto: static for an average of token vectors, int8 for a
             packed BERT, torch for other networks, and the format of an exported model. In a hybrid it applies to the
             parts that are networks.
-        pooling: `auto` for the model's own, or mean if it has none; mean, max, cls or first-last to override it.
+        pooling: `auto` for the model's own, or mean if it has none; mean, max, cls, last or first-last to override.
         prompt: Text before every sentence, for example "query: "; empty for the model's own prompt, if any.
         compute: Precision that a network computes in: fp32, or on a GPU fp16 or bf16.
         threads: CPU threads of onnxruntime, or of PyTorch in the whole process; None for as many as DUALMOCO_THREADS or
@@ -292,13 +292,11 @@ def _open_static(folder: Path, identity: Identity, settings: _Settings) -> Model
         return None
     from dualmoco.models.backends.static import StaticBackend, read_static_folder
 
-    found = read_static_folder(folder)
-    if found is None:
+    tables = read_static_folder(folder, settings.prompt)
+    if tables is None:
         return None
-    tables, own_prompt = found
-    prompt = settings.prompt or own_prompt
-    named = identity.pooled("own", prompt)
-    return assemble_model(named, tables, lambda table: StaticBackend(table, prompt), read_conversion(folder))
+    named = identity.pooled("own", {lang: table.prompt for lang, table in tables.items()})
+    return assemble_model(named, tables, StaticBackend, read_conversion(folder))
 
 
 def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model | None:
@@ -311,9 +309,8 @@ def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model |
 
         found = read_int8_folder(folder, identity.sha256, settings.prompt)
         if found:
-            prompt = next(iter(found.values())).source.prompt
             return assemble_model(
-                identity.pooled("own", prompt),
+                identity.pooled("own", {lang: encoder.source.prompt for lang, encoder in found.items()}),
                 found,
                 lambda encoder: OnnxBackend(INT8, encoder.graph, encoder.source, settings.threads),
                 read_conversion(folder),
@@ -327,17 +324,15 @@ def _open_network(folder: Path, identity: Identity, settings: _Settings) -> Mode
     """Opens any network with the libraries that know it."""
     from dualmoco.models.network import is_static, open_network
 
-    opened = open_network(folder, None if settings.pooling == AUTO else settings.pooling)
-    prompt = settings.prompt or opened.prompt
+    opened = open_network(folder, None if settings.pooling == AUTO else settings.pooling, settings.prompt)
     _set_torch_threads(settings.threads)
 
     def run(encoder: Encoder) -> Backend:
         name = AUTO if settings.part and is_static(encoder) else settings.backend
-        return run_network(
-            encoder, name, prompt=prompt, compute=settings.compute, threads=settings.threads, device=settings.device
-        )
+        return run_network(encoder, name, compute=settings.compute, threads=settings.threads, device=settings.device)
 
-    return assemble_model(identity.pooled(opened.pooling, prompt), opened.encoders, run, read_conversion(folder))
+    named = identity.pooled(opened.pooling, opened.prompts)
+    return assemble_model(named, opened.encoders, run, read_conversion(folder))
 
 
 def _set_torch_threads(threads: int | None) -> None:
@@ -351,7 +346,6 @@ def run_network(
     encoder: Encoder,
     name: str = AUTO,
     *,
-    prompt: str = "",
     compute: str = FP32,
     threads: int | None = None,
     device: str | None = None,
@@ -369,17 +363,17 @@ def run_network(
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if compute != FP32 and (device == "cpu" or name not in (AUTO, TORCH)):
         raise ConfigError(f"compute {compute} with back-end {name} on a {device}; expected {FP32}, or torch on a GPU")
-    made = _other_than_torch(encoder, name, prompt, threads) if compute == FP32 else None
+    made = _other_than_torch(encoder, name, threads) if compute == FP32 else None
     if made is None:
-        running = run_in_torch(encoder.to(device, getattr(torch, TORCH_DTYPES[compute])), prompt)
+        running = run_in_torch(encoder.to(device, getattr(torch, TORCH_DTYPES[compute])))
         with guard_opening(name):
             running.encode(["a"])  # settings that the libraries do not check fail now, not in the middle of a text
         return running
-    check_agreement(made.name, made.encode, reference_vectors(encoder, prompt))
+    check_agreement(made.name, made.encode, reference_vectors(encoder))
     return made
 
 
-def _other_than_torch(encoder: Encoder, name: str, prompt: str, threads: int | None) -> Backend | None:
+def _other_than_torch(encoder: Encoder, name: str, threads: int | None) -> Backend | None:
     """The static or ONNX back-end, if it was requested or, for static encoders, nothing else was."""
     if name in (AUTO, STATIC):
         from dualmoco.models.backends.static import StaticBackend
@@ -388,14 +382,14 @@ def _other_than_torch(encoder: Encoder, name: str, prompt: str, threads: int | N
         table = static_table(encoder)
         if table is None and name == STATIC:
             raise ModelError("back-end static: not a table of token vectors; expected one, or --backend torch")
-        return StaticBackend(table, prompt) if table else None
+        return StaticBackend(table) if table else None
     if name not in (ONNX, ONNX_INT8):
         return None
     from dualmoco.models.backends.onnx_export import make_graph
     from dualmoco.models.backends.onnx_runtime import OnnxBackend
     from dualmoco.models.backends.pytorch import token_source
 
-    source = token_source(encoder, prompt)
+    source = token_source(encoder)
     if source is None:
         raise ModelError(f"back-end {name}: not a transformer of plain text; expected one, or --backend auto")
     return OnnxBackend(name, make_graph(name, encoder, source), source, threads)

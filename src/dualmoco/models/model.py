@@ -51,9 +51,14 @@ class Identity:
     postprocessing: str = "none"  # what is done to the vectors afterwards
     dimension: int | None = None  # number of leading components that are kept; None if all are
 
-    def pooled(self, pooling: str, prompt: str) -> Identity:
-        """The same model with its pooling, and the prompt if there is one."""
-        return replace(self, pooling=f"{pooling}, prompt {prompt!r}" if prompt else pooling)
+    def pooled(self, pooling: str, prompts: Mapping[str, str]) -> Identity:
+        """The same model with its pooling, and the prompts by language if there are any."""
+        distinct = set(prompts.values())
+        if len(distinct) > 1:
+            pooling += f", prompts {', '.join(f'{lang} {prompt!r}' for lang, prompt in prompts.items())}"
+        elif prompt := next(iter(distinct), ""):
+            pooling += f", prompt {prompt!r}"
+        return replace(self, pooling=pooling)
 
     def shortened(self, dimension: int) -> Identity:
         """The same model with fewer components, under another checksum, so that vectors of both are never mixed."""
@@ -170,7 +175,7 @@ class Model:
             known = ", ".join(self.languages)
             raise ModelError(
                 f"{self.identity.name}: has no language {code!r}; expected one of {known}, or a model that has it: "
-                "another one, or your own by dualmoco train"
+                "another one, or your own by dualmoco join or train"
             )
         return found
 
@@ -280,7 +285,7 @@ class Model:
             raise ModelError(
                 f"{name}: looks like {found}, and the model {self.identity.name} has {' and '.join(self.languages)}; "
                 f"expected one of these languages, or a model that has {found}: another one, or your own by dualmoco "
-                "train (a language that is named is trusted)"
+                "join or train (a language that is named is trusted)"
             )
         return found or self.languages[0]
 

@@ -6,7 +6,8 @@ Only the files of `models/` import sentence-transformers. Shapes: N sentences, L
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -23,16 +24,19 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 from dualmoco.core.errors import ModelError
+from dualmoco.models.backends.st_format import choose_prompt
 from dualmoco.models.backends.static import StaticTable, check_vocabulary
-from dualmoco.models.config import FIRST_LAST
+from dualmoco.models.config import FIRST_LAST, Attention, PoolingMode
 from dualmoco.models.folder import MODULES_FILE, check_folder
 from dualmoco.models.hybrid import is_hybrid
 from dualmoco.models.int8_format import unpacked
+from dualmoco.models.lora import merge_adapter
 from dualmoco.models.model import ANY_LANGUAGE
 
 Features = dict[str, Tensor]
 PART_TOKENS = 512  # padding tokens worth removing with one more part: what a part costs besides its tokens
 NFKC_SAMPLE = "Ａ１，ｂ①！ﬁ？"  # characters that NFKC replaces
+LIBRARY_POOLING = {PoolingMode.last: "lasttoken"}  # where sentence-transformers has another name
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
 
 
@@ -89,25 +93,45 @@ def split_lengths(lengths: np.ndarray) -> list[int]:
 
 
 class Encoder(nn.Module):
-    """One language: tokens in, vectors out; of unit length if the last layer normalizes them."""
+    """One language: tokens in, vectors out; of unit length if the last layer normalizes them.
 
-    def __init__(self, layers: Iterable[nn.Module]) -> None:
+    Args:
+        layers: Modules of sentence-transformers.
+        prompt: Text before every sentence.
+    """
+
+    def __init__(self, layers: Iterable[nn.Module], prompt: str = "") -> None:
         super().__init__()
-        self.layers = nn.Sequential(*layers)
+        self.layers, self.prompt = nn.Sequential(*layers), prompt
+        leaves_out = any(isinstance(layer, Pooling) and not layer.include_prompt for layer in self.layers)
+        self.needs_half = False  # whether its attention takes no fp32
+        self.prompt_tokens = int(self._preprocess(["a"]).get("prompt_length") or 0) if prompt and leaves_out else 0
 
     def forward(self, features: Features | TokenParts) -> Tensor:
         """Encodes the features of `tokenize`, whole or in parts, as vectors (N, D)."""
         if isinstance(features, TokenParts):
             vectors = [self(part) for part in features.parts]
             return vectors[0] if features.places is None else torch.cat(vectors)[features.places]
-        embedding: Tensor = self.layers(dict(features))["sentence_embedding"]
+        left_out = {"prompt_length": self.prompt_tokens} if self.prompt_tokens else {}
+        with self._half_precision() if self.needs_half else nullcontext():
+            embedding: Tensor = self.layers({**features, **left_out})["sentence_embedding"]
         return embedding
 
+    def _half_precision(self) -> torch.autocast:
+        """Autocast to the type that is set already, or else to bf16."""
+        device = next(self.parameters()).device.type
+        is_set = torch.is_autocast_enabled(device)
+        return torch.autocast(device, torch.get_autocast_dtype(device) if is_set else torch.bfloat16)
+
     def tokenize(self, texts: list[str]) -> Features:
-        """Turns N sentences into the tensors that `forward` takes."""
+        """Turns N sentences, with the prompt before each, into the tensors that `forward` takes."""
+        return {name: value for name, value in self._preprocess(texts).items() if isinstance(value, Tensor)}
+
+    def _preprocess(self, texts: list[str]) -> dict[str, Any]:
         first: Any = self.layers[0]
-        features: dict[str, Any] = first.preprocess(texts)
-        return {name: value for name, value in features.items() if isinstance(value, Tensor)}
+        prompt = {"prompt": self.prompt} if self.prompt else {}
+        features: dict[str, Any] = first.preprocess(texts, **prompt)
+        return features
 
     @property
     def dimension(self) -> int:
@@ -121,15 +145,29 @@ class Encoder(nn.Module):
         return not any(weight.requires_grad for weight in self.parameters())
 
     def set_dropout(self, share: float) -> None:
-        """Sets the probability of every dropout layer, wherever the architecture keeps them."""
-        for layer in self.modules():
-            if isinstance(layer, nn.Dropout):
-                layer.p = share
+        """Sets the probability of all dropout, wherever the architecture keeps it."""
+        for module, name in self._dropouts():
+            setattr(module, name, share)
 
     @property
     def has_dropout(self) -> bool:
         """Whether two passes over the same sentence differ in training mode."""
-        return any(isinstance(layer, nn.Dropout) and layer.p > 0 for layer in self.modules())
+        return any(getattr(module, name) > 0 for module, name in self._dropouts())
+
+    def _dropouts(self) -> Iterator[tuple[nn.Module, str]]:
+        """Where probabilities are kept: in dropout layers, or as numbers of an attention layer such as ModernBERT's."""
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                yield module, "p"
+            numbers = {name for name, value in vars(module).items() if type(value) in (int, float)}
+            yield from ((module, name) for name in sorted(numbers) if "dropout" in name)
+
+    def set_attention(self, attention: Attention) -> None:
+        """Sets the implementation of a transformer's attention; ValueError or ImportError if it has no such one."""
+        first: Any = self.layers[0]
+        if attention != Attention.auto:
+            first.model.set_attn_implementation(attention.value)
+            self.needs_half = attention == Attention.flash_attention_2
 
     def checkpoint_gradients(self) -> None:
         """Saves memory in training by computing activations twice; does nothing for static encoders."""
@@ -201,7 +239,7 @@ def static_table(encoder: Encoder) -> StaticTable | None:
         if not is_projection(layer):
             return None
         table = layer.cpu()({"sentence_embedding": table})["sentence_embedding"]
-    return StaticTable(first.tokenizer, table.numpy(), normalizes)
+    return StaticTable(first.tokenizer, table.numpy(), normalizes, encoder.prompt)
 
 
 def is_projection(layer: nn.Module) -> TypeGuard[Dense]:
@@ -217,44 +255,66 @@ class OpenedNetwork:
 
     encoders: dict[str, Encoder]
     """One for each language, the same one for languages that share it; or a single one under ANY_LANGUAGE."""
-    pooling: str  # `own` if the model defines its pooling, else mean, max, cls or first-last
-    prompt: str = ""  # the text that the model expects before every sentence
+    pooling: str  # `own` if the model defines its pooling, else mean, max, cls, last or first-last
+
+    @property
+    def prompts(self) -> dict[str, str]:
+        """The prompt of each encoder."""
+        return {lang: encoder.prompt for lang, encoder in self.encoders.items()}
 
 
-def open_network(folder: Path, pooling: str | None = None) -> OpenedNetwork:
-    """Opens the encoders of a model, on the CPU; `pooling` overrides the model's own, and mean is the default."""
+def open_network(folder: Path, pooling: str | None = None, prompt: str = "") -> OpenedNetwork:
+    """Opens the encoders of a model, on the CPU.
+
+    Args:
+        folder: The model folder.
+        pooling: Overrides the model's own; by default that, or mean if it has none.
+        prompt: Text before every sentence; empty for the model's own.
+    """
     opened = open_modules(folder)
     if isinstance(opened, Transformer):
-        return OpenedNetwork({ANY_LANGUAGE: _pooled(opened, pooling or "mean")}, pooling or "mean")
+        return OpenedNetwork({ANY_LANGUAGE: _pooled(opened, pooling or "mean", prompt)}, pooling or "mean")
     layers = list(opened.children())
-    prompt = str(opened.prompts.get(opened.default_prompt_name or "") or "")
+    if isinstance(layers[0], Router) and not pooling:
+        return OpenedNetwork(_routes(opened, layers[0], prompt), "own")
+    prompt = prompt or prompt_of(opened)
     if pooling and isinstance(layers[0], Transformer):
-        return OpenedNetwork({ANY_LANGUAGE: _pooled(layers[0], pooling)}, pooling, prompt)
+        return OpenedNetwork({ANY_LANGUAGE: _pooled(layers[0], pooling, prompt)}, pooling)
     if pooling:
         kind = type(layers[0]).__name__
         raise ModelError(
             f"{folder}: pooling {pooling} is for one Transformer, this model begins with a {kind}; use auto"
         )
-    if isinstance(layers[0], Router):
-        return OpenedNetwork(_routes(layers[0]), "own", prompt)
-    return OpenedNetwork({ANY_LANGUAGE: Encoder(layers)}, "own", prompt)
+    return OpenedNetwork({ANY_LANGUAGE: Encoder(layers, prompt)}, "own")
 
 
-def _routes(router: Router) -> dict[str, Encoder]:
-    """The encoder of each language; languages whose routes are the same modules have the same encoder."""
-    distinct: dict[tuple[int, ...], Encoder] = {}
+def prompt_of(opened: Any, lang: str = ANY_LANGUAGE) -> str:
+    """The prompt of an opened sentence-transformers model, or of one of its routes."""
+    return choose_prompt(opened.prompts, opened.default_prompt_name, lang)
+
+
+def _routes(opened: Any, router: Router, prompt: str) -> dict[str, Encoder]:
+    """The encoder of each language; languages with the same modules and prompt have the same encoder."""
+    distinct: dict[tuple[str | int, ...], Encoder] = {}
     encoders: dict[str, Encoder] = {}
     for lang, route in router.sub_modules.items():
-        layers = list(route.children())
-        encoders[lang] = distinct.setdefault(tuple(map(id, layers)), Encoder(layers))
+        layers, own = list(route.children()), prompt or prompt_of(opened, lang)
+        encoders[lang] = distinct.setdefault((own, *map(id, layers)), Encoder(layers, own))
     return encoders
 
 
-def _pooled(first: Transformer, pooling: str) -> Encoder:
+def _pooled(first: Transformer, pooling: str, prompt: str) -> Encoder:
     if pooling == FIRST_LAST:
         first.model.config.output_hidden_states = True
-        return Encoder([first, FirstLastPooling(first.get_embedding_dimension())])
-    return Encoder([first, Pooling(first.get_embedding_dimension(), pooling_mode=pooling)])
+        return Encoder([first, FirstLastPooling(first.get_embedding_dimension())], prompt)
+    return Encoder([first, make_pooling(first.get_embedding_dimension(), pooling)], prompt)
+
+
+def make_pooling(dimension: int, pooling: str, *, include_prompt: bool = True) -> Pooling:
+    """The layer of a PoolingMode other than auto."""
+    mode = LIBRARY_POOLING.get(PoolingMode(pooling), pooling)
+    layer: Pooling = Pooling(dimension, pooling_mode=str(mode), include_prompt=include_prompt)
+    return layer
 
 
 def open_routes(folder: Path) -> dict[str, Encoder]:
@@ -283,8 +343,17 @@ def open_modules(folder: Path) -> SentenceTransformer | Transformer:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise ModelError(f"{folder}: cannot be opened as a model: {reason}") from None
     _check_weights(opened, folder)
+    _complete_tokenizers(opened)
     opened.float()  # modules other than the transformer are in the precision they are stored in
     return opened
+
+
+def _complete_tokenizers(opened: nn.Module) -> None:
+    """Lets tokenizers without a padding token, as of Llama, pad with the end of a text; padding is masked."""
+    for module in opened.modules():
+        tokenizer = module.tokenizer if isinstance(module, Transformer) else None
+        if tokenizer is not None and tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token
 
 
 def _check_weights(opened: nn.Module, folder: Path) -> None:
@@ -321,22 +390,30 @@ def route_of(router: Router, lang: str, name: str) -> nn.Module:
 
 
 def save_encoders(encoders: Mapping[str, Encoder], path: Path) -> None:
-    """Writes a sentence-transformers folder with one route per language and no default route."""
+    """Writes a sentence-transformers folder with one route and prompt per language and no default route.
+
+    The prompt of a language has its name. sentence-transformers applies it by itself if it is the same for all.
+    Adapters are added to the weights.
+    """
     disable_progress_bar()
-    routes: dict[str, list[Any]] = {lang: list(encoder.layers.children()) for lang, encoder in encoders.items()}
+    merged = {encoder: merge_adapter(encoder) for encoder in encoders.values()}
+    routes: dict[str, list[Any]] = {lang: list(merged[encoder].layers) for lang, encoder in encoders.items()}
     router = Router(routes, allow_empty_key=False)
     device = str(next(router.parameters()).device)  # SentenceTransformer moves its modules: leave them where they are
-    SentenceTransformer(modules=[router], device=device, similarity_fn_name="dot").save(
-        str(path), create_model_card=False, safe_serialization=True
-    )
+    model = SentenceTransformer(modules=[router], device=device, similarity_fn_name="dot")
+    prompts: dict[str, str | None] = {lang: encoder.prompt for lang, encoder in encoders.items()}
+    if any(prompts.values()):
+        model.prompts = prompts
+        model.default_prompt_name = next(iter(prompts)) if len(set(prompts.values())) == 1 else None
+    model.save(str(path), create_model_card=False, safe_serialization=True)
 
 
-def save_encoder(encoder: Encoder, path: Path, prompt: str = "") -> None:
+def save_encoder(encoder: Encoder, path: Path) -> None:
     """Writes the encoder of one language as a sentence-transformers folder that needs no task, with its prompt."""
     disable_progress_bar()
     model = SentenceTransformer(modules=list(encoder.layers.children()), device="cpu")
-    if prompt:
-        model.prompts, model.default_prompt_name = {"sentence": prompt}, "sentence"
+    if encoder.prompt:
+        model.prompts, model.default_prompt_name = {"sentence": encoder.prompt}, "sentence"
     model.save(str(path), create_model_card=False, safe_serialization=True)
 
 

@@ -42,12 +42,11 @@ class TextConversion:
         return chinese | ({"nfkc": True} if self.nfkc else {})
 
     def card(self) -> str:
-        """A model card that tells users of plain sentence-transformers to convert sentences; empty if they need not."""
+        """What users of plain sentence-transformers must do to convert sentences; empty if they need not."""
         steps = ['    sentence = unicodedata.normalize("NFKC", sentence)\n'] if self.nfkc else []
         if self.chinese != Chinese.keep:
             steps.append(f'    sentence = opencc.OpenCC("{OPENCC[self.chinese]}").convert(sentence)  # Chinese only\n')
         intro = (
-            "# How to give sentences to this model\n\n"
             "It was trained on converted text. dualmoco converts sentences by itself; in sentence-transformers do so\n"
             "before encoding:\n\n"
         )

@@ -2,7 +2,7 @@
 
 A checkpoint holds the parameters and buffers of the objective (encoders, momentum encoders, queues, heads), the state
 of the optimizer, the random number generators of every process, and the progress, from which the order of the data
-follows. The files are safetensors and JSON.
+follows. The files are safetensors and JSON. `checkpoint_model.py` makes a model of its encoders.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,10 +24,13 @@ from torch import Tensor, nn
 
 from dualmoco.core.errors import RunError
 from dualmoco.core.storage import new_folder, write_json
+from dualmoco.models.folder import WEIGHTS_FILE
 from dualmoco.training.distributed import gather_rows, process_rank
+from dualmoco.training.objective import Objective
 from dualmoco.training.schedule import RunProgress
 
 CHECKPOINT_PREFIX = "step-"
+TRAINED, MOMENTUM = "trained", "momentum"  # kinds of encoders in a checkpoint
 
 
 @contextmanager
@@ -53,9 +56,20 @@ def caught_signals() -> Iterator[list[str]]:
 
 
 def save_checkpoint(
-    folder: Path, progress: RunProgress, objective: nn.Module, optimizer: Any, scaler: Any, *, keep: int, signature: str
+    folder: Path,
+    progress: RunProgress,
+    objective: Objective,
+    optimizer: Any,
+    scaler: Any,
+    *,
+    keep: int,
+    signature: str,
+    encoders: Mapping[str, Mapping[str, nn.Module]],
 ) -> None:
-    """Writes a checkpoint and removes the oldest beyond `keep`; every process calls this, and the first one writes."""
+    """Writes a checkpoint and removes the oldest beyond `keep`; every process calls this, and the first one writes.
+
+    `encoders` are those by language whose names in `model.safetensors` are written too, for `checkpoint_model.py`.
+    """
     generators = _gather_generators()
     if process_rank() != 0:
         return
@@ -66,7 +80,7 @@ def save_checkpoint(
         for name, value in values.items()
     }
     with new_folder(folder / f"{CHECKPOINT_PREFIX}{progress.step:08d}") as checkpoint:
-        _save_tensors(module_tensors(objective), checkpoint / "model.safetensors")
+        _save_tensors(state_tensors(objective), checkpoint / WEIGHTS_FILE)
         _save_tensors(moments, checkpoint / "optimizer.safetensors")
         _save_tensors(generators, checkpoint / "generators.safetensors")
         write_json(
@@ -76,6 +90,7 @@ def save_checkpoint(
                 "signature": signature,
                 "param_groups": state["param_groups"],
                 "scaler": scaler.state_dict() if scaler else None,
+                "encoders": {kind: module_names(objective, modules) for kind, modules in encoders.items()},
             },
         )
     for old in list_checkpoints(folder)[:-keep]:
@@ -83,7 +98,7 @@ def save_checkpoint(
 
 
 def load_checkpoint(
-    checkpoint: Path, objective: nn.Module, optimizer: Any, scaler: Any, *, signature: str
+    checkpoint: Path, objective: Objective, optimizer: Any, scaler: Any, *, signature: str
 ) -> RunProgress:
     """Restores the state that `save_checkpoint` wrote; RunError if it is damaged or of other settings or data."""
     try:
@@ -97,11 +112,11 @@ def load_checkpoint(
         raise RunError(f"{checkpoint / 'state.json'}: damaged; remove the checkpoint to resume from the one before")
     if state["signature"] != signature:
         raise RunError(
-            f"{checkpoint}: written with other settings or training data, or by another version of dualmoco "
+            f"{checkpoint}: written with other settings, training data or teacher, or by another version of dualmoco "
             f"({state['signature']}, now {signature}); resume with the same ones, or start another run with out=FOLDER"
         )
-    own = module_tensors(objective)
-    _check_tensors(own, weights, checkpoint)
+    own = state_tensors(objective)
+    check_tensors(own, weights, checkpoint, "remove it to resume from the one before")
     try:
         restored = _restore_moments(moments, optimizer)
         progress = RunProgress(**state["progress"])
@@ -111,22 +126,25 @@ def load_checkpoint(
         _restore_generators(generators)
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RuntimeError) as error:
         raise RunError(f"{checkpoint}: damaged ({error}); remove it to resume from the one before") from error
-    with torch.no_grad():
-        for name, tensor in own.items():
-            tensor.copy_(weights[name])
+    copy_tensors(own, weights)
     return progress
 
 
-def _check_tensors(own: dict[str, Tensor], given: dict[str, Tensor], checkpoint: Path) -> None:
-    """Refuses tensors that are not those of the objective, by name, shape and type, with RunError."""
+@torch.no_grad()
+def copy_tensors(own: dict[str, Tensor], given: dict[str, Tensor]) -> None:
+    """Copies values into the tensors of the same names."""
+    for name, tensor in own.items():
+        tensor.copy_(given[name])
+
+
+def check_tensors(own: dict[str, Tensor], given: dict[str, Tensor], checkpoint: Path, advice: str) -> None:
+    """Refuses tensors of a checkpoint that are not the expected ones, by name, shape and type, with RunError."""
     for name in sorted({*own, *given}):
         found, expected = (
             f"{tuple(some[name].shape)} {some[name].dtype}" if name in some else "missing" for some in (given, own)
         )
         if found != expected:
-            raise RunError(
-                f"{checkpoint}: {name} is {found}; expected {expected}: remove it to resume from the one before"
-            )
+            raise RunError(f"{checkpoint}: {name} is {found}; expected {expected}: {advice}")
 
 
 def _restore_moments(moments: dict[str, Tensor], optimizer: Any) -> dict[int, dict[str, Tensor]]:
@@ -155,6 +173,18 @@ def last_checkpoint(out: Path) -> Path | None:
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name; those with two names occur once."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def state_tensors(objective: Objective) -> dict[str, Tensor]:
+    """The tensors of an objective that a checkpoint holds."""
+    constant = {id(tensor) for module in objective.constant_modules() for tensor in module_tensors(module).values()}
+    return {name: tensor for name, tensor in module_tensors(objective).items() if id(tensor) not in constant}
+
+
+def module_names(objective: nn.Module, modules: Mapping[str, nn.Module]) -> dict[str, str]:
+    """The names, by the keys of `modules`, of those that are part of an objective."""
+    names = {id(module): name for name, module in objective.named_modules()}
+    return {key: names[id(module)] for key, module in modules.items() if id(module) in names}
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

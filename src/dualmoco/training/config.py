@@ -16,11 +16,27 @@ from typing import Any, cast
 from dualmoco.core.config_loader import Rule
 from dualmoco.core.errors import ConfigError
 from dualmoco.data.config import DataConfig
-from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
+from dualmoco.models.config import Attention, EncoderConfig, EncoderKind, ProjectionInit
 
 SCHEDULE_LENGTHS = ("epochs", "steps", "minutes")
 """Keys of `schedule` that say how long to train; a run can be resumed with a higher one."""
 LEAST_TEMPERATURE = 0.01  # of a learned one: CLIP's bound, which scales cosines by at most 100
+FREE_SETTINGS = {
+    "out": "",
+    "data.root": "",
+    "optimizer.accumulate": "the result changes by rounding, and by the dropout that is drawn",
+    "optimizer.gradient_checkpointing": "",
+    "schedule.evaluate": "",
+    "schedule.checkpoint_every": "",
+    "schedule.log_every": "",
+    "schedule.keep": "",
+    "schedule.trackers": "",
+}
+"""Settings that cannot change what is learnt or which model is the best, with a note on what else changes.
+
+They do not count in a run's fingerprint, and a run can be resumed with other values. `schedule.evaluate_every` is not
+among them: it decides which models are compared.
+"""
 
 
 class MixedPrecision(StrEnum):
@@ -128,11 +144,12 @@ class ScheduleConfig:
     steps: int = 0  # optimizer steps
     minutes: float = 0.0  # of training, without interruptions
     evaluate_every: int = 500  # steps between held-out scores
+    evaluate: list[str] = field(default_factory=list)  # tasks of `dualmoco evaluate` to score then, for the log only
     checkpoint_every: int = 500  # steps between checkpoints
     log_every: int = 10  # steps between lines of the log
     patience: int = 0  # stop after this many evaluations without improvement; 0: never
     keep: int = 2  # checkpoints that are kept
-    tensorboard: bool = False  # also write TensorBoard event files
+    trackers: list[str] = field(default_factory=list)  # of accelerate that also get the log: tensorboard, wandb ...
 
     def rules(self) -> list[Rule]:
         """What must be true of these settings."""
@@ -190,21 +207,27 @@ class TrainConfig:
         """The side whose encoder is frozen, src or tgt; empty if both learn."""
         return "src" if self.src.frozen else "tgt" if self.tgt.frozen else ""
 
+    @property
+    def language_pair(self) -> str:
+        """Both languages as the names of test sets have them, such as zh-en: English is last."""
+        return "-".join(sorted((self.src.lang, self.tgt.lang), key=lambda lang: lang == "en"))
+
     def to_dict(self) -> dict[str, Any]:
         """The settings as plain JSON types."""
         return cast("dict[str, Any]", json.loads(json.dumps(asdict(self))))
 
     def fingerprint(self, *, with_length: bool = True) -> str:
-        """A short hash of all settings except the folders of the run and of the data, and perhaps its length."""
-        settings = self.to_dict() | {"out": ""}
-        settings["data"]["root"] = ""
-        if not with_length:
-            settings["schedule"] |= dict.fromkeys(SCHEDULE_LENGTHS)
+        """A short hash of all settings that can change the result, perhaps without the length of the schedule."""
+        settings = self.to_dict()
+        lengths = [] if with_length else [f"schedule.{name}" for name in SCHEDULE_LENGTHS]
+        for key in [*FREE_SETTINGS, *lengths]:
+            topic, _, name = key.rpartition(".")
+            (settings[topic] if topic else settings)[name] = None
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def rules(self) -> list[Rule]:
         """What must be true of these settings, of those of each topic, and of several topics together."""
-        src, tgt, hard = self.src, self.tgt, self.contrast.hard_negatives
+        src, tgt, hard, precision = self.src, self.tgt, self.contrast.hard_negatives, self.optimizer.precision
         shared = tgt.kind == EncoderKind.shared
         hard_fits = hard == 0 or (hard > 0 and bool(self.frozen))
         both_ridge = src.projection_init == tgt.projection_init == ProjectionInit.ridge
@@ -221,12 +244,19 @@ class TrainConfig:
         for topic in (self.contrast, self.optimizer, self.schedule, self.data, self.nli):
             rules += topic.rules()
         for name, side in (("src", src), ("tgt", tgt)):
+            is_half = precision != MixedPrecision.fp32 or side.attention != Attention.flash_attention_2
             ridge, learns = side.projection_init == ProjectionInit.ridge, not (side.frozen and shared)
             known = side.projection or (side.width if side.kind in (EncoderKind.bert, EncoderKind.static) else largest)
             rules += [
                 ("contrast.dimensions", self.contrast.dimensions, largest <= known, f"at most {known}, that of {name}"),
                 (f"{name}.frozen", True, learns, "false when tgt.kind is shared: it is one encoder"),
                 (f"{name}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
+                (
+                    "optimizer.precision",
+                    precision.value,
+                    is_half,
+                    f"bf16 or fp16 for {name}.attention={side.attention}",
+                ),
                 *side.rules(name),
             ]
         return rules

@@ -24,7 +24,10 @@ from dualmoco.training.infonce import blockwise_info_nce, is_false_negative
 @torch.no_grad()
 def update_momentum(encoder: nn.Module, momentum_encoder: nn.Module, momentum: float) -> None:
     """Equation 1: moves a momentum encoder towards its base encoder; a momentum of 0 copies it."""
-    torch._foreach_lerp_(list(momentum_encoder.parameters()), list(encoder.parameters()), 1 - momentum)
+    both = zip(momentum_encoder.parameters(), encoder.parameters(), strict=True)
+    moving = [(own, base) for own, base in both if own is not base]  # weights that do not learn are shared
+    if moving:
+        torch._foreach_lerp_([own for own, _ in moving], [base for _, base in moving], 1 - momentum)
 
 
 def info_nce(
@@ -93,7 +96,9 @@ class DualMomentumContrast(nn.Module):
         super().__init__()
         self.src_encoder, self.tgt_encoder, self.key_dropout = src_encoder, tgt_encoder, key_dropout
         self.dimensions = dimensions  # of the prefixes that are contrasted, the full one first; () for it alone
-        copies = copy.deepcopy(nn.ModuleList([src_encoder, tgt_encoder])).requires_grad_(False).train(key_dropout)
+        encoders = nn.ModuleList([src_encoder, tgt_encoder])
+        shared = {id(weight): weight for weight in encoders.parameters() if not weight.requires_grad}
+        copies = copy.deepcopy(encoders, shared).requires_grad_(False).train(key_dropout)
         self.src_momentum_encoder, self.tgt_momentum_encoder = copies
         self.src_queue, self.tgt_queue = Queue(queue_size, dimension), Queue(queue_size, dimension)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn_temperature)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import socket
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,18 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from dualmoco.core.errors import DataError, RunError
+from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.progress import working
 from dualmoco.core.storage import new_folder, restore_folder, write_json
 from dualmoco.data.manifest import read_prepared_manifest
 from dualmoco.data.pairs import Split
 from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
-from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
-from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, read_conversion
+from dualmoco.models.config import Attention, EncoderConfig, EncoderKind, ProjectionInit
+from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_folder, folder_sha256, read_conversion
 from dualmoco.models.load import find_folder
-from dualmoco.models.network import Encoder, open_routes, save_encoders
+from dualmoco.models.lora import add_adapter
+from dualmoco.models.network import Encoder, is_static, open_routes, save_encoders
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 from dualmoco.text.languages import Chinese, base_language
 from dualmoco.training.config import TrainConfig
@@ -39,15 +41,19 @@ logger = logging.getLogger(__name__)
 
 def check_named_models(config: TrainConfig, out: Path) -> None:
     """Finds the models that a recipe names, before the data is read; ModelError if one does not exist."""
-    if (out / "config.yaml").exists():  # a run that is resumed has its encoders
-        return
-    sides = (config.src, config.tgt)
+    sides = () if (out / "config.yaml").exists() else (config.src, config.tgt)  # a resumed run has its encoders
     names = [side.name for side in sides if side.kind == EncoderKind.pretrained]
     names += [side.entry_vectors for side in sides if side.kind == EncoderKind.static]
     for name in dict.fromkeys([*names, config.teacher]):
         folder = find_folder(name) if name else None
         if folder:
             check_folder(folder)
+
+
+def teacher_digest(config: TrainConfig) -> str:
+    """A hash of the teacher, if there is one: checkpoints do not hold it, and it must not change during a run."""
+    folder = find_folder(config.teacher) if config.teacher else None
+    return f"-{folder_sha256(folder)[:16]}" if folder else ""
 
 
 def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Accelerator) -> dict[str, Encoder]:
@@ -77,6 +83,17 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             f"{initial}: not found on {socket.gethostname()}, although the first process wrote it; expected a run "
             "folder that all nodes share: set out"
         )
+    encoders = open_initial(config, initial)
+    for side in (config.src, config.tgt):
+        set_attention(encoders[side.lang], side)
+    for encoder in dict.fromkeys(encoders.values()):
+        if config.optimizer.gradient_checkpointing:
+            encoder.checkpoint_gradients()
+    return encoders
+
+
+def open_initial(config: TrainConfig, initial: Path) -> dict[str, Encoder]:
+    """The first encoders of a run by language, as the recipe trains them."""
     encoders = open_routes(initial)
     for settings in (config.src, config.tgt):
         if settings.kind == EncoderKind.shared:
@@ -84,11 +101,46 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             continue
         encoder = encoders[settings.lang]
         set_trainable(encoder, settings)
+        set_dropout(encoder, settings)
+        if settings.adapter.rank:
+            torch.manual_seed(config.seed)  # every process, and a run that starts again, begins with the same adapter
+            add_adapter(encoder, settings)
         freeze_unused(encoder)
-        encoder.set_dropout(settings.dropout)
-        if config.optimizer.gradient_checkpointing:
-            encoder.checkpoint_gradients()
     return encoders
+
+
+def set_dropout(encoder: Encoder, config: EncoderConfig) -> None:
+    """Sets the dropout of an encoder, and says if it has none."""
+    encoder.set_dropout(config.dropout)
+    if config.dropout and not encoder.has_dropout:
+        logger.warning("%s: dropout %s has no effect, because this model has no dropout", config.lang, config.dropout)
+
+
+def set_attention(encoder: Encoder, config: EncoderConfig) -> None:
+    """Sets the attention of an encoder; ModelError if it has no such attention."""
+    if config.attention != Attention.auto and is_static(encoder):
+        raise ModelError(f"{config.lang}: attention {config.attention} of a static model; expected auto")
+    try:
+        encoder.set_attention(config.attention)
+    except (ValueError, ImportError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ModelError(f"{config.lang}: attention {config.attention}: {reason}; expected auto") from None
+
+
+def check_attention(config: TrainConfig) -> None:
+    """Refuses flash attention without a CUDA GPU or its package, before the data is read."""
+    for name, side in (("src", config.src), ("tgt", config.tgt)):
+        if side.attention != Attention.flash_attention_2:
+            continue
+        if not torch.cuda.is_available():
+            raise ConfigError(
+                f"{name}.attention is {side.attention}, and PyTorch finds no CUDA GPU; expected auto, sdpa or eager"
+            )
+        if find_spec("flash_attn") is None:
+            raise ConfigError(
+                f"{name}.attention is {side.attention}, and flash-attn is not installed; pip install flash-attn, or "
+                "use auto or sdpa"
+            )
 
 
 def freeze_unused(encoder: Encoder) -> None:

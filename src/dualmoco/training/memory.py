@@ -92,7 +92,8 @@ def step_cost(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths
     for side, shape, tokens in zip((config.src, config.tgt), shapes, (lengths.src, lengths.tgt), strict=True):
         if not side.frozen:
             forward = shape.operations(tokens)
-            learning = (1 + again + 2 * _learning_share(side, shape)) * forward
+            backward = _learning_share(side, shape) + (1 if side.adapter.rank else _learning_share(side, shape))
+            learning = (1 + again + backward) * forward  # gradients of all layers' inputs pass through an adapter
             encoders += cost.passes * batch * learning
             encoders += (cost.extra_forwards * cost.passes + cost.momentum_encoders) * batch * forward
     encoders += cost.more_src_sentences * 3 * shapes[0].operations(lengths.src)
@@ -123,7 +124,7 @@ def device_memory(
     mixed = optimizer.precision != MixedPrecision.fp32
     return Memory(
         weights=FLOAT_BYTES * weights * (1.5 if mixed else 1.0),
-        momentum=FLOAT_BYTES * weights if cost.momentum_encoders else 0.0,
+        momentum=FLOAT_BYTES * learning if cost.momentum_encoders else 0.0,  # other weights are shared
         learning=3 * FLOAT_BYTES * learning,
         queue=cost.queue,
         activations=kept * (MIXED_SHARE if mixed else 1.0),
@@ -155,9 +156,12 @@ def _learning_share(side: EncoderConfig, shape: Shape) -> float:
     """The share of an encoder's weights that learn."""
     if side.frozen:
         return 0.0
-    if side.trainable == ALL or not shape.layers:
+    if (side.trainable == ALL and not side.adapter.rank) or not shape.layers:
         return 1.0
     head = shape.width * side.projection
+    if side.adapter.rank:
+        sizes = shape.layers * (8 * shape.width + 2 * (shape.width + shape.feed_forward))  # inputs and outputs
+        return (side.adapter.rank * sizes + head) / shape.parameters
     layers = 0 if side.trainable == HEAD else int(side.trainable.removeprefix(LAST))
     return (layers * shape.layer_parameters + head) / shape.parameters
 

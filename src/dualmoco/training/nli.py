@@ -152,6 +152,12 @@ class Nli(Objective):
         return [
             ("nli.train", config.nli.train, bool(config.nli.train), expected),
             ("data.curriculum", len(stages), not stages, f"no stages when objective is {config.objective}"),
+            (
+                "data.sampling",
+                config.data.sampling,
+                config.data.sampling == 1,
+                f"1 when objective is {config.objective}",
+            ),
         ]
 
     @classmethod
@@ -295,6 +301,14 @@ class MultiTask(Nli):
     def state_metrics(self, batch_size: int) -> dict[str, float]:
         """The other objective's state."""
         return self.base.state_metrics(batch_size)
+
+    def momentum_encoders(self) -> dict[str, nn.Module]:
+        """Those of the other objective."""
+        return self.base.momentum_encoders()
+
+    def constant_modules(self) -> list[nn.Module]:
+        """Those of the other objective."""
+        return self.base.constant_modules()
 
     def save_files(self, folder: Path) -> None:
         """Writes what both tasks add to the model."""

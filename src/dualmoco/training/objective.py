@@ -154,5 +154,13 @@ class Objective(nn.Module):
         """Metrics of the state between steps, for the log."""
         return {}
 
+    def momentum_encoders(self) -> dict[str, nn.Module]:
+        """The momentum encoders by side, src and tgt; none if the objective has none."""
+        return {}
+
+    def constant_modules(self) -> list[nn.Module]:
+        """Modules that a resumed run opens again by name, so that checkpoints do not hold them."""
+        return []
+
     def save_files(self, folder: Path) -> None:
         """Writes what belongs to the model besides its encoders into a model folder."""

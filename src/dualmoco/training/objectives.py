@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from dualmoco.core.config_loader import Rule
@@ -84,6 +84,10 @@ class DualMoco(Objective):
             "queue_age": filled / batch_size,
             "temperature": self.contrast.log_temperature.exp().item(),
         }
+
+    def momentum_encoders(self) -> dict[str, nn.Module]:
+        """One for each side."""
+        return {"src": self.contrast.src_momentum_encoder, "tgt": self.contrast.tgt_momentum_encoder}
 
     def _enqueue(self, keys: Sequence[KeyBatch]) -> None:
         """Enqueues the keys of all micro-batches and processes in one order, so that all queue replicas stay equal."""
@@ -176,6 +180,10 @@ class Distill(Objective):
         super().train(mode)
         self.teacher.eval()
         return self
+
+    def constant_modules(self) -> list[nn.Module]:
+        """The teacher, which the recipe names."""
+        return [self.teacher]
 
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
         """Squared distance between both students' unit vectors and the teacher's, summed over D."""

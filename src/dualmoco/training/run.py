@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs
+from accelerate.utils import DistributedDataParallelKwargs, ProjectConfiguration
 
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import showing
@@ -24,13 +24,13 @@ from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.training.batches import Curriculum, order_pairs
 from dualmoco.training.config import MatmulPrecision, MixedPrecision, TrainConfig
 from dualmoco.training.distributed import connect_hosts, first_before_others, first_numbers, process_rank
-from dualmoco.training.init_encoders import check_named_models, compile_encoders, start_encoders
+from dualmoco.training.init_encoders import check_attention, check_named_models, compile_encoders, start_encoders
 from dualmoco.training.memory import check_memory
 from dualmoco.training.objective import RunInputs
 from dualmoco.training.objectives import objective_class
 from dualmoco.training.recipe import check_config, load_config
-from dualmoco.training.run_folder import check_run_folder, write_inputs
-from dualmoco.training.trainer import Trainer, TrainResult
+from dualmoco.training.run_folder import TRACKER_FOLDER, check_run_folder, check_trackers, write_inputs
+from dualmoco.training.trainer import ScoreModel, Trainer, TrainResult
 
 ACCELERATE_PRECISION = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}
 DIGITS = 15  # hexadecimal ones of a digest that are compared: they fit into 64 bits
@@ -38,16 +38,28 @@ CUBLAS_WORKSPACE, DETERMINISTIC_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:
 logger = logging.getLogger(__name__)
 
 
+OpenTasks = Callable[[TrainConfig], ScoreModel]
+"""Reads the test sets of `schedule.evaluate`."""
+
+
 def train(
-    recipe: str | Path | TrainConfig, *overrides: str, resume: bool = False, progress: bool = True
+    recipe: str | Path | TrainConfig,
+    *overrides: str,
+    resume: bool = False,
+    progress: bool = True,
+    open_tasks: OpenTasks | None = None,
 ) -> TrainResult:
     """Trains two encoders as a recipe says.
+
+    `dualmoco.train` is this function with `open_tasks` of `evaluation/training_scores.py`: a folder imports only from
+    those before it, and evaluation comes after training.
 
     Args:
         recipe: A YAML file, or the settings themselves.
         overrides: Settings such as `contrast.queue_size=8192`, stronger than the file.
         resume: Continue from the last checkpoint in the run folder, if there is one; the schedule may be longer now.
         progress: Whether to show progress bars.
+        open_tasks: Reads the test sets of `schedule.evaluate`, before anything else is done.
 
     Returns:
         How far training came and how well it did on held-out pairs.
@@ -60,7 +72,14 @@ def train(
             does not fit into memory, or the loss is not a number.
     """
     with showing(progress):
-        return _train(_settings(recipe, overrides), resume=resume)
+        config = _settings(recipe, overrides)
+        if not config.schedule.evaluate:
+            return _train(config, resume=resume)
+        if open_tasks is None:
+            raise ConfigError(
+                f"schedule.evaluate is {config.schedule.evaluate}; expected none here: use dualmoco.train"
+            )
+        return _train(config, resume=resume, score_model=open_tasks(config))
 
 
 def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> TrainConfig:
@@ -72,9 +91,10 @@ def _settings(recipe: str | Path | TrainConfig, overrides: tuple[str, ...]) -> T
     return recipe
 
 
-def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
+def _train(config: TrainConfig, *, resume: bool, score_model: ScoreModel | None = None) -> TrainResult:
     """Locks the run folder, reads the data, builds the encoders and trains them."""
     check_precision(config)
+    check_attention(config)
     accelerator = start_accelerator(config)
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
@@ -88,16 +108,19 @@ def _train(config: TrainConfig, *, resume: bool) -> TrainResult:
             split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
         check_same_pairs(split)
         _say("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
-        return build_trainer(config, split, accelerator).run(resume=resume)
+        return build_trainer(config, split, accelerator, score_model).run(resume=resume)
 
 
 def start_accelerator(config: TrainConfig) -> Accelerator:
-    """Sets up the device and the processes of a run."""
+    """Sets up the device, the processes and the trackers of a run; ConfigError if a tracker cannot be used."""
+    check_trackers(config)
     accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),
         mixed_precision=ACCELERATE_PRECISION[config.optimizer.precision],
         # Queues are equal on all processes by construction, so buffers are not sent.
         kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)],
+        log_with=config.schedule.trackers or None,
+        project_config=ProjectConfiguration(logging_dir=str(Path(config.out) / TRACKER_FOLDER)),
     )
     connect_hosts()
     return accelerator
@@ -166,7 +189,9 @@ def check_division(config: TrainConfig, processes: int) -> None:
             )
 
 
-def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -> Trainer:
+def build_trainer(
+    config: TrainConfig, split: Split, accelerator: Accelerator, score_model: ScoreModel | None = None
+) -> Trainer:
     """Does everything between reading the pairs and the first step, and writes the inputs into the run folder."""
     objective, order = objective_class(config), order_of(config, split)
     files = objective.read_files(config)
@@ -178,7 +203,7 @@ def build_trainer(config: TrainConfig, split: Split, accelerator: Accelerator) -
         compile_encoders(built)
     if accelerator.is_main_process:
         write_inputs(config, split, Path(config.out))  # from here on the folder holds this run, to be resumed
-    return Trainer(inputs, built)
+    return Trainer(inputs, built, score_model)
 
 
 def order_of(config: TrainConfig, split: Split) -> Curriculum:

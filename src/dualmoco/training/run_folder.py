@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker, get_available_trackers
 from omegaconf import DictConfig, OmegaConf
 
 from dualmoco.core.errors import ConfigError, RunError
@@ -17,21 +19,29 @@ from dualmoco.core.storage import LOCK, append_line, new_folder, write_json, wri
 from dualmoco.data.pairs import Split
 from dualmoco.models.folder import DIMENSIONS_KEY, MODEL_RECORD, TEXT_KEY, read_conversion, write_card
 from dualmoco.models.network import Encoder, save_encoders
-from dualmoco.training.config import SCHEDULE_LENGTHS, TrainConfig
+from dualmoco.training.config import FREE_SETTINGS, SCHEDULE_LENGTHS, TrainConfig
 from dualmoco.training.objective import Objective
 
+TRACKED_PROJECT, TRACKER_FOLDER = "dualmoco", "trackers"
 BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
-
-
+LONGER = "the learning rate decays to the new end, so the result differs from that of a run of this length"
 logger = logging.getLogger(__name__)
 
 
 class RunLog:
-    """The progress bar, `log.jsonl` and TensorBoard events of a run; only the first process writes."""
+    """The progress bar, `log.jsonl` and trackers of a run; only the first process writes."""
 
-    def __init__(self, path: Path, *, step: int, total: float, unit: str, is_first: bool, tensorboard: bool) -> None:
-        self.path, self.is_first = path, is_first
-        self.board = _open_board(path.parent / "tensorboard") if tensorboard and is_first else None
+    def __init__(
+        self,
+        path: Path,
+        *,
+        step: int,
+        total: float,
+        unit: str,
+        is_first: bool,
+        trackers: Sequence[GeneralTracker] = (),
+    ) -> None:
+        self.path, self.is_first, self.trackers = path, is_first, trackers
         form = "{l_bar}{bar}| {n:.0f}/{total:.0f} {unit} [{elapsed}<{remaining}{postfix}]"
         self.bar = progress_bar()(
             total=total, unit=unit, bar_format=form, disable=not (is_first and are_shown()), dynamic_ncols=True
@@ -51,17 +61,25 @@ class RunLog:
         if not self.is_first:
             return
         append_line(self.path, json.dumps(without_nan(record), allow_nan=False))
-        if self.board:
-            scores = {f"heldout/{name}": value for name, value in record.get("heldout", {}).items()}
-            for name, value in (record | scores).items():
-                if isinstance(value, int | float) and name != "step":
-                    self.board.add_scalar(name, value, record["step"])
+        for tracker in self.trackers:
+            tracker.log(logged_metrics(record), step=record["step"])
 
     def close(self) -> None:
-        """Closes the bar and the event files."""
+        """Closes the bar and the trackers."""
         self.bar.close()
-        if self.board:
-            self.board.close()
+        for tracker in self.trackers:
+            tracker.finish()
+
+
+def logged_metrics(record: dict[str, Any]) -> dict[str, float]:
+    """The numbers of a record by name, except the step; those of a group such as `heldout` are `heldout/score`."""
+    groups = {name: value if isinstance(value, dict) else {"": value} for name, value in record.items()}
+    return {
+        f"{group}/{name}" if name else group: value
+        for group, values in groups.items()
+        for name, value in values.items()
+        if isinstance(value, int | float) and group != "step"
+    }
 
 
 def without_nan(value: Any) -> Any:
@@ -82,14 +100,32 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return records
 
 
-def _open_board(folder: Path) -> Any:
+def check_trackers(config: TrainConfig) -> None:
+    """Refuses trackers that accelerate does not support, or whose package is missing, with ConfigError."""
+    known, installed = sorted(LOGGER_TYPE_TO_CLASS), [str(kind) for kind in get_available_trackers()]
+    for name in config.schedule.trackers:
+        if name not in known:
+            raise ConfigError(f"schedule.trackers has {name!r}; expected some of {', '.join(known)}")
+        if name not in installed:
+            raise ConfigError(f"schedule.trackers has {name!r}, whose package is not installed; pip install {name}")
+
+
+def start_trackers(accelerator: Accelerator, config: TrainConfig, step: int) -> Sequence[GeneralTracker]:
+    """Starts the trackers of a run that continues after `step`, on the first process only; RunError if one fails."""
+    if not config.schedule.trackers or not accelerator.is_main_process:
+        return []
+    own = {
+        "tensorboard": {"purge_step": step + 1},  # hides what was logged after the last checkpoint
+        "wandb": {"name": Path(config.out).name, "dir": config.out},
+    }
+    settings = _flatten(OmegaConf.create(config.to_dict()))
     try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ConfigError(
-            "schedule.tensorboard is true but tensorboard is not installed; pip install 'dualmoco[train]'"
-        ) from None
-    return SummaryWriter(str(folder))
+        accelerator.init_trackers(TRACKED_PROJECT, settings, own)
+    except Exception as error:  # whatever the tracker's library raises, for example without an account
+        reason = str(error).strip().partition("\n")[0]
+        raise RunError(f"schedule.trackers is {config.schedule.trackers}: one cannot be started: {reason}") from error
+    trackers: Sequence[GeneralTracker] = accelerator.trackers
+    return trackers
 
 
 def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
@@ -106,17 +142,18 @@ def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
     if not resume:
         raise RunError(f"{out}: already holds a run; set resume=True to continue it, or choose another with out=FOLDER")
     for key, old, new in _changes(config, settings):
-        if not _is_longer(key, old, new):
+        if key not in FREE_SETTINGS and not _is_longer(key, old, new):
             raise RunError(
                 f"{out}: was started with {key}={old}, now {key}={new}; resume with the settings of {settings} (only "
-                "the schedule may become longer), or start another run with out=FOLDER"
+                "a longer schedule, and settings that cannot change the result, may differ), or start another run with "
+                "out=FOLDER"
             )
 
 
 def _changes(config: TrainConfig, settings: Path) -> Iterator[tuple[str, str | None, str | None]]:
-    """Yields keys of the recipe, except folders, whose values differ from those in a run folder, and both values."""
+    """Yields keys of the recipe whose values differ from those in a run folder, and both values."""
     old, new = (_flatten(OmegaConf.create(text)) for text in (settings.read_text(encoding="utf-8"), _yaml(config)))
-    for key in sorted((old.keys() | new.keys()) - {"out", "data.root"}):
+    for key in sorted(old.keys() | new.keys()):
         if old.get(key) != new.get(key):
             yield key, old.get(key), new.get(key)
 
@@ -127,16 +164,13 @@ def _is_longer(key: str, old: str | None, new: str | None) -> bool:
 
 
 def write_inputs(config: TrainConfig, split: Split, out: Path) -> None:
-    """Writes the settings and the counts of the data, or only the settings if the schedule has become longer."""
+    """Writes the settings and the counts of the data, or only the settings if some of them have changed."""
     settings = out / "config.yaml"
     if settings.exists():
         for key, old, new in _changes(config, settings):
-            logger.info(
-                "%s: %s is now %s, was %s; from here on the learning rate decays to the new end, so the result differs "
-                "from that of a run of this length",
-                *(out, key, new, old),
-            )
-            write_text(settings, _yaml(config))
+            note = FREE_SETTINGS.get(key, LONGER)
+            logger.info("%s: %s is now %s, was %s%s", *(out, key, new, old, note and f"; from here on {note}"))
+        write_text(settings, _yaml(config))
     else:
         write_json(out / "data.json", {"counts": split.counts, "digest": split.train.digest()})
         write_text(out / "config.yaml", _yaml(config))
@@ -150,10 +184,10 @@ def save_model(
     text: dict[str, object],
     config: TrainConfig,
 ) -> None:
-    """Replaces `model/` with the present encoders; `record` (step, score, signature) goes into `dualmoco.json`."""
+    """Writes the present encoders as a model folder; `record` (step, score, signature) goes into `dualmoco.json`."""
     dimension, contrast = encoders[config.src.lang].dimension, config.contrast
     trained = {DIMENSIONS_KEY: contrast.prefixes(dimension)} if contrast.dimensions else {}
-    with new_folder(out / "model") as folder:
+    with new_folder(out) as folder:
         save_encoders(encoders, folder)
         objective.save_files(folder)
         write_json(folder / MODEL_RECORD, {**record, **trained, TEXT_KEY: text, "settings": config.to_dict()})

@@ -7,27 +7,39 @@ from __future__ import annotations
 
 import logging
 import math
+import shutil
 import signal
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from dualmoco.core.errors import DivergenceError
 from dualmoco.models.folder import read_conversion
 from dualmoco.training.batches import Batch, prefetch
-from dualmoco.training.checkpoint import caught_signals, last_checkpoint, load_checkpoint, save_checkpoint
+from dualmoco.training.checkpoint import (
+    MOMENTUM,
+    TRAINED,
+    caught_signals,
+    last_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+)
 from dualmoco.training.distributed import highest_numbers, wait_for_all
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
-from dualmoco.training.init_encoders import INITIAL, weight_groups
+from dualmoco.training.init_encoders import INITIAL, teacher_digest, weight_groups
 from dualmoco.training.objective import Metrics, Objective, RunInputs
-from dualmoco.training.run_folder import RunLog, read_log, save_model
+from dualmoco.training.run_folder import RunLog, read_log, save_model, start_trackers
 from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
 
+ScoreModel = Callable[[Path], dict[str, float]]
+"""Scores a model folder on test sets; the results, by name, are only logged."""
+SCORED = ".scored"  # folder of the model while it is scored
 MOST_SKIPPED = 50  # steps in a row whose gradients overflow in fp16; each halves the loss scale, which starts at 2^16
 logger = logging.getLogger(__name__)
 
@@ -48,12 +60,13 @@ class TrainResult:
 class Trainer:
     """Trains from the start, or from the last checkpoint, until the schedule, a signal or a failure ends the run."""
 
-    def __init__(self, inputs: RunInputs, objective: Objective) -> None:
+    def __init__(self, inputs: RunInputs, objective: Objective, score_model: ScoreModel | None = None) -> None:
         config, accelerator = inputs.config, inputs.accelerator
         self.config, self.accelerator, self.encoders, self.order = config, accelerator, inputs.encoders, inputs.order
         self.out, self.skipped = Path(config.out), 0  # steps in a row
         self.lr = 0.0  # of the last step
         self.unread: list[Metrics] = []  # of the last steps, on the device: reading them would wait for it
+        self.score_model = score_model
         self.text = read_conversion(self.out / INITIAL).to_json()
         self.objective = objective.to(accelerator.device)
         src, tgt = inputs.src.to(accelerator.device), inputs.tgt.to(accelerator.device)
@@ -64,7 +77,7 @@ class Trainer:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
-        data = inputs.split.train.digest()
+        data = f"{inputs.split.train.digest()}{teacher_digest(config)}"
         self.signature = f"{config.fingerprint()}-{data}"
         self.resumable = f"{config.fingerprint(with_length=False)}-{data}"  # the schedule may become longer
 
@@ -79,7 +92,7 @@ class Trainer:
             total=self.schedule.total,
             unit=self.schedule.unit,
             is_first=self.accelerator.is_main_process,
-            tensorboard=self.config.schedule.tensorboard,
+            trackers=start_trackers(self.accelerator, self.config, progress.step),
         )
         try:
             before = self._score_before(log)
@@ -202,11 +215,27 @@ class Trainer:
         """Scores the held-out pairs and keeps the model if it is the best so far; the first process decides."""
         first = self.accelerator.is_main_process
         score = share_score(self.heldout.score() if first else None)
-        log.record({"step": progress.step, "heldout": asdict(score)})
+        if first:
+            log.record({"step": progress.step, "heldout": asdict(score), **self._score_tasks(progress.step)})
         if progress.evaluated(score.score) and first:
-            record = {"step": progress.step, "heldout": asdict(score), "signature": self.signature}
-            save_model(self.out, self.encoders, self.objective, record, self.text, self.config)
+            self._save_model(self.out / "model", {"step": progress.step, "heldout": asdict(score)})
         wait_for_all()
+
+    def _score_tasks(self, step: int) -> dict[str, dict[str, float]]:
+        """The scores of the tasks of `schedule.evaluate`, which decide nothing; call it on the first process."""
+        if self.score_model is None:
+            return {}
+        folder = self.out / SCORED
+        try:
+            self._save_model(folder, {"step": step})
+            with torch.random.fork_rng(devices=[]):  # opening a model draws random numbers on the CPU
+                return {"tasks": self.score_model(folder)}
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _save_model(self, folder: Path, record: dict[str, Any]) -> None:
+        record = record | {"signature": self.signature}
+        save_model(folder, self.encoders, self.objective, record, self.text, self.config)
 
     def _score_before(self, log: RunLog) -> HeldoutScore:
         """The score of the untrained encoders, measured once and then read from the log."""
@@ -215,11 +244,12 @@ class Trainer:
             known = [HeldoutScore(**record["heldout"]) for record in read_log(log.path) if record["step"] == 0]
             score = known[0] if known else self.heldout.score()
             if not known:
-                log.record({"step": 0, "heldout": asdict(score)})
+                log.record({"step": 0, "heldout": asdict(score), **self._score_tasks(0)})
         return share_score(score)
 
     def checkpoint(self, progress: RunProgress) -> None:
         """Writes a checkpoint."""
+        langs = {"src": self.config.src.lang, "tgt": self.config.tgt.lang}
         save_checkpoint(
             self.out / "checkpoints",
             progress,
@@ -228,6 +258,10 @@ class Trainer:
             self.accelerator.scaler,
             keep=self.config.schedule.keep,
             signature=self.resumable,
+            encoders={
+                TRAINED: self.encoders,
+                MOMENTUM: {langs[side]: encoder for side, encoder in self.objective.momentum_encoders().items()},
+            },
         )
         wait_for_all()
 

@@ -97,9 +97,9 @@ def read_int8_folder(folder: Path, sha256: str, prompt: str = "") -> dict[str, I
 
 
 def _shared(encoders: dict[str, Int8Encoder]) -> dict[str, Int8Encoder]:
-    """The same encoders; languages that share a graph get the same one."""
-    first = {encoder.graph: encoder for encoder in reversed(encoders.values())}
-    return {lang: first[encoder.graph] for lang, encoder in encoders.items()}
+    """The same encoders; languages that share a graph and its prompt get the same one."""
+    first = {(encoder.graph, encoder.source.prompt): encoder for encoder in reversed(encoders.values())}
+    return {lang: first[encoder.graph, encoder.source.prompt] for lang, encoder in encoders.items()}
 
 
 def write_int8_graphs(folder: Path) -> None:
@@ -141,8 +141,7 @@ def _read_encoders(folder: Path, prompt: str) -> dict[str, tuple[_PackedBert, To
     """Encoders and tokens by language; None if one is not a BERT, or has anything not supported here."""
     try:
         layout = read_layout(folder)
-        prompt = prompt or read_prompt(folder)
-        return {lang: _read_encoder(layers, prompt) for lang, layers in layout.items()}
+        return {lang: _read_encoder(layers, prompt or read_prompt(folder, lang)) for lang, layers in layout.items()}
     except LAYOUT_ERRORS:
         return None  # sentence-transformers opens it, or says what is wrong with it
 

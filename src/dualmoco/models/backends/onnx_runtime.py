@@ -154,7 +154,7 @@ def open_onnx_folder(folder: Path, title: str, threads: int | None = None) -> Mo
     tokenizer.no_padding()
     source = TokenSource(tokenizer, config.inputs, config.padding, config.prompt, config.positions)
     return assemble_model(
-        Identity(title, config.sha256, config.pooling),
+        Identity(title, config.sha256).pooled(config.pooling, {config.lang: config.prompt}),
         {ANY_LANGUAGE if config.any_language else config.lang: source},
         lambda source: OnnxBackend(config.backend, (folder / GRAPH_FILE).read_bytes(), source, threads),
         parse_conversion(config.text, folder / ONNX_CONFIG),

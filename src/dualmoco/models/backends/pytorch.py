@@ -102,21 +102,21 @@ class LibraryBackend:
 
     name, is_unit = TORCH, False
 
-    def __init__(self, encoder: Encoder, prompt: str) -> None:
-        self.encoder, self.prompt, self.dimension = encoder, prompt, encoder.dimension
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder, self.dimension = encoder, encoder.dimension
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (n, D) of sentences in their order, as the network makes them."""
-        return encode_by_itself(self.encoder, [self.prompt + text for text in texts])
+        return encode_by_itself(self.encoder, texts)
 
 
-def run_in_torch(encoder: Encoder, prompt: str = "") -> TorchBackend | LibraryBackend:
+def run_in_torch(encoder: Encoder) -> TorchBackend | LibraryBackend:
     """The back-end of a network, on the device where it is."""
-    source = token_source(encoder, prompt)
-    return LibraryBackend(encoder, prompt) if source is None else TorchBackend(encoder, source)
+    source = token_source(encoder)
+    return LibraryBackend(encoder) if source is None else TorchBackend(encoder, source)
 
 
-def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
+def token_source(encoder: Encoder) -> TokenSource | None:
     """The tokens of a transformer; None for an encoder that takes more than ids, mask and types of plain text."""
     tokenizer = text_tokenizer(encoder)
     inputs = tuple(encoder.tokenize(["a"])) if tokenizer else ()
@@ -129,7 +129,7 @@ def token_source(encoder: Encoder, prompt: str = "") -> TokenSource | None:
         longest = check_length(tokenizer.model_max_length, None, tokenizer.name_or_path)
         own.enable_truncation(longest, direction=tokenizer.truncation_side)
     padding = Padding(tokenizer.pad_token_id, tokenizer.pad_token_type_id, tokenizer.padding_side == "left")
-    return TokenSource(own, inputs, padding, prompt, count_positions(encoder))
+    return TokenSource(own, inputs, padding, encoder.prompt, count_positions(encoder))
 
 
 @torch.inference_mode()
@@ -146,9 +146,9 @@ def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = L
     return vectors
 
 
-def reference_vectors(encoder: Encoder, prompt: str = "", sentences: Sequence[str] = CHECK_SENTENCES) -> Vectors:
+def reference_vectors(encoder: Encoder, sentences: Sequence[str] = CHECK_SENTENCES) -> Vectors:
     """The vectors of the check sentences, as the network itself makes them."""
-    return encode_by_itself(encoder, [prompt + text for text in sentences], CHECK_BATCH)
+    return encode_by_itself(encoder, sentences, CHECK_BATCH)
 
 
 def check_agreement(name: str, encode: Callable[[Sequence[str]], Vectors], reference: Vectors) -> float:

@@ -7,6 +7,7 @@ and sentence-transformers itself opens the model. Shapes: E inputs, D outputs.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,7 @@ from safetensors import SafetensorError, deserialize, safe_open
 from tokenizers import Tokenizer
 
 from dualmoco.core.errors import ModelError
-from dualmoco.models.folder import INT8_FILE, MODULES_FILE, ROUTER_FILE, TOKENIZER_FILE, WEIGHTS_FILE
+from dualmoco.models.folder import INT8_FILE, MODULES_FILE, PROMPTS_FILE, ROUTER_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 from dualmoco.models.int8_format import check_finite, read_packed
 from dualmoco.models.model import ANY_LANGUAGE
 
@@ -74,10 +75,15 @@ def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
     return content
 
 
-def read_prompt(folder: Path) -> str:
-    """The text that a model expects before every sentence."""
-    config = read_settings(folder, "config_sentence_transformers.json")
-    return str((config.get("prompts") or {}).get(config.get("default_prompt_name") or "") or "")
+def read_prompt(folder: Path, lang: str) -> str:
+    """The text that a model expects before every sentence of a language, or ANY_LANGUAGE."""
+    config = read_settings(folder, PROMPTS_FILE)
+    return choose_prompt(config.get("prompts") or {}, config.get("default_prompt_name"), lang)
+
+
+def choose_prompt(prompts: Mapping[str, str | None], default: str | None, lang: str) -> str:
+    """The prompt with the name of a route, as for the tasks of sentence-transformers; otherwise the default one."""
+    return str(prompts.get(lang if lang and lang in prompts else default or "") or "")
 
 
 def pop_normalize(layers: list[Layer]) -> bool:

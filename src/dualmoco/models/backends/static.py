@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -51,6 +51,7 @@ class StaticTable:
     tokenizer: Tokenizer  # without padding and truncation
     vectors: Vectors  # token vectors of shape (V + 1, D); the last row is for a sentence without tokens
     normalize: bool  # whether the encoder scales its vectors to unit length
+    prompt: str = ""  # text before every sentence
 
 
 def check_vocabulary(shape: tuple[int, ...], tokenizer: Tokenizer, place: Path | str) -> None:
@@ -64,12 +65,12 @@ def check_vocabulary(shape: tuple[int, ...], tokenizer: Tokenizer, place: Path |
 
 
 class StaticBackend:
-    """Averages the token vectors of a table; the prompt is put before every sentence."""
+    """Averages the token vectors of a table."""
 
     name = STATIC
 
-    def __init__(self, table: StaticTable, prompt: str = "") -> None:
-        self.table, self.is_unit, self.prompt = table.vectors, table.normalize, prompt
+    def __init__(self, table: StaticTable) -> None:
+        self.table, self.is_unit, self.prompt = table.vectors, table.normalize, table.prompt
         self.words = WordCache(table.tokenizer)
         self.dimension = int(table.vectors.shape[1])
 
@@ -186,13 +187,18 @@ def _component_types(component: Any, inner: str) -> list[str]:
     return [str(one["type"]) for one in (part[inner] if part["type"] == "Sequence" else [part])]
 
 
-def read_static_folder(folder: Path) -> tuple[dict[str, StaticTable], str] | None:
-    """The tables of a sentence-transformers folder and its prompt; None if an encoder is not static."""
-    # Languages that share an encoder get the same table; the key of a single one is ANY_LANGUAGE.
+def read_static_folder(folder: Path, prompt: str = "") -> dict[str, StaticTable] | None:
+    """The tables of a sentence-transformers folder; None if an encoder is not static.
+
+    Languages that share an encoder and its prompt get the same table; the key of a single one is ANY_LANGUAGE. An empty
+    prompt means the model's own.
+    """
     try:
         layout = read_layout(folder)
         tables = {layers: _read_table(layers) for layers in dict.fromkeys(layout.values())}
-        return {lang: tables[layers] for lang, layers in layout.items()}, read_prompt(folder)
+        used = {lang: (layers, prompt or read_prompt(folder, lang)) for lang, layers in layout.items()}
+        prompted = {key: replace(tables[key[0]], prompt=key[1]) for key in dict.fromkeys(used.values())}
+        return {lang: prompted[key] for lang, key in used.items()}
     except LAYOUT_ERRORS:
         return None  # sentence-transformers opens it, or says what is wrong with it
 
