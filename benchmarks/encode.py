@@ -22,7 +22,8 @@ from sentence_transformers import SentenceTransformer
 
 from benchmarks.measure import peak_memory, print_machine, print_table
 from dualmoco.core.vectors import Vectors, unit_vectors
-from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
+from dualmoco.models.backends.static import read_static_folder
+from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL, embedded_folder
 from dualmoco.models.external import E5, PACKAGES, UNIVERSAL
 from dualmoco.models.load import open_model
 from dualmoco.text.files import read_lines
@@ -82,6 +83,8 @@ def measure_embedded(parsed: argparse.Namespace) -> None:
             encoders[f"package:{name}"] = ours(f"package:{name}", "auto", parsed.lang, parsed.threads)
     for name, backend in ((DEFAULT_MODEL, "int8"), (DEFAULT_MODEL, "torch"), (FAST_MODEL, "static")):
         encoders[f"dualmoco {name}, {backend}"] = ours(name, backend, parsed.lang, parsed.threads)
+    if find_spec("model2vec"):
+        encoders[f"model2vec, static table of {FAST_MODEL}"] = model2vec(parsed.lang)
     rows: dict[str, dict[str, Any]] = {}
     for _ in range(parsed.rounds):
         for name, encode in encoders.items():
@@ -130,6 +133,18 @@ def ours(model: str, backend: str, lang: str, threads: int) -> Encode:
     """Model.encode with one back-end."""
     opened = open_model(model, backend, threads=threads)
     return lambda texts: opened.encode(texts, lang=lang, progress=False)
+
+
+def model2vec(lang: str) -> Encode:
+    """Model2vec with the tokenizer and the token vectors of the embedded static model, in this process."""
+    from model2vec import StaticModel
+
+    found = read_static_folder(embedded_folder(FAST_MODEL))
+    assert found is not None
+    table = found[0][lang]
+    rows = len(table.tokenizer.get_vocab(with_added_tokens=True))
+    model = StaticModel(table.vectors[:rows], table.tokenizer, normalize=True, max_length=None)
+    return lambda texts: model.encode(texts, use_multiprocessing=False)
 
 
 def measure(encoders: dict[str, Encode], texts: list[str], rounds: int, default: str) -> None:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.heldout en-zh en-zh-static --pairs prepared/en-zh/heldout-00000.parquet --data DATA
     python -m benchmarks.heldout runs/a/model runs/b/model --pairs prepared/en-zh/heldout-00000.parquet --limit 4000
+    python -m benchmarks.heldout runs/a runs/b --pairs prepared/en-zh/heldout-00000.parquet --dimensions 256 64
 
 Retrieval: the percentage of sentences whose nearest by cosine is their translation, mean of both directions, among all
 held-out pairs; of each corpus, the mean of the corpora, and all pairs. Inference, with `--data`: how well the cosine of
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +33,14 @@ ENTAILMENT = LABELS.index("entailment")
 
 
 def main() -> None:
-    """Prints one row a model."""
+    """Prints one row per model and dimension."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="models, run folders or names of embedded ones")
     parser.add_argument("--pairs", required=True, type=Path, help="held-out pairs of `dualmoco prepare`, Parquet")
     parser.add_argument("--limit", type=int, default=0, help="so many random pairs (default: all)")
     parser.add_argument("--data", help="folder of the NLI examples; no inference without it")
     parser.add_argument("--backend", default="auto", help="(default: %(default)s)")
+    parser.add_argument("--dimensions", type=int, nargs="+", default=[None], help="of the vectors (default: all)")
     parser.add_argument("--json", type=Path, help="write the figures there")
     parsed = parser.parse_args()
     table = pq.read_table(parsed.pairs)
@@ -45,12 +48,13 @@ def main() -> None:
     columns = table.take(np.sort(rows)).to_pydict()
     examples = inference_examples(parsed.data) if parsed.data else []
     found = []
-    for name in parsed.models:
-        model = open_model(name, backend=parsed.backend)
+    for name, dimension in product(parsed.models, parsed.dimensions):
+        model = open_model(name, backend=parsed.backend, dimension=dimension)
         figures = retrieval(model, columns) | (inference(model, examples) if examples else {})
-        found.append({"model": name, "sha256": model.identity.sha256, "pairs": len(rows)} | figures)
+        known = {"model": name, "dimension": model.dimension, "sha256": model.identity.sha256, "pairs": len(rows)}
+        found.append(known | figures)
         line = "  ".join(f"{key} {value:.2f}" for key, value in figures.items())
-        print(f"{name} [{model.identity.sha256[:12]}]  {line}", flush=True)
+        print(f"{name} [{model.identity.sha256[:12]}, {model.dimension}]  {line}", flush=True)
     if parsed.json:
         parsed.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
     print(f"{len(rows):,} pairs; {peak_memory() / 2**20:,.0f} MiB at most")

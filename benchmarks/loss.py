@@ -2,6 +2,7 @@
 
 python -m benchmarks.loss               # time, memory beyond the inputs, how far value and gradient differ
 python -m benchmarks.loss --launches    # how often a GPU would be given work, and the host would wait for it
+python -m benchmarks.loss --rounding    # error of the gradient if a GPU rounds the inputs of matrix products
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ QUERIES, DIMENSION, TEMPERATURE = 256, 768, 0.04
 SIZES = (409_600, 1_000_000)
 ROUNDS = 5
 LAUNCH_QUERIES, LAUNCH_DIMENSION = 1024, 8  # of the count: paper.yaml's batch
+MANTISSA_BITS = {"fp32": 0, "tf32": 10, "bf16": 7}
 WAITS = ("aten::nonzero", "aten::_local_scalar_dense", "aten::_unique2")  # their results are needed by the host
 ON_HOST = (  # views, memory and bookkeeping: no kernel
     "aten::as_strided",
@@ -66,11 +68,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=["ours", "plain", "difference"], help="one measurement, as JSON")
     parser.add_argument("--launches", action="store_true", help="count launches and waits instead")
+    parser.add_argument("--rounding", action="store_true", help="emulate TF32 and bf16 instead")
     parser.add_argument("--queue", type=int, default=SIZES[0], help="rows of the queue")
     parsed = parser.parse_args()
     if parsed.launches:
         chosen = choose_block_rows(LAUNCH_QUERIES, torch.device("cuda"))
         print_table([count_launches(parsed.queue, rows) for rows in (BLOCK_ROWS, chosen)])
+    elif parsed.rounding:
+        print_table([rounding_error(temperature) for temperature in (0.04, 0.01)])
     elif parsed.only == "difference":
         print(json.dumps(difference(parsed.queue)))
     elif parsed.only:
@@ -133,6 +138,38 @@ def count_launches(size: int, block_rows: int) -> dict[str, int]:
     names = [event.name for event in profile.events() if _is_kernel(event)]
     blocks = -(-size // block_rows)
     return {"block rows": block_rows, "blocks": blocks, "kernels": len(names), "waits": _waits(names)}
+
+
+def rounding_error(temperature: float) -> dict[str, float]:
+    """Relative errors of the gradient by the queries, against double precision, for mantissas of some bits."""
+    query, other, queue = make_inputs(65_536)[:3]
+    cosine = temperature * (query @ queue.T / temperature).logsumexp(dim=1, keepdim=True)  # a translation as likely as
+    other = normalize(other - (other * query).sum(dim=1, keepdim=True) * query, dim=1)  # all negatives together
+    key = cosine * query + (1 - cosine**2).sqrt() * other
+    exact = emulated_gradient(query.double(), key.double(), queue.double(), temperature)
+    errors = {
+        name: emulated_gradient(query, key, queue, temperature, bits) - exact for name, bits in MANTISSA_BITS.items()
+    }
+    return {"temperature": temperature, **{name: float(error.norm() / exact.norm()) for name, error in errors.items()}}
+
+
+def emulated_gradient(query: Tensor, key: Tensor, queue: Tensor, temperature: float, bits: int = 0) -> Tensor:
+    """The gradient of the loss by the queries if both matrix products round their inputs; 0 bits keeps all."""
+    rows = rounded(queue, bits)
+    positive = (query * key).sum(dim=1, keepdim=True) / temperature  # (N, 1)
+    logits = torch.cat([positive, rounded(query / temperature, bits) @ rows.T], dim=1)  # (N, 1 + K)
+    weights = logits.softmax(dim=1)
+    weighted_sum = weights[:, :1] * key + rounded(weights[:, 1:], bits) @ rows  # (N, D)
+    return (weighted_sum - key) / temperature
+
+
+def rounded(numbers: Tensor, bits: int) -> Tensor:
+    """Numbers of fp32 with mantissas rounded to some bits; 0 keeps all."""
+    if not bits:
+        return numbers
+    dropped = 23 - bits
+    whole = numbers.contiguous().view(torch.int32)
+    return ((whole + (1 << (dropped - 1))) >> dropped << dropped).view(torch.float32)
 
 
 def _is_kernel(event: FunctionEvent) -> bool:

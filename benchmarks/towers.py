@@ -46,7 +46,7 @@ from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.batches import PairLoader, ShardSpec, order_pairs
 from dualmoco.training.checkpoint import list_checkpoints, state_tensors
 from dualmoco.training.config import TrainConfig
-from dualmoco.training.frozen import FrozenKeys, OneSidedBatch, OneSidedMoco
+from dualmoco.training.frozen import FrozenKeys, Negatives, OneSidedBatch, OneSidedMoco
 from dualmoco.training.init_encoders import INITIAL
 from dualmoco.training.objective import Objective
 from dualmoco.training.objectives import DualMoco, objective_class
@@ -240,11 +240,11 @@ def _frozen(config: TrainConfig, tgt: Any) -> Callable[[Any], None]:
     """The target side against keys that lie ready, as in training; their values do not change the time."""
     rows = config.contrast.queue_size
     queue = torch.nn.functional.normalize(torch.randn(rows, tgt.dimension), dim=1)
-    ids = torch.randint(1 << 60, (rows, 2))
+    negatives = Negatives(queue, torch.randint(1 << 60, (rows, 2)))
 
     def prepare(batch: Any) -> OneSidedBatch:
         own = torch.stack([batch.tgt_ids, batch.src_ids], dim=1)
-        return OneSidedBatch(batch.tgt, queue[: len(own)], own, queue, ids)
+        return OneSidedBatch(batch.tgt, queue[: len(own)], own, negatives)
 
     return _step(OneSidedMoco(tgt, tgt, config), prepare)
 

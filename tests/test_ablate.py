@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -12,15 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from scipy.stats import ttest_ind
 
 from commands import Moment, run_command
-from dualmoco.analysis.ablate import Workers, ablate, run_task
+from dualmoco.analysis import study as study_worker
+from dualmoco.analysis.ablate import Workers, _gpu_groups, ablate, run_task
 from dualmoco.analysis.study import Study, read_study
 from dualmoco.analysis.study_report import StudyResult, draw_rows, gather
+from dualmoco.cli.main import build_parser
 from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.core.storage import locked
 from dualmoco.data.grammar import generate_pairs
+from dualmoco.training.recipe import load_config
 from dualmoco.training.run_folder import read_log
 from testsets import write_tatoeba
 
@@ -141,6 +148,56 @@ def test_failed_and_diverged_runs_are_recorded_and_the_others_go_on(tmp_path: Pa
     task.write_text(json.dumps({"status": "failed", "reason": "before"}), encoding="utf-8")
     again = ablate(path, retry=True, parallel=2, progress=False)
     assert "missing.tsv" in again.rows[0].troubles["no-data-seed0"]
+
+
+def test_several_processes_share_a_run(tmp_path: Path, done: tuple[Path, StudyResult]) -> None:
+    """Two processes give the losses of one, and the first one writes the result."""
+    path = write_study(tmp_path, vary={"contrast.temperature": [0.05]}, seeds=[0])
+    result = ablate(path, processes=2, progress=False)
+    assert result.is_whole, result.rows[0].troubles
+    folders = [study / "runs" / "temperature-0.05-seed0" for study in (tmp_path / "study", done[0].with_suffix(""))]
+    two, one = ([line["loss"] for line in read_log(folder / "log.jsonl") if "loss" in line] for folder in folders)
+    assert len(two) == 3 and two == pytest.approx(one, rel=1e-4)
+    states = [load_file(next(folder.glob("checkpoints/*/generators.safetensors")))["cpu"] for folder in folders]
+    assert [len(state) for state in states] == [2, 1]  # one row per process
+
+
+@pytest.mark.parametrize(("rank", "reason"), [("0", "of the first"), ("1", "of the second")])
+def test_a_process_that_fails_says_why_and_ends_the_others(
+    rank: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With status 1, for torchrun; the second process writes only if the first one does not."""
+
+    def fail(task: dict[str, Any]) -> None:
+        raise DataError(reason)
+
+    monkeypatch.setattr(study_worker, "_train_and_score", fail)
+    monkeypatch.setattr(study_worker, "RECORD_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(study_worker, "_interrupt_when_orphaned", lambda parent: None)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    result, task = tmp_path / "result.json", tmp_path / "task.json"
+    task.write_text(json.dumps({"result": str(result)}), encoding="utf-8")
+    assert study_worker.train_and_record(str(task)) == 1
+    assert json.loads(result.read_text("utf-8")) == {"status": "failed", "reason": reason}
+    monkeypatch.setenv("RANK", "1")
+    reason = "another"
+    assert study_worker.train_and_record(str(task)) == 1
+    assert json.loads(result.read_text("utf-8"))["reason"] != "another"
+
+
+def test_each_process_has_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """GPUs are given out in groups; too few of them, no process, or a cluster are refused in one line."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 5)
+    assert _gpu_groups(2) == ["0,1", "2,3"] and _gpu_groups(1) == ["0", "1", "2", "3", "4"]
+    with pytest.raises(ConfigError, match="6 processes per run, and 5 GPUs; expected a GPU for each"):
+        _gpu_groups(6)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert _gpu_groups(4) == []
+    path = write_study(tmp_path)
+    for options in ({"processes": 0}, {"processes": 2, "engine": "ray"}):
+        with pytest.raises(ConfigError, match=r"processes per run; expected at least 1, and 1 with --engine ray"):
+            ablate(path, **options)
 
 
 def test_a_study_goes_on_after_a_kill(tmp_path: Path, done: tuple[Path, StudyResult]) -> None:
@@ -370,17 +427,48 @@ def test_masking_of_repeats_can_be_varied(tmp_path: Path) -> None:
     assert off == pytest.approx([1 / 16, 1 / 32, 1 / 48]) and sum(on) > sum(off)
 
 
-STUDIES = sorted((Path(__file__).parents[1] / "studies").glob("*.yaml"))
+STUDIES = sorted((Path(__file__).parents[1] / "studies").rglob("*.yaml"))
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_studies_that_come_with_it_are_whole(path: Path, tmp_path: Path) -> None:
     """Every run's settings pass; the head names the command; folders do not meet."""
     study = read_study(path, data=str(tmp_path))
-    assert path.read_text("utf-8").startswith(f"# dualmoco ablate studies/{path.name} --data DATA")
-    assert study.config.out == f"studies-out/{path.stem}" and len(study.runs) == len(study.rows) * len(
-        study.config.seeds
-    )
+    folder = "paper-tables/" if path.parent.name == "paper-tables" else ""
+    assert path.read_text("utf-8").startswith(f"# dualmoco ablate studies/{folder}{path.name} --data DATA")
+    assert study.config.out == f"studies-out/{folder}{path.stem}"
+    assert len(study.runs) == len(study.rows) * len(study.config.seeds)
+
+
+PAPER_TABLES = [path for path in STUDIES if path.parent.name == "paper-tables"]
+
+
+@pytest.mark.parametrize("path", PAPER_TABLES, ids=lambda path: path.stem)
+def test_the_papers_tables_have_a_small_size(path: Path, tmp_path: Path) -> None:
+    """At full size the paper's encoders and queue; the command of the head turns the same file into small runs."""
+    full = [load_config("paper", run.settings) for run in read_study(path).runs]
+    sizes = {config.contrast.queue_size for config in full}
+    assert sizes == {204_800} or (path.stem == "figure-2" and max(sizes) == 409_600)
+    assert {config.src.name for config in full} == {"bert-base-uncased"}
+    head = path.read_text("utf-8").split("\ntitle:")[0].replace(" \\\n#  ", "").replace("\n#   ", "\n")
+    (command,) = re.findall(r"^dualmoco (ablate .*recipe=small-cpu.*)$", head, re.MULTILINE)
+    parsed = build_parser().parse_args(shlex.split(command))
+    small = read_study(path, parsed.overrides, str(tmp_path))
+    assert len(small.rows) == (3 if path.stem == "figure-2" else len(full))
+    configs = [load_config(small.config.recipe, run.settings) for run in small.runs]
+    assert {config.schedule.steps for config in configs} == {300} and {config.src.width for config in configs} == {128}
+
+
+def test_paper_tables_vary_what_the_paper_varies() -> None:
+    """Temperatures of table 4, momentum 0 in table 5, three poolings in table 6."""
+    tables = {path.stem: [load_config("paper", run.settings) for run in read_study(path).runs] for path in PAPER_TABLES}
+    assert [config.contrast.temperature for config in tables["table-4"]] == [0.01, 0.04, 0.07, 0.1]
+    assert [config.contrast.momentum for config in tables["table-5"]] == [0.999, 0.0]
+    assert [(config.src.pooling, config.tgt.pooling) for config in tables["table-6"]] == [
+        ("mean", "mean"),
+        ("max", "max"),
+        ("cls", "cls"),
+    ]
 
 
 def test_varied_values_stay_as_typed_where_text_is_expected(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from dataclasses import fields
 from pathlib import Path
@@ -288,6 +289,14 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["data.heldout=1"], "data.heldout is 1; expected at least 2"),
     (["data.bucket=0"], "data.bucket is 0; expected at least 1"),
     (["objective=moco"], "objective is 'moco'; expected one of dual-moco, in-batch, distill, nli, simcse"),
+    (["contrast.dimensions=[8,8]"], "contrast.dimensions is [8, 8]; expected numbers above 0 from high to low"),
+    (["contrast.dimensions=[4,8]"], "contrast.dimensions is [4, 8]; expected numbers above 0 from high to low"),
+    (["contrast.dimensions=[8,0]"], "contrast.dimensions is [8, 0]; expected numbers above 0 from high to low"),
+    (["contrast.dimensions=[999]"], "contrast.dimensions is [999]; expected at most 256, that of src"),
+    (
+        ["contrast.dimensions=[8]", "objective=distill", "teacher=a"],
+        "contrast.dimensions is [8]; expected [] when objective is distill; use dual-moco or in-batch or simcse",
+    ),
     (["options.bias=1"], "options is ['bias']; expected options of dual-moco: none"),
     (["objective=nli"], "nli.train is []; expected NLI files when objective is nli"),
     (["objective=simcse", "src.dropout=0"], "expected src.dropout and tgt.dropout above 0 when objective is simcse"),
@@ -466,10 +475,26 @@ def test_recipe_has_the_papers_values(name: str) -> None:
     assert not config.contrast.learn_temperature
     assert (config.optimizer.lr, config.optimizer.batch_size, config.optimizer.clip) == (4e-5, 1024, 10.0)
     assert (config.optimizer.warmup_steps, config.optimizer.weight_decay) == (400, 1e-4)
+    assert config.optimizer.decay_all
     assert (config.schedule.epochs, config.schedule.steps, config.schedule.minutes) == (15, 0, 0)
     for side, encoder in (("bert-base-uncased", config.src), ("hfl/chinese-roberta-wwm-ext", config.tgt)):
         assert (encoder.kind, encoder.name, encoder.pooling) == (EncoderKind.pretrained, side, PoolingMode.mean)
         assert (encoder.dropout, encoder.projection) == (0.1, 0)
+
+
+@pytest.mark.parametrize("name", ["paper.yaml", "paper-nli.yaml"])
+def test_the_papers_recipes_read_what_its_preparation_writes(name: str) -> None:
+    """One folder, the same languages, and not more held-out pairs; the heads give the commands in order."""
+    prepared, config = read_recipe(PrepareConfig, RECIPES / "prepare-paper.yaml"), _paper(name)
+    assert config.data.prepared == prepared.out and not config.data.train
+    assert (config.src.lang, config.tgt.lang) == (prepared.src, prepared.tgt)
+    assert config.data.heldout <= prepared.heldout
+    assert sum(corpus.max_pairs for corpus in prepared.corpora) == 5_000_000  # and all of the two small corpora
+    for recipe in (name, "prepare-paper.yaml"):
+        head = (RECIPES / recipe).read_text(encoding="utf-8").split("\nout:")[0]
+        trained = name if recipe == name else "paper.yaml"
+        commands = re.findall(r"^#   (?:torchrun .* -m )?dualmoco (prepare|train) recipes/(\S+)", head, re.MULTILINE)
+        assert commands == [("prepare", "prepare-paper.yaml"), ("train", trained)]
 
 
 def test_nli_recipe_has_the_papers_values() -> None:

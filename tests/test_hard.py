@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +13,14 @@ import pytest
 from dualmoco.cli.demo import read_demo_pairs
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError
+from dualmoco.core.vectors import unit_vectors
 from dualmoco.data.pairs import Pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
-from dualmoco.embeddings.store import open_store
+from dualmoco.embeddings.store import ShardedVectors, open_store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
+from dualmoco.search.exact import Neighbors
+from dualmoco.search.ivf import scan_lists
 from dualmoco.training import frozen as hard
 from dualmoco.training.batches import ShardSpec, order_pairs
 from dualmoco.training.config import TrainConfig
@@ -79,6 +84,45 @@ def test_they_are_added_to_the_random_negatives(keys: FrozenKeys, found: HardNeg
         wanted = {store_row for pair in rows for store_row in found.near[keys.lines[pair]].tolist()}
         assert wanted <= set(keys.lines[negatives].tolist())
         assert len(set(negatives.tolist())) == len(negatives) <= 10 + len(wanted)
+
+
+def test_many_keys_are_searched_approximately(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Above a size, most of the neighbours of exact search are found, and the log says how many."""
+    pytest.importorskip("faiss")
+    generator = np.random.default_rng(4)
+    middles = generator.standard_normal((60, 16))
+    vectors = unit_vectors((middles[np.arange(6000) % 60] + generator.standard_normal((6000, 16))).astype(np.float32))
+    np.save(tmp_path / "keys.npy", vectors)
+    stored = ShardedVectors([tmp_path / "keys.npy"], 16)
+    exact = hard.neighbor_keys(stored, 8)
+    assert "found" not in caplog.text
+    monkeypatch.setattr(hard, "EXACT_KEYS", 5999)
+    calls: list[int] = []
+    monkeypatch.setattr(hard, "scan_lists", partial(_counted, calls, scan_lists))
+    with caplog.at_level("INFO", logger="dualmoco"):
+        found = hard.neighbor_keys(stored, 8)
+    same = [len(set(a) & set(b)) for a, b in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
+    assert len(calls) == 1 and 0.9 < sum(same) / (6000 * 8) < 1
+    said = float(caplog.text.partition("found ")[2].partition(" %")[0])
+    assert said == pytest.approx(100 * sum(same) / (6000 * 8), abs=1.5)
+    np.testing.assert_allclose(found.scores, np.einsum("nd,nkd->nk", vectors, vectors[found.ids]), atol=2e-6)
+
+
+def _counted(calls: list[int], usual: Any, *given: Any, **named: Any) -> Any:
+    calls.append(1)
+    return usual(*given, **named)
+
+
+def test_places_that_no_key_fills_are_none(keys: FrozenKeys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An approximate search may find fewer keys than asked for."""
+    count = len(keys.vectors)
+    lonely = Neighbors(np.tile([1, 2, 0], (count, 1)), np.tile([0.5, -np.inf, -np.inf], (count, 1)))
+    monkeypatch.setattr(hard, "neighbor_keys", lambda vectors, k: lonely)
+    find_hard_negatives(keys, HARD, tmp_path)
+    near = open_hard_negatives(keys, tmp_path).near
+    assert near[0].tolist() == [1, NO_NEIGHBOR, NO_NEIGHBOR] and set(near[1].tolist()) == {NO_NEIGHBOR}
 
 
 def test_keys_without_neighbours_have_none(keys: FrozenKeys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import pickle
+import re
 import shutil
 import subprocess
 import sys
@@ -19,7 +22,7 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
-from dualmoco.core.errors import ModelError
+from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.int8 import write_int8_graphs
@@ -28,6 +31,7 @@ from dualmoco.models.build import build_encoders
 from dualmoco.models.config import EncoderConfig, EncoderKind, PoolingMode
 from dualmoco.models.folder import INT8_FILE, copy_model
 from dualmoco.models.load import open_model
+from dualmoco.models.model import Model
 from dualmoco.models.network import save_encoders
 from dualmoco.models.pack import pack_model
 
@@ -87,7 +91,7 @@ def test_only_rounding_tells_it_from_the_network(
         return str(graph.node("Add", product, graph.node("Concat", *(layer.bias for layer in layers), axis=0)))
 
     folder = shutil.copytree(packed, tmp_path / "exact")
-    monkeypatch.setattr(Int8GraphBuilder, "quantized", lambda graph, values: (values, values))
+    monkeypatch.setattr(Int8GraphBuilder, "quantized", lambda graph, values, layer: (values, values))
     monkeypatch.setattr(Int8GraphBuilder, "linear", exact)
     write_int8_graphs(folder)
     reference = open_model(folder, "torch").encode(TEXTS[lang], lang=lang)
@@ -103,9 +107,7 @@ def test_rows_multiply_to_the_precision_of_int8(tmp_path: Path) -> None:
     inputs = generator.standard_normal((5, 32)) * np.array([1.0, 1e-3, 1e4, 0.0, 1.0])[:, None]
     graph = Int8GraphBuilder(tmp_path)
     values = graph.constant(inputs.astype(np.float32))
-    (tmp_path / "graph.onnx").write_bytes(
-        graph.finish(graph.linear(graph.quantized(values), [graph.weights(tmp_path)["a"]]))
-    )
+    (tmp_path / "graph.onnx").write_bytes(graph.finish(graph.dense(values, [graph.weights(tmp_path)["a"]])))
     session = onnxruntime.InferenceSession(tmp_path / "graph.onnx", providers=["CPUExecutionProvider"])
     nothing = np.zeros((1, 1), dtype=np.int64)
     found = session.run(None, {"input_ids": nothing, "attention_mask": nothing})[0]
@@ -141,6 +143,36 @@ def test_a_damaged_graph_is_refused(packed: Path, tmp_path: Path, damage: bytes 
     edit("en_0_Transformer/config.json", layer_norm_eps=1e-3)(folder)
     with pytest.raises(ModelError, match="has no int8 graph, or was changed since it was packed"):
         open_model(folder)
+
+
+def test_an_old_onnxruntime_says_what_to_install(packed: Path, tmp_path: Path) -> None:
+    """A graph of a later version of ONNX than the installed one knows is what an old onnxruntime is given."""
+    folder = shutil.copytree(packed, tmp_path / "model")
+    graph = folder / "int8-en.onnx"
+    before = hashlib.sha256(graph.read_bytes()).hexdigest()
+    model = onnx.load(str(graph), load_external_data=False)
+    model.ir_version = 99
+    graph.write_bytes(model.SerializeToString())
+    sums = folder / "int8-graphs.sha256"
+    sums.write_text(sums.read_text().replace(before, hashlib.sha256(graph.read_bytes()).hexdigest()))
+    version = re.escape(onnxruntime.__version__)
+    with pytest.raises(ModelError) as found:
+        open_model(folder).backend("en")
+    assert re.search(rf"onnxruntime {version} .*IR version.*; expected version 1\.23 or later", str(found.value))
+    assert "pip install -U onnxruntime" in str(found.value) and "\n" not in str(found.value)
+
+
+def test_threads_can_be_chosen(packed: Path) -> None:
+    """For a model and its copies in other processes; fewer than one thread is refused."""
+
+    def workers(model: Model) -> int:
+        backend: Any = model.backend("en")
+        return int(backend._make_workers()._max_workers)
+
+    model = open_model(packed, threads=3)
+    assert workers(model) == workers(pickle.loads(pickle.dumps(model))) == 3
+    with pytest.raises(ConfigError, match="threads 0; expected at least 1, or None"):
+        open_model(packed, threads=0)
 
 
 def test_copies_keep_their_graphs(packed: Path, tmp_path: Path) -> None:

@@ -109,17 +109,19 @@ def run_step(objective: Objective, micro_batches: list[PairBatch], momentum: flo
     return math.fsum(loss.item() for loss in losses) / len(losses)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("chosen", [InBatch, SimCse])
+@pytest.mark.parametrize(
+    ("chosen", "dropout", "dimensions"),
+    [(InBatch, 0.0, []), (InBatch, 0.3, []), (InBatch, 0.3, [4, 2]), (SimCse, 0.3, []), (SimCse, 0.3, [4, 2])],
+)
 @pytest.mark.parametrize("kind", [EncoderKind.static, EncoderKind.bert])
 def test_whole_batch_objectives_in_micro_batches_equal_one_batch(
-    kind: EncoderKind, chosen: type[InBatch | SimCse], dropout: float
+    kind: EncoderKind, chosen: type[InBatch | SimCse], dropout: float, dimensions: list[int]
 ) -> None:
     """All pairs of a batch are candidates, with the gradients of the whole, for micro-batches of any size."""
     results = []
     for micro_batched in (False, True):
         src, tgt = make_encoder(0, kind=kind, dropout=dropout), make_encoder(1, kind=kind, dropout=dropout)
-        objective = chosen(src, tgt, settings(temperature=0.1)).train()
+        objective = chosen(src, tgt, settings(temperature=0.1, dimensions=dimensions)).train()
         parts = [make_batch(src, tgt, PAIRS[start : start + size]) for start, size in ((0, 2), (2, 7), (9, 3))]
         torch.manual_seed(3)
         if micro_batched:
@@ -138,11 +140,13 @@ def test_whole_batch_objectives_in_micro_batches_equal_one_batch(
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("batch_keys", [False, True])
+@pytest.mark.parametrize(("batch_keys", "dimensions"), [(False, []), (True, []), (True, [4, 2])])
 @pytest.mark.parametrize("kind", [EncoderKind.static, EncoderKind.bert])
-def test_dual_moco_in_micro_batches_equals_one_batch(kind: EncoderKind, batch_keys: bool) -> None:
+def test_dual_moco_in_micro_batches_equals_one_batch(
+    kind: EncoderKind, batch_keys: bool, dimensions: list[int]
+) -> None:
     """Two steps computed in four micro-batches give the loss, gradients, queues and copies of undivided ones."""
-    config = settings(queue_size=21, temperature=0.1, batch_keys=batch_keys)
+    config = settings(queue_size=21, temperature=0.1, batch_keys=batch_keys, dimensions=dimensions)
     results = []
     for count in (1, 4):
         src, tgt = make_encoder(0, kind=kind), make_encoder(1, kind=kind)
@@ -277,6 +281,26 @@ def test_distill_is_the_squared_distance_from_the_teacher(monkeypatch: pytest.Mo
     assert metrics["accuracy"].item() == pytest.approx(sum(hits) / 5)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_distill_compares_in_fp32_under_autocast(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Loss and accuracy are those of double precision from the vectors that the encoders give under autocast."""
+    kind = EncoderKind.bert
+    src, tgt, teacher = make_encoder(0, kind=kind), make_encoder(1, kind=kind), make_encoder(0, kind=kind, width=8)
+    monkeypatch.setattr(objectives, "load_teacher", lambda name, side: teacher)
+    objective = Distill(src, tgt, settings())
+    pairs = PAIRS[:30]
+    batch = make_batch(src, tgt, pairs)
+    with torch.autocast("cpu", dtype=dtype):
+        metrics = objective(batch, None)
+        goal = teacher(TokenParts.split(teacher.tokenize(batch.src_texts))).double()
+        x, y = src(batch.src).double(), tgt(batch.tgt).double()
+    expected = ((x - goal) ** 2).sum(dim=1).mean() + ((y - goal) ** 2).sum(dim=1).mean()
+    assert metrics["loss"].dtype == torch.float32
+    assert metrics["loss"].item() == pytest.approx(expected.item(), rel=1e-6)
+    labels = torch.arange(30)
+    assert metrics["accuracy"].item() == pytest.approx(((x @ y.T).argmax(dim=1) == labels).double().mean().item())
+
+
 def test_distill_leaves_the_teacher_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The teacher stays in evaluation mode and gets no gradient; both students do."""
     src, tgt, teacher = make_encoder(0), make_encoder(1), make_encoder(0, kind=EncoderKind.bert, dropout=0.5)
@@ -299,16 +323,25 @@ def test_distill_refuses_another_dimension(monkeypatch: pytest.MonkeyPatch) -> N
     assert all(part in str(caught.value) for part in ("dimension 12", "encoders' 8", "tgt.projection=12"))
 
 
-def test_simcse_without_dropout_ranks_identical_views() -> None:
+def test_simcse_in_evaluation_mode_ranks_identical_views() -> None:
     """Each language's sentences against themselves, equal sentences not counted as negatives."""
-    src, tgt = make_encoder(0), make_encoder(1)
+    src, tgt = make_encoder(0, dropout=0.5), make_encoder(1, dropout=0.5)
     batch = make_batch(src, tgt, [*PAIRS[:4], (PAIRS[0][0], PAIRS[4][1])])
-    metrics = SimCse(src, tgt, settings(temperature=0.1)).train()(batch, None)
+    metrics = SimCse(src, tgt, settings(temperature=0.1)).eval()(batch, None)
     x, y = src(batch.src).detach(), tgt(batch.tgt).detach()
     src_ids, tgt_ids = batch.src_ids.tolist(), batch.tgt_ids.tolist()
     expected = loop_ranking(x, x, src_ids, src_ids, 0.1, 0.0)[0] + loop_ranking(y, y, tgt_ids, tgt_ids, 0.1, 0.0)[0]
     assert metrics["loss"].item() == pytest.approx(expected, rel=1e-5)
     assert metrics["accuracy"].item() == 1.0
+
+
+@pytest.mark.parametrize("without", [0, 1])
+def test_simcse_refuses_an_encoder_without_dropout(without: int) -> None:
+    """Two views would be equal; a model may have no dropout layers whatever the recipe says."""
+    encoders = [make_encoder(side, dropout=0.0 if side == without else 0.5) for side in (0, 1)]
+    config = TrainConfig(objective="simcse", src=EncoderConfig(lang="en"), tgt=EncoderConfig(lang="zh"))
+    with pytest.raises(ConfigError, match=rf"the {('en', 'zh')[without]} encoder has no dropout layers; expected some"):
+        SimCse(encoders[0], encoders[1], config)
 
 
 def test_simcse_compares_two_views_under_dropout() -> None:

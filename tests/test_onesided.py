@@ -25,7 +25,7 @@ from dualmoco.models.network import open_routes
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training import heldout
 from dualmoco.training.batches import ShardSpec, order_pairs
-from dualmoco.training.config import TrainConfig
+from dualmoco.training.config import ContrastConfig, TrainConfig
 from dualmoco.training.frozen import FrozenKeys, OneSidedLoader, OneSidedMoco, encode_keys, open_keys
 from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
@@ -96,10 +96,13 @@ def test_batches_hold_matching_sentences_keys_and_ids(made: tuple[TrainConfig, P
     assert torch.equal(whole.features.parts[0]["bytes"], as_bytes([PAIRS[row][1] for row in rows.tolist()]))
     for name in ("keys", "ids"):
         assert torch.equal(torch.cat([getattr(part, name) for part in parts]), getattr(whole, name))
-    assert all(torch.equal(part.negatives, whole.negatives) for part in parts)
+    assert all(torch.equal(part.negatives.vectors, whole.negatives.vectors) for part in parts)
+    assert all(
+        part.negatives is parts[0].negatives for part in parts[:3]
+    )  # one copy for the micro-batches of a process
     assert torch.equal(whole.keys, keys.take(rows)[0])
     assert whole.ids.tolist() == [[int(pairs.tgt_ids[row]), int(pairs.src_ids[row])] for row in rows.tolist()]
-    assert len(whole.negatives) == len(whole.negative_ids) == 20
+    assert len(whole.negatives.vectors) == len(whole.negatives.ids) == 20
 
 
 @pytest.mark.parametrize("batch_keys", [False, True])
@@ -112,8 +115,8 @@ def test_negatives_are_random_rows_by_seed_and_step(
     again = loader(made, ShardSpec(), batch_keys=batch_keys)
     assert all(np.array_equal(again.negative_rows(step, again.order.rows(step)), drawn[step]) for step in (7, 3, 299))
     own = 12 if batch_keys else 0
-    assert all(len(rows) == 20 and len(set(rows[own:].tolist())) == 20 - own for rows in drawn)
-    assert all(np.array_equal(rows[:own], steps.order.rows(step)[:own]) for step, rows in enumerate(drawn))
+    assert all(len(rows) == len(set(rows.tolist())) == 20 for rows in drawn)
+    assert all(np.array_equal(rows[:own], np.sort(steps.order.rows(step)[:own])) for step, rows in enumerate(drawn))
     counts = np.bincount(np.concatenate([rows[own:] for rows in drawn]), minlength=len(PAIRS))
     expected = 300 * (20 - own) / len(PAIRS)
     assert np.abs(counts - expected).max() < 5 * math.sqrt(expected)
@@ -121,9 +124,18 @@ def test_negatives_are_random_rows_by_seed_and_step(
 
 def test_fewer_pairs_than_negatives_are_all_taken(made: tuple[TrainConfig, Pairs, FrozenKeys]) -> None:
     """A queue larger than the corpus is the corpus."""
-    steps = loader(made, ShardSpec())
-    steps.contrast = TrainConfig().contrast
-    assert steps.negative_rows(0, steps.order.rows(0)).tolist() == list(range(len(PAIRS)))
+    for batch_keys in (False, True):
+        steps = loader(made, ShardSpec())
+        steps.contrast = ContrastConfig(batch_keys=batch_keys)
+        assert sorted(steps.negative_rows(0, steps.order.rows(0)).tolist()) == list(range(len(PAIRS)))
+
+
+def test_a_pair_that_a_batch_holds_twice_is_one_negative(made: tuple[TrainConfig, Pairs, FrozenKeys]) -> None:
+    """A curriculum may repeat pairs; the others are drawn from those that the batch does not have."""
+    steps = loader(made, ShardSpec(), batch_keys=True)
+    rows = steps.negative_rows(0, np.array([41, 3, 3, 7, 0]))
+    assert rows[:4].tolist() == [0, 3, 7, 41] and len(set(rows.tolist())) == len(rows) == 20
+    assert steps.negative_rows(0, np.arange(30)).tolist() == list(range(20))  # at most as many as the queue holds
 
 
 def test_objective_agrees_with_a_loop(made: tuple[TrainConfig, Pairs, FrozenKeys], started: Path) -> None:
@@ -134,19 +146,21 @@ def test_objective_agrees_with_a_loop(made: tuple[TrainConfig, Pairs, FrozenKeys
     objective = OneSidedMoco(encoder, encoder, config).eval()
     order = order_pairs(pairs, 40, seed=0, bucket=1, frozen="src")
     batch = OneSidedLoader(config, pairs, order, keys, encoder.tokenize, ShardSpec()).step(0)[0]
-    metrics = objective(batch, None)
+    negatives = objective.begin_step([batch])[0]
+    metrics = objective(batch, negatives)
     query = encoder(batch.features).tolist()
     found, hits, masked = [], [], 0
     for vector, key, (text, translation) in zip(query, batch.keys.tolist(), batch.ids.tolist(), strict=True):
-        negatives = []
-        for row, (row_text, row_translation) in zip(batch.negatives.tolist(), batch.negative_ids.tolist(), strict=True):
+        logits = []
+        rows = zip(negatives.vectors.tolist(), negatives.ids.tolist(), strict=True)
+        for row, (row_text, row_translation) in rows:
             if row_text in (text, translation) or row_translation == text:
                 masked += 1
             else:
-                negatives.append(math.fsum(a * b for a, b in zip(vector, row, strict=True)) / 0.1)
+                logits.append(math.fsum(a * b for a, b in zip(vector, row, strict=True)) / 0.1)
         positive = math.fsum(a * b for a, b in zip(vector, key, strict=True)) / 0.1
-        found.append(math.log(math.fsum(math.exp(logit - positive) for logit in [positive, *negatives])))
-        hits.append(all(positive > logit for logit in negatives))
+        found.append(math.log(math.fsum(math.exp(logit - positive) for logit in [positive, *logits])))
+        hits.append(all(positive > logit for logit in logits))
     assert masked > 43  # every pair is a negative of itself, and one sentence has several translations
     assert metrics["loss"].item() == pytest.approx(math.fsum(found) / 40, rel=1e-4)
     assert metrics["accuracy"].item() == pytest.approx(sum(hits) / 40)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModel, DistilBertConfig, ModernBertConfig, PretrainedConfig
 
 from dualmoco.analysis.plan import DEVICES, DryRunResult, RunPlan, StageTime, plan, read_devices
+from dualmoco.analysis.study import read_study
+from dualmoco.analysis.study_plan import plan_study
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.data.grammar import generate_pairs
@@ -27,6 +31,7 @@ from dualmoco.training.run import train
 
 TEXTS = [src for src, _ in generate_pairs(300, seed=3)]
 PAPER = Path(__file__).parents[1] / "recipes" / "paper.yaml"
+PAPER_TABLES = sorted((Path(__file__).parents[1] / "studies" / "paper-tables").glob("*.yaml"))
 
 
 def make_encoder(kind: EncoderKind = EncoderKind.bert, *, dropout: float = 0.0, projection: int = 0) -> Encoder:
@@ -100,25 +105,56 @@ def test_operations_are_what_pytorch_counts(tokens: int) -> None:
     assert counter.get_total_flops() - forward == pytest.approx(2 * wanted, rel=0.06)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.1])
-@pytest.mark.parametrize("tokens", [8, 32])
-def test_saved_bytes_are_those_of_the_graph(dropout: float, tokens: int) -> None:
-    """What autograd keeps of a batch, weights left out, within a sixth."""
-    encoder, sentences = make_encoder(dropout=dropout), 16
-    features = {"input_ids": torch.ones(sentences, tokens, dtype=torch.long)}
-    features["attention_mask"] = torch.ones_like(features["input_ids"])
-    weights = {weight.untyped_storage().data_ptr() for weight in encoder.parameters()}
+def count_saved_bytes(encoder: Encoder, forward: Callable[[], torch.Tensor]) -> int:
+    """What autograd keeps of a forward pass, weights left out."""
+    weights = {weight.untyped_storage()._cdata for weight in encoder.parameters()}
     kept: dict[int, torch.Tensor] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept[tensor.untyped_storage().data_ptr()] = tensor
+        kept[tensor.untyped_storage()._cdata] = tensor
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        vectors = encoder(features)
-    seen = sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)
-    assert vectors.requires_grad
-    assert sentences * saved_bytes(read_shape(encoder), tokens, dropout) == pytest.approx(seen, rel=0.17)
+        assert forward().requires_grad
+    return sum(tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("tokens", [8, 32])
+def test_saved_bytes_are_those_of_the_graph(dropout: float, tokens: int) -> None:
+    """What a CPU keeps, within a sixth."""
+    encoder, sentences = make_encoder(dropout=dropout), 16
+    features = {"input_ids": torch.ones(sentences, tokens, dtype=torch.long)}
+    features["attention_mask"] = torch.ones_like(features["input_ids"])
+    estimate = sentences * saved_bytes(read_shape(encoder), tokens, dropout)
+    assert estimate == pytest.approx(count_saved_bytes(encoder, lambda: encoder(features)), rel=0.17)
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("tokens", [32, 128])
+def test_saved_bytes_of_the_kernels_of_a_gpu(dropout: float, tokens: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What CUDA's kernels keep of padded sentences, within a sixth: PyTorch knows their shapes without a GPU."""
+
+    def attend(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, **options: Any) -> torch.Tensor:
+        assert options["dropout_p"] == dropout
+        bias = torch.zeros_like(options["attn_mask"], dtype=query.dtype).expand(-1, query.shape[1], -1, -1)
+        kernel = torch.ops.aten._scaled_dot_product_efficient_attention
+        output: torch.Tensor = kernel(query, key, value, bias, True, dropout)[0]
+        return output
+
+    def drop(given: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> torch.Tensor:
+        return torch.native_dropout(given, p, training)[0] if p and training else given
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+    monkeypatch.setattr(torch.nn.functional, "dropout", drop)
+    encoder, sentences = make_encoder(dropout=dropout), 16
+    estimates = [sentences * saved_bytes(read_shape(encoder), tokens, dropout, kind=kind) for kind in ("cuda", "cpu")]
+    bert: Any = encoder.to("meta").layers[0]
+    ids = torch.ones(sentences, tokens, dtype=torch.long, device="meta")
+    mask = torch.ones(sentences, 1, tokens, tokens, dtype=torch.bool, device="meta")
+    seen = count_saved_bytes(encoder, lambda: bert.model(input_ids=ids, attention_mask=mask).last_hidden_state)
+    assert estimates[0] == pytest.approx(seen, rel=0.17)
+    assert not dropout or estimates[1] > 1.3 * seen
 
 
 def test_memory_that_stays_is_that_of_the_objective() -> None:
@@ -197,18 +233,19 @@ def test_the_papers_recipes_fit_on_its_gpus(name: str) -> None:
     """Four V100s of 32 GB hold a step of sentences of the greatest length, as `train` demands before it starts."""
     config = load_config(PAPER.with_name(name))
     longest = float(config.src.max_tokens), float(config.tgt.max_tokens)
-    memory = device_memory(config, (shape_of(config.src), shape_of(config.tgt)), Lengths(28, 33, *longest), 4)
+    shapes = shape_of(config.src), shape_of(config.tgt)
+    memory = device_memory(config, shapes, Lengths(28, 33, *longest), 4, "cuda")
     assert memory.total + GPU_RESERVED <= DEVICES["v100"].memory == 32 * 2**30
 
 
 def test_the_papers_own_cost() -> None:
     """15 hours on four V100s for 5 million pairs and 15 epochs; longer sentences and fewer GPUs take longer."""
-    found = plan(PAPER, devices="4xv100,v100", pairs=5_000_000, tokens=(28, 33))
-    four, one = found.devices
+    found = plan(PAPER, devices="4xv100,v100,t4", pairs=5_000_000, tokens=(28, 33))
+    four, one, small = found.devices
     assert four.hours == pytest.approx(15, rel=0.2) and not four.advice
     assert four.steps == 15 * (5_000_000 // 1024)
     assert four.hours is not None and one.hours == pytest.approx(4 * four.hours, rel=1e-6)
-    assert "optimizer.accumulate" in one.advice and not found.fits and one.advice in str(found)
+    assert "optimizer.accumulate" in small.advice and not found.fits and small.advice in str(found)
 
 
 def test_a_plan_of_a_real_run(recipe: Path) -> None:
@@ -222,7 +259,7 @@ def test_a_plan_of_a_real_run(recipe: Path) -> None:
     assert here.hours * 3600 > 40 * found.step_seconds
     assert found.start_seconds is not None and "seconds here before the first step" in str(found)
     assert 2 < found.lengths.src <= found.lengths.longest_src <= 128
-    assert found.memory.total < here.needed <= fitting.peak_here() + found.memory.total + 1e8
+    assert here.memory.total < here.needed <= fitting.peak_here() + here.memory.total + 1e8
 
 
 def test_minutes_tell_the_steps(recipe: Path) -> None:
@@ -242,6 +279,30 @@ def test_stages_are_shares_of_steps_or_of_minutes() -> None:
     assert found.step_seconds(in_minutes=False) == 2
     assert found.step_seconds(in_minutes=True) == pytest.approx(60 / (30 / 1 + 30 / 3))
     assert found.lengths == Lengths(1, 2, 9, 4)
+
+
+@pytest.mark.parametrize("path", PAPER_TABLES, ids=lambda path: path.stem)
+def test_the_papers_tables_fit_on_its_gpus(path: Path) -> None:
+    """Each run fits on four V100s and takes about the paper's time; a study takes as long as its runs together."""
+    found = plan_study(path, devices="4xv100", pairs=5_000_000, tokens=(28, 33))
+    assert found.fits and len(found.rows) == len(read_study(path).rows)
+    hours = [planned.devices[0].hours for planned in found.rows.values()]
+    assert all(taken == pytest.approx(15, rel=0.2) for taken in hours)
+    assert found.hours(0) == pytest.approx(sum(taken for taken in hours if taken))
+    assert f"{len(hours)} runs, one after the other, on 4 x v100: {found.hours(0):,.0f} hours" in str(found)
+
+
+def test_a_plan_of_a_study_counts_its_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    """The command takes a study and its overrides; twice the seeds take twice as long; a misfit is named."""
+    words = ["plan", str(PAPER_TABLES[-1]), "--pair-count", "5000000", "--tokens", "28,33", "--devices"]
+    assert main([*words, "4xv100", "seeds=[0,1]", "--json"]) == 0
+    page = json.loads(capsys.readouterr().out)
+    assert page["seeds"] == 2 and list(page["rows"]) == ["mean pooling", "max pooling", "[CLS]"]
+    assert main([*words, "4xv100,t4", "seeds=[0,1]"]) == 1
+    text = capsys.readouterr().out
+    hours = 2 * sum(row["devices"][0]["hours"] for row in page["rows"].values())
+    assert f"6 runs, one after the other, on 4 x v100: {hours:,.0f} hours" in text
+    assert "max pooling on t4: does not fit; it would fit with optimizer.accumulate=" in text
 
 
 def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,12 @@ from safetensors.torch import load_file
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ModelError, RunError
 from dualmoco.core.storage import LOCK, locked
+from dualmoco.data.config import DataConfig
+from dualmoco.data.pairs import load_pairs
 from dualmoco.models.network import open_routes
-from dualmoco.training import run
+from dualmoco.training import init_encoders, run
 from dualmoco.training.checkpoint import list_checkpoints
+from dualmoco.training.objective import Metrics
 from dualmoco.training.run import train
 from dualmoco.training.run_folder import read_log
 from dualmoco.training.trainer import Trainer
@@ -80,7 +83,7 @@ def signal_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Sign
     """Makes training in this process receive a signal in a certain step."""
     usual = Trainer.step
 
-    def signalled(self: Trainer, *arguments: Any) -> dict[str, float]:
+    def signalled(self: Trainer, *arguments: Any) -> Metrics:
         values = usual(self, *arguments)
         if arguments[-1].step + 1 == step:
             os.kill(os.getpid(), number)
@@ -177,7 +180,7 @@ def test_a_run_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
     assert not out.exists()
     held = []
 
-    def second(self: Trainer, *arguments: Any) -> dict[str, float]:
+    def second(self: Trainer, *arguments: Any) -> Metrics:
         with pytest.raises(RunError, match="another process"):
             train(recipe, "schedule.steps=1", resume=True)
         held.append(list_checkpoints(out / "checkpoints"))
@@ -352,7 +355,7 @@ def test_run_killed_before_its_first_step_starts_again(recipe: Path, tmp_path: P
     assert open_routes(folder / "model")["en"].dimension == 16
 
 
-TWO = """
+SEVERAL = """
 import json, sys
 from dataclasses import asdict
 from pathlib import Path
@@ -364,7 +367,7 @@ from dualmoco.training.trainer import Trainer
 from dualmoco.training.distributed import process_rank
 from dualmoco.training.run import train
 
-recipe, folder, still = sys.argv[1], Path(sys.argv[2]), sys.argv[3:]
+recipe, folder, only, still = sys.argv[1], Path(sys.argv[2]), sys.argv[3], sys.argv[4:]
 kept = []
 loop = Trainer._loop
 def remember(self, *arguments):
@@ -373,16 +376,20 @@ def remember(self, *arguments):
 Trainer._loop = remember
 
 def run(name, *words, recipe=recipe, resume=False, open_tasks=None):
+    if only not in ("all", name):
+        return
     result = train(recipe, f"out={folder / name}", *words, resume=resume, open_tasks=open_tasks)
     (folder / f"{name}-{process_rank()}.json").write_text(json.dumps(asdict(result)))
 
 run("in-batch", *still, "objective=in-batch", resume=True)
-run("micro-batches", *still, "objective=in-batch", "optimizer.accumulate=2", resume=True)
+short = "contrast.dimensions=[8,4]"
+run("micro-batches", *still, "objective=in-batch", "optimizer.accumulate=2", short, resume=True)
 run("frozen", *still, recipe=Path(recipe).with_name("frozen.yaml"), resume=True)
 run("dual-moco", *still, "objective=dual-moco", resume=True)
-queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
-          for name, value in getattr(kept[-1].objective.contrast, f"{side}_queue").named_buffers()}
-save_file(queues, str(folder / f"queues-{process_rank()}.safetensors"))
+if only in ("all", "dual-moco"):
+    queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
+              for name, value in getattr(kept[-1].objective.contrast, f"{side}_queue").named_buffers()}
+    save_file(queues, str(folder / f"queues-{process_rank()}.safetensors"))
 
 run("grown", *still, resume=True)
 
@@ -404,39 +411,46 @@ run("patience", "schedule.evaluate_every=1", "schedule.patience=2")
 """
 
 
+STILL = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule.steps=12"]
+
+
 @pytest.fixture(scope="module")
 def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs of one process, and the same with two gloo processes of one torchrun, with what each process saw."""
     folder = tmp_path_factory.mktemp("two")
-    still = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule.steps=12"]
     runs: dict[str, tuple[Path, list[str]]] = {"dual-moco": (small, []), "in-batch": (small, ["objective=in-batch"])}
     runs["frozen"] = (frozen_small, [])
-    runs["micro-batches"] = (small, ["objective=in-batch", "optimizer.accumulate=2"])
+    runs["micro-batches"] = (small, ["objective=in-batch", "optimizer.accumulate=2", "contrast.dimensions=[8,4]"])
     for name, (recipe, settings) in runs.items():
-        train(recipe, f"out={folder / 'one' / name}", *still, *settings)
+        train(recipe, f"out={folder / 'one' / name}", *STILL, *settings)
         same_start(folder / "one" / name, folder / name)
     same_start(folder / "one" / "dual-moco", folder / "grown")
     with pytest.MonkeyPatch.context() as patch:
         signal_after(patch, 6, signal.SIGTERM)
-        train(small, f"out={folder / 'grown'}", *still, resume=True)
-    (folder / "worker.py").write_text(TWO, encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
-    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
-    words = [str(folder / "worker.py"), str(small), str(folder), *still]
-    with (folder / "errors.txt").open("wb") as errors:
-        process = subprocess.Popen([*launch, *words], env=ENVIRONMENT, stdout=errors, stderr=errors)
-        try:
-            process.wait(timeout=120)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=60)
+        train(small, f"out={folder / 'grown'}", *STILL, resume=True)
+    run_processes(2, small, folder, "all")
     return folder
 
 
-def results(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What both processes gave back."""
+def run_processes(count: int, recipe: Path, folder: Path, only: str) -> None:
+    """Trains with several gloo processes of one torchrun, from the starts in a folder, all runs or one of them."""
+    (folder / "worker.py").write_text(SEVERAL, encoding="utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), "--master-port", "0"]
+    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    words = [str(folder / "worker.py"), str(recipe), str(folder), only, *STILL]
+    with (folder / "errors.txt").open("wb") as errors:
+        process = subprocess.Popen([*launch, *words], env=ENVIRONMENT, stdout=errors, stderr=errors)
+        try:
+            process.wait(timeout=240)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGTERM)
+            process.wait(timeout=60)
+
+
+def results(folder: Path, name: str, count: int = 2) -> list[dict[str, Any]]:
+    """What the processes gave back."""
     errors = (folder / "errors.txt").read_text(encoding="utf-8")
-    files = [folder / f"{name}-{rank}.json" for rank in (0, 1)]
+    files = [folder / f"{name}-{rank}.json" for rank in range(count)]
     assert all(file.is_file() for file in files), errors
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
@@ -478,6 +492,39 @@ def test_the_first_process_scores_tasks_and_the_other_waits(two_processes: Path)
         0: {"task": 1.0},
         12: {"task": 2.0},
     }
+
+
+def test_four_processes_equal_one(two_processes: Path, small: Path, tmp_path: Path) -> None:
+    """A quarter of the batch each: the losses of one process, relative 1e-4, and four identical queues."""
+    one = two_processes / "one" / "dual-moco"
+    same_start(one, tmp_path / "dual-moco")
+    run_processes(4, small, tmp_path, "dual-moco")
+    answers = results(tmp_path, "dual-moco", 4)
+    assert all({**answer, "seconds": 0} == {**answers[0], "seconds": 0} for answer in answers)
+    expected, found = (torch.tensor([loss for _, loss in losses(folder)]) for folder in (one, tmp_path / "dual-moco"))
+    torch.testing.assert_close(expected, found, rtol=1e-4, atol=1e-5)
+    queues = [load_file(tmp_path / f"queues-{rank}.safetensors") for rank in range(4)]
+    assert all(torch.equal(queues[0][name], queue[name]) for queue in queues for name in queue)
+
+
+def test_processes_that_read_other_pairs_are_refused(monkeypatch: pytest.MonkeyPatch, corpus: Path) -> None:
+    """Nodes may have different files under one path."""
+    split = load_pairs(DataConfig(train=[str(corpus)], heldout=50), langs=("en", "zh"), seed=0)
+    run.check_same_pairs(split)
+    monkeypatch.setattr(run, "first_numbers", lambda numbers: numbers + 1)
+    with pytest.raises(RunError, match=r"process 0 on .* read other training pairs than the first process; expected"):
+        run.check_same_pairs(split)
+
+
+def test_a_node_that_does_not_share_the_run_folder_is_refused(
+    recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The encoders that the first process wrote are not there."""
+    monkeypatch.setattr(init_encoders, "wait_for_all", lambda: shutil.rmtree(tmp_path / "run" / "initial"))
+    with pytest.raises(
+        RunError, match=r"initial: not found on .*; expected a run folder that all nodes share: set out"
+    ):
+        train(recipe)
 
 
 def test_the_first_process_decides_when_to_stop(two_processes: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -563,6 +564,30 @@ def test_commands(tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixtur
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == CHINESE[0] and lines[1] == f"   1.000  zh  {CHINESE[0]}  (a.zh:{CHINESE.index(CHINESE[0]) + 1})"
     assert lines[4] == ""
+
+
+def test_a_text_file_in_place_of_an_index(
+    tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same answers as those of an index that was built, also of standard input, and no files are left."""
+    english, index = write(tmp_path / "a.en", ENGLISH), str(tmp_path / "index")
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    model, rest = ["--model", str(tiny_model)], [ENGLISH[5], "-k", "3", "--no-exact-match"]
+    assert main(["search", "build", index, f"en={english}", *model]) == 0
+    capsys.readouterr()
+    assert main(["search", "query", index, *rest]) == 0
+    expected = capsys.readouterr().out
+    assert main(["search", "query", f"en={english}", *rest, *model]) == 0
+    assert capsys.readouterr().out == expected and expected.count("(a.en:") == 3
+    assert ENGLISH[5] not in expected.split("\n", 1)[1]
+    with english.open(encoding="utf-8") as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        assert main(["search", "query", "en=-", *rest, *model]) == 0
+    assert capsys.readouterr().out == expected.replace("(a.en:", "(standard-input.txt:")
+    assert not list((tmp_path / "tmp").iterdir())
+    assert main(["search", "query", "en=-", *model]) == 2
+    assert "en=-: standard input is the text to search; expected queries as TEXT" in capsys.readouterr().err
 
 
 def test_queries_are_answered_as_they_come() -> None:

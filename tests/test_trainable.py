@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from dualmoco.models.backends.pytorch import encode_by_itself
 from dualmoco.models.build import build_encoder, build_encoders, ridge_regression, set_trainable, start_projection
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder, open_routes, save_encoders
-from dualmoco.training.init_encoders import weight_groups
+from dualmoco.training.init_encoders import freeze_unused, weight_groups
 from dualmoco.training.objectives import DualMoco
 from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
@@ -227,7 +228,7 @@ def test_scaled_rates_resume_bit_for_bit(recipe: Path, tmp_path: Path) -> None:
 
 def test_groups_hold_every_weight_once(recipe: Path) -> None:
     """Those of the objective itself, such as a temperature that is learnt, at the full rate."""
-    config = load_config(recipe, ["src.lr_scale=0.5", "contrast.learn_temperature=true"])
+    config = load_config(recipe, ["src.lr_scale=0.5", "contrast.learn_temperature=true", "optimizer.decay_all=true"])
     encoders = build_encoders(config.src, config.tgt, {"en": TEXTS, "zh": TEXTS})
     objective = DualMoco(encoders["en"], encoders["zh"], config)
     groups = {group["lr_scale"]: group["params"] for group in weight_groups(config, encoders, objective)}
@@ -235,4 +236,44 @@ def test_groups_hold_every_weight_once(recipe: Path) -> None:
     others = {id(weight) for weight in encoders["zh"].parameters()} | {id(objective.contrast.log_temperature)}
     assert {id(weight) for weight in groups[1.0]} == others and sum(map(len, groups.values())) == len(
         [weight for weight in objective.parameters() if weight.requires_grad]
+    )
+
+
+@pytest.mark.parametrize("everything", [False, True])
+def test_biases_norms_and_the_temperature_decay_only_if_asked(recipe: Path, everything: bool) -> None:
+    """By name: matrices and embeddings always decay."""
+    settings = ["contrast.learn_temperature=true", f"optimizer.decay_all={everything}", "optimizer.weight_decay=0.3"]
+    config = load_config(recipe, settings)
+    encoders = build_encoders(config.src, config.tgt, {"en": TEXTS, "zh": TEXTS})
+    objective = DualMoco(encoders["en"], encoders["zh"], config)
+    names = {weight: name for name, weight in objective.named_parameters()}
+    decays = {
+        names[weight]: group["weight_decay"]
+        for group in weight_groups(config, encoders, objective)
+        for weight in group["params"]
+    }
+    light = {name for name in decays if name.endswith((".bias", "LayerNorm.weight", "log_temperature"))}
+    assert len(decays) == sum(weight.requires_grad for weight in objective.parameters()) > len(light) > 20
+    assert {decays[name] for name in light} == {0.3 if everything else 0.0}
+    assert {decays[name] for name in decays.keys() - light} == {0.3}
+
+
+def test_weights_without_influence_are_frozen_and_saved(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """BERT's pooler gets no gradient; it stays in the model, which the libraries open without a word."""
+    encoder = build_encoder(BERT, TEXTS)
+    freeze_unused(encoder)
+    frozen = {name for name, weight in encoder.named_parameters() if not weight.requires_grad}
+    assert frozen and all(".pooler." in name for name in frozen)
+    encoder.train()(encoder.tokenize(TEXTS[:4])).sum().backward()
+    assert all((weight.grad is None) is (name in frozen) for name, weight in encoder.named_parameters())
+    save_encoders({"en": encoder, "zh": build_encoder(replace(BERT, lang="zh"), TEXTS)}, tmp_path / "model")
+    with warnings.catch_warnings(), caplog.at_level("WARNING"):
+        warnings.simplefilter("error")
+        opened = SentenceTransformer(str(tmp_path / "model"), device="cpu")
+    assert caplog.messages == []
+    vectors = opened.encode(TEXTS[:3], task="en")
+    np.testing.assert_allclose(vectors, encode_by_itself(encoder, TEXTS[:3]), atol=1e-6)
+    known = encoder.state_dict()
+    assert all(
+        torch.equal(value, known[name]) for name, value in open_routes(tmp_path / "model")["en"].state_dict().items()
     )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dualmoco.alignment.pipeline import Alignment, align
     from dualmoco.analysis.ablate import ablate
     from dualmoco.analysis.plan import plan
+    from dualmoco.analysis.study_plan import plan_study
     from dualmoco.core.errors import ConfigError, DataError, DualmocoError, ModelError, RunError
     from dualmoco.data.corpora import get_corpus
     from dualmoco.data.corpora import load_catalogue as corpora
@@ -76,6 +77,7 @@ __all__ = [
     "open_index",
     "paraphrases",
     "plan",
+    "plan_study",
     "prepare",
     "score",
     "similarity",
@@ -104,6 +106,7 @@ LAZY_EXPORTS = {
     "open_index": ("search.index", "open_index"),
     "paraphrases": ("mining.mine", "paraphrases"),
     "plan": ("analysis.plan", "plan"),
+    "plan_study": ("analysis.study_plan", "plan_study"),
     "prepare": ("data.prepare", "prepare"),
     "score": ("mining.score", "score"),
     "similarity": ("models.load", "similarity"),
@@ -132,6 +135,7 @@ EXTRAS = {
     "export": "onnx",
     "inspect": "data",
     "plan": "all",
+    "plan_study": "all",
     "prepare": "data",
     "train": "train",
     "visualize": "eval",

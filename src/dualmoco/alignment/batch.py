@@ -45,7 +45,7 @@ from dualmoco.embeddings.encode import model_opener
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.mining.margins import Margin, ScoredPairs, one_to_one, select_pairs
 from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import open_model
+from dualmoco.models.load import as_model
 from dualmoco.models.model import AUTO, TORCH, Model
 from dualmoco.search.exact import nearest_both_ways
 from dualmoco.text.files import DECOMPRESSORS, read_cells
@@ -421,8 +421,7 @@ def _align_pairs(
     langs = options.get("src_lang"), options.get("tgt_lang")
     settings = align_settings(own)
     batch = BatchSettings(langs, settings, options.get("min_confidence", 0.0), options.get("pages", False))
-    given = options.get("model", DEFAULT_MODEL)
-    model = given if isinstance(given, Model) else open_model(given, options.get("backend", AUTO))
+    model = as_model(options.get("model", DEFAULT_MODEL), options.get("backend", AUTO), options.get("dimension"))
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with showing(options.get("progress", True)):
         pairs, overwrite = find_pairs(batch, model, ending), options.get("overwrite", False)

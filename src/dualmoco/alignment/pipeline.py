@@ -41,7 +41,7 @@ from dualmoco.core.progress import showing
 from dualmoco.core.storage import check_replaceable, write_recorded
 from dualmoco.mining.io import check_pairs_path
 from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import open_model
+from dualmoco.models.load import as_model
 from dualmoco.models.model import AUTO, STATIC, Model, warn_of_language
 from dualmoco.text.languages import apparent_language, base_language
 
@@ -75,6 +75,7 @@ class AlignOptions(TypedDict, total=False):
     force: bool  # align texts that do not look like translations; False
     overwrite: bool  # replace outputs that were edited or that something else wrote; False
     backend: str  # back-end of a model given by name: auto (default), torch, static, int8, onnx or onnx-int8
+    dimension: int | None  # number of leading components that a model given by name keeps; all if None
     progress: bool  # show progress bars; True
 
 
@@ -166,7 +167,7 @@ def align(
     settings = align_settings(options)
     check_outputs(out, html)
     check_alignment_files(out, html, (src, tgt), overwrite=options.get("overwrite", False))
-    opened = model if isinstance(model, Model) else open_model(model, options.get("backend", AUTO))
+    opened = as_model(model, options.get("backend", AUTO), options.get("dimension"))
     with showing(options.get("progress", True)):
         texts = as_text(src, "src"), as_text(tgt, "tgt")
         aligned = align_texts(*texts, (src_lang, tgt_lang), opened, settings)
@@ -292,6 +293,7 @@ def _origin(
         "model": model.identity.name,
         "model_sha256": model.identity.sha256,
         "backend": model.backend(src.lang).name,
+        "dimension": model.dimension,
         "src": src.name,
         "tgt": tgt.name,
         "src_lang": src.lang,

@@ -38,6 +38,7 @@ def ablate(
     *overrides: str,
     data: str | None = None,
     parallel: int = 1,
+    processes: int = 1,
     engine: str | Engine = "local",
     address: str | None = None,
     overwrite: bool = False,
@@ -50,7 +51,8 @@ def ablate(
         study: A YAML file, or a study that was already read.
         overrides: Keys of the study that replace those of the file, such as `seeds=[0]`.
         data: Folder of the corpora and of eval/; DUALMOCO_DATA if None.
-        parallel: Number of simultaneous runs on this machine, each with its own GPU if there are GPUs.
+        parallel: Number of simultaneous runs on this machine, each with its own GPUs if there are GPUs.
+        processes: Number of processes that share the batches of one run, each with its own GPU if there are GPUs.
         engine: `local`, or `ray` for a cluster whose nodes share the study folder; or an open engine.
         address: Address of a running Ray cluster.
         overwrite: Whether to delete the previous results in the folder and start again.
@@ -61,13 +63,15 @@ def ablate(
         Rows with means and standard deviations, which are also written to the study folder.
 
     Raises:
-        ConfigError: An invalid study, or missing test data.
+        ConfigError: An invalid study, missing test data, or more processes per run than GPUs.
         RunError: The folder holds another study, the recipe changed since, another process is using the folder, or
             the disk is full.
     """
     read = study if isinstance(study, Study) else read_study(study, list(overrides), data)
     if parallel < 1:
         raise ConfigError(f"{parallel} runs at a time; expected at least 1")
+    if processes < 1 or (processes > 1 and engine != "local"):
+        raise ConfigError(f"{processes} processes per run; expected at least 1, and 1 with --engine ray")
     for pairs in {run.pairs for run in read.runs} if read.config.tasks else ():
         read_tasks(read.config.tasks, data, pairs)  # finds missing test data before hours of training
     out = Path(read.config.out)
@@ -77,7 +81,7 @@ def ablate(
         logger.info("%d of %d runs are done, %d to do", len(read.runs) - len(waiting), len(read.runs), len(waiting))
         tasks = [_write_task(read, run, out, data) for run in waiting]
         with counting("study", len(tasks), " runs") as advance:
-            for number, status in _work(tasks, parallel, engine, address, advance):
+            for number, status in _work(tasks, parallel, processes, engine, address, advance):
                 logger.info("%s: %s", waiting[number].name, status)
         result = gather(read, {run.name: json.loads(_result_file(out, run).read_text("utf-8")) for run in read.runs})
         write_report(result, out)
@@ -149,18 +153,19 @@ def _write_task(study: Study, run: Run, out: Path, data: str | None) -> Path:
 
 
 def _work(
-    tasks: list[Path], parallel: int, engine: str | Engine, address: str | None, progress: Progress
+    tasks: list[Path], parallel: int, processes: int, engine: str | Engine, address: str | None, progress: Progress
 ) -> Iterator[tuple[int, str]]:
     """Runs the tasks; yields the number and status of each one as it ends."""
     work = RunWork()
     if engine != "local":
         yield from open_engine(engine, address).run(work, enumerate(map(str, tasks)), progress)
         return
-    import torch
-
-    gpus = itertools.cycle([*map(str, range(torch.cuda.device_count()))] or [None])  # runs take them in turn
+    gpus = itertools.cycle(_gpu_groups(processes) or [None])  # runs take them in turn
     with exiting_on_sigterm(), ThreadPoolExecutor(parallel) as pool:
-        begun = {pool.submit(run_task, str(task), next(gpus), work.workers): place for place, task in enumerate(tasks)}
+        begun = {
+            pool.submit(run_task, str(task), next(gpus), work.workers, processes): place
+            for place, task in enumerate(tasks)
+        }
         try:
             for future in as_completed(begun):
                 yield begun[future], future.result()
@@ -169,6 +174,17 @@ def _work(
             pool.shutdown(wait=False, cancel_futures=True)
             work.workers.interrupt()
             raise
+
+
+def _gpu_groups(processes: int) -> list[str]:
+    """The numbers of the GPUs of this machine, in groups of one GPU per process of a run; none without GPUs."""
+    import torch
+
+    count = torch.cuda.device_count()
+    if 0 < count < processes:
+        raise ConfigError(f"{processes} processes per run, and {count} GPUs; expected a GPU for each process")
+    starts = range(0, count - processes + 1, processes)
+    return [",".join(map(str, range(start, start + processes))) for start in starts]
 
 
 @dataclass
@@ -211,18 +227,20 @@ class RunWork:
         return RunWork().open
 
 
-def run_task(task_file: str, gpu: str | None, workers: Workers) -> str:
+def run_task(task_file: str, gpus: str | None, workers: Workers, processes: int = 1) -> str:
     """Runs a worker process and returns the status of its run; KeyboardInterrupt if it was interrupted.
 
-    A worker that ends without a result is recorded as failed, with the last line of its log. It sees only the GPU with
-    the number `gpu`, or all GPUs if that is None.
+    A worker that ends without a result is recorded as failed, with the last line of its log. It sees only the GPUs with
+    the numbers `gpus`, or all GPUs if that is None. With several processes the worker is torchrun.
     """
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
     log = Path(task["log"])
     log.parent.mkdir(parents=True, exist_ok=True)
-    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": gpu} if gpu is not None else {})
+    environment = os.environ | ({"CUDA_VISIBLE_DEVICES": gpus} if gpus is not None else {})
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     with log.open("ab") as stream:
-        command = [sys.executable, "-m", "dualmoco.analysis.study", task_file]
+        launch = [sys.executable, *(torchrun if processes > 1 else [])]
+        command = [*launch, "-m", "dualmoco.analysis.study", task_file]
         child = subprocess.Popen(command, stdout=stream, stderr=stream, env=environment, start_new_session=True)
         workers.add(child)
         try:

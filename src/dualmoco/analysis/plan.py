@@ -35,6 +35,7 @@ from dualmoco.training.config import MixedPrecision, TrainConfig
 from dualmoco.training.contrast import Queue
 from dualmoco.training.init_encoders import TOKENIZER_SENTENCES, TRAINS_TOKENIZER
 from dualmoco.training.memory import (
+    CUDA,
     GIB,
     GPU_RESERVED,
     Lengths,
@@ -42,6 +43,7 @@ from dualmoco.training.memory import (
     StepCost,
     advise,
     device_memory,
+    kind_here,
     memory_here,
     peak_here,
     step_cost,
@@ -59,6 +61,7 @@ LAUNCH_SECONDS = 2e-5  # assumed launch overhead of a GPU kernel, which limits s
 TERA = 1e12
 LAYER_CALLS, STEP_CALLS = 60, 200  # GPU kernels per layer (two forward passes and one backward), and per step
 HERE = "here"
+PLAN_COLUMNS = ("steps", "hours", "GiB needed", "GiB there", "")
 DEFAULT_GPUS = "v100,a100,h100"
 DRY_RUN_SECONDS = 20.0
 SAMPLE_BATCHES = 64  # batches of pairs in the sample of a dry run
@@ -247,6 +250,8 @@ def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
             before = time.monotonic()
             stage, micro_batches = next(batches)
             trainer.step(micro_batches, progress)
+            if torch.accelerator.is_available():
+                torch.accelerator.synchronize()  # a step returns before the GPU has finished it
             taken = time.monotonic() - before
             progress.step += 1
             pair_tokens = sum(batch.pair_tokens for batch in micro_batches)
@@ -272,18 +277,23 @@ class DevicePlan:
     measured: bool  # by a dry run, otherwise estimated from DEVICES
     steps: int
     hours: float | None  # from the first step on; None if unknown (static encoders on a GPU)
-    needed: float  # bytes per device
+    memory: Memory  # estimated, of each device
+    needed: float  # bytes per device, with what the driver or the process uses before
     room: float  # bytes that a device has
     advice: str  # settings to change if the run does not fit, otherwise empty
 
+    @property
+    def name(self) -> str:
+        """The kind of device, with its number if there are several."""
+        return f"{self.count} x {self.device}" if self.count > 1 else self.device
+
     def cells(self) -> list[str]:
         """A row of the table."""
-        name = f"{self.count} x {self.device}" if self.count > 1 else self.device
         time = ["?", "?"]
         if self.hours is not None:
             time = [f"{self.steps:,}", f"{self.hours:,.2f}" if self.hours < 10 else f"{self.hours:,.0f}"]
         memory = [f"{self.needed / GIB:.1f}", f"{self.room / GIB:.0f}"]
-        return [name, *time, *memory, "measured" if self.measured else "estimated"]
+        return [self.name, *time, *memory, "measured" if self.measured else "estimated"]
 
 
 @dataclass(frozen=True)
@@ -295,7 +305,6 @@ class RunPlan:
     lengths: Lengths
     parameters: tuple[int, int]
     cost: StepCost
-    memory: Memory
     batch_size: int
     step_seconds: float | None  # measured here
     start_seconds: float | None  # before the first step, measured here
@@ -307,21 +316,21 @@ class RunPlan:
         return not any(device.advice for device in self.devices)
 
     def __str__(self) -> str:
-        lengths, memory = self.lengths, vars(self.memory)
+        lengths, first = self.lengths, self.devices[0]
         rows = [device.cells() for device in self.devices]
-        table = Table(f"Plan of {self.recipe}", ["", "steps", "hours", "GiB needed", "GiB there", ""], rows)
-        parts = ", ".join(f"{name} {size / 2**20:,.0f}" for name, size in memory.items())
+        table = Table(f"Plan of {self.recipe}", ["", *PLAN_COLUMNS], rows)
+        parts = ", ".join(f"{name} {size / 2**20:,.0f}" for name, size in vars(first.memory).items())
         lines = [
             f"encoders  {self.parameters[0] / 1e6:.1f} and {self.parameters[1] / 1e6:.1f} million weights",
             f"pairs     {self.pairs:,}; {lengths.src:.1f} and {lengths.tgt:.1f} tokens per sentence with padding, "
             f"in the longest batch {lengths.longest_src:.0f} and {lengths.longest_tgt:.0f}",
             f"a step    {self.batch_size:,} pairs, {self.cost.total / 1e9:,.1f} G operations, of them scores "
             f"{self.cost.scores / 1e9:,.1f}",
-            f"memory    MiB of one device: {parts}",
+            f"memory    MiB on each device of {first.name}: {parts}",
         ]
         if self.start_seconds is not None:
             lines.append(f"start     {self.start_seconds:,.0f} seconds here before the first step")
-        misfits = [f"{plan.device}: does not fit; {plan.advice}" for plan in self.devices if plan.advice]
+        misfits = [f"{plan.name}: does not fit; {plan.advice}" for plan in self.devices if plan.advice]
         return "\n".join([table.as_text(), *lines, *misfits]) + "\n"
 
 
@@ -376,7 +385,6 @@ def plan(
         lengths=lengths,
         parameters=(shapes[0].parameters, shapes[1].parameters),
         cost=step_cost(config, shapes, lengths),
-        memory=device_memory(config, shapes, lengths),
         batch_size=config.optimizer.batch_size,
         step_seconds=timing.step_seconds(in_minutes=config.schedule.minutes > 0) if timing else None,
         start_seconds=timing.start_seconds if timing else None,
@@ -412,13 +420,13 @@ def _on_device(
     steps = schedule.steps or math.ceil(schedule.epochs * epoch_steps)
     if name == HERE:
         assert timing is not None
-        room, used = memory_here(), timing.used
+        room, used, kind = memory_here(), timing.used, kind_here()
         seconds = timing.step_seconds(in_minutes=schedule.minutes > 0)
         seconds += timing.evaluation_seconds / schedule.evaluate_every
         seconds += timing.checkpoint_seconds / schedule.checkpoint_every
     else:
         device = DEVICES[name]
-        room, used = device.memory, GPU_RESERVED
+        room, used, kind = device.memory, GPU_RESERVED, CUDA
         cost = step_cost(config, shapes, lengths)
         seconds = max(
             cost.total / (count * device.speed(config.optimizer.precision)),
@@ -427,7 +435,8 @@ def _on_device(
     if schedule.minutes:
         steps = int(60 * schedule.minutes / seconds)
     hours = steps * seconds / 3600
-    needed = used + device_memory(config, shapes, lengths, count).total
+    memory = device_memory(config, shapes, lengths, count, kind)
+    needed = used + memory.total
     if timing and name == HERE:
         needed = max(needed, timing.seen)
     known = name == HERE or any(shape.layers for shape in shapes)
@@ -437,7 +446,8 @@ def _on_device(
         measured=name == HERE,
         steps=steps,
         hours=hours if known else None,
+        memory=memory,
         needed=needed,
         room=room,
-        advice=advise(config, shapes, lengths, count, room - used) if needed > room else "",
+        advice=advise(config, shapes, lengths, count, room - used, kind) if needed > room else "",
     )

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmoco.core.config_loader import AS_TYPED, read_recipe
-from dualmoco.core.errors import ConfigError, DivergenceError, DualmocoError, RunError
+from dualmoco.core.errors import ConfigError, DivergenceError, DualmocoError, RunError, require
 from dualmoco.core.storage import locked, write_json
 from dualmoco.training.recipe import load_config
 
@@ -31,6 +31,7 @@ DONE, FAILED, DIVERGED = "done", "failed", "diverged"
 INTERRUPTED = 130  # exit code
 PARENT_CHECK_SECONDS = 1.0
 LOCK_WAIT_SECONDS = 60
+RECORD_WAIT_SECONDS = 10
 
 
 class Axis(StrEnum):
@@ -87,6 +88,18 @@ class Study:
     config: StudyConfig
     rows: list[StudyRow]
     runs: list[Run]
+
+
+def is_study(path: str | Path) -> bool:
+    """Whether a YAML file is a study and not a recipe: only a study has the key `recipe`."""
+    require("omegaconf", "train", "A recipe")
+    from yaml import YAMLError, safe_load
+
+    try:
+        content = safe_load(Path(path).read_text(encoding="utf-8")) if Path(path).is_file() else None
+    except (YAMLError, ValueError, RecursionError):
+        return False
+    return isinstance(content, dict) and "recipe" in content
 
 
 def read_study(path: str | Path, overrides: list[str] | None = None, data: str | None = None) -> Study:
@@ -163,21 +176,45 @@ def _run(config: StudyConfig, row: StudyRow, seed: int, data: str | None) -> Run
 def train_and_record(task_file: str) -> int:
     """Trains and evaluates one run, given the JSON file that `ablate.py` wrote.
 
-    The exit code is 0 if the result was written, even if the run failed, and INTERRUPTED after an interruption.
+    The exit code is 0 if the result was written, even if the run failed, and INTERRUPTED after an interruption. If
+    several processes share the run, the first one evaluates and writes; one that fails writes why and exits with 1, so
+    that torchrun ends the others.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
-    threading.Thread(target=_interrupt_when_orphaned, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_interrupt_when_orphaned, args=(_parent(),), daemon=True).start()
     try:
         found = _train_and_score(task)
     except DualmocoError as error:
+        logging.error("%s", error)
         found = {"status": DIVERGED if isinstance(error, DivergenceError) else FAILED, "reason": str(error)}
     except KeyboardInterrupt:
         return INTERRUPTED
     if found is None:
         return INTERRUPTED
-    write_json(Path(task["result"]), found)
-    return 0
+    failed = found["status"] != DONE
+    if _rank() == 0 or failed:
+        _record(Path(task["result"]), found)
+    return int(failed and _processes() > 1)
+
+
+def _record(path: Path, found: dict[str, Any]) -> None:
+    """Writes the result of a run; a process waits whether one of lower rank does that."""
+    deadline = time.monotonic() + _rank() * RECORD_WAIT_SECONDS
+    while not path.is_file() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if not path.is_file():
+        write_json(path, found)
+
+
+def _rank() -> int:
+    """The number of this process among those that share the run, from 0."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def _processes() -> int:
+    """How many processes share the run."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
@@ -185,7 +222,8 @@ def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
     from dualmoco.evaluation.evaluate import evaluate
     from dualmoco.evaluation.training_scores import train_and_score
 
-    _wait_for_lock(Path(task["run"]))
+    if _rank() == 0:
+        _wait_for_lock(Path(task["run"]))
     trained = train_and_score(task["recipe"], *task["settings"], resume=True)
     if trained.stop.startswith("SIG"):
         return None
@@ -197,7 +235,7 @@ def _train_and_score(task: dict[str, Any]) -> dict[str, Any] | None:
         "seconds": trained.seconds,
         "scores": [],
     }
-    if task["tasks"]:
+    if task["tasks"] and _rank() == 0:
         scored = evaluate(Path(trained.out), task["tasks"], data=task["data"], pairs=task["pairs"])
         found["scores"] = [score.to_json() | {"sample": None} for score in scored.scores]
     return found
@@ -213,9 +251,16 @@ def _wait_for_lock(run: Path) -> None:
             time.sleep(1)
 
 
+def _parent() -> int:
+    """The process that started this one, or that started torchrun."""
+    import psutil
+
+    return psutil.Process(os.getppid()).ppid() if _processes() > 1 else os.getppid()
+
+
 def _interrupt_when_orphaned(parent: int) -> None:
-    """Interrupts this process when its parent has ended."""
-    while os.getppid() == parent:
+    """Interrupts this process when the one that started it has ended."""
+    while _parent() == parent:
         time.sleep(PARENT_CHECK_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)
 

@@ -36,7 +36,10 @@ def add(commands: Any) -> None:
     add_overwrite(output, "delete what the study folder holds, and start again")
     add_json(output, "rows of the table")
     running = ablate.add_argument_group("running")
-    running.add_argument("--parallel", type=int, default=1, metavar="N", help="runs at a time, each with its own GPU")
+    running.add_argument("--parallel", type=int, default=1, metavar="N", help="runs at a time, each with its own GPUs")
+    running.add_argument(
+        "--processes", type=int, default=1, metavar="N", help="processes per run, each with its own GPU"
+    )
     running.add_argument("--retry", action="store_true", help="repeat runs that failed or diverged")
     add_engine(ablate)
 
@@ -55,6 +58,7 @@ def run(parsed: argparse.Namespace) -> int:
         study,
         data=parsed.data,
         parallel=parsed.parallel,
+        processes=parsed.processes,
         engine=parsed.engine,
         address=parsed.address,
         overwrite=parsed.overwrite,

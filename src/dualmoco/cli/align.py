@@ -209,4 +209,5 @@ def _options(parsed: argparse.Namespace) -> AlignOptions:
         "overwrite": parsed.overwrite,
         "min_confidence": parsed.min_confidence,
         "backend": parsed.backend,
+        "dimension": parsed.dimension,
     }

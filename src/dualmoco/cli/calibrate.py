@@ -8,6 +8,7 @@ from typing import Any
 from dualmoco.cli.options import (
     add_backend,
     add_command,
+    add_dimension,
     add_json,
     add_languages,
     add_on_error,
@@ -35,7 +36,9 @@ def add(commands: Any) -> None:
     given.add_argument("--pairs", required=True, metavar="FILE", help="bitext that the model was not trained on")
     add_languages(given)
     add_on_error(given)
-    add_backend(calibrate.add_argument_group("model"))
+    opened = calibrate.add_argument_group("model")
+    add_backend(opened)
+    add_dimension(opened)
     output = calibrate.add_argument_group("output")
     output.add_argument("--out", metavar="FILE", help="write the thresholds to FILE (default: into the model's folder)")
     add_overwrite(output)
@@ -55,6 +58,7 @@ def run(parsed: argparse.Namespace) -> int:
         tgt_lang=parsed.tgt,
         out=parsed.out,
         backend=parsed.backend,
+        dimension=parsed.dimension,
         on_error=parsed.on_error,
         overwrite=parsed.overwrite,
     )

@@ -46,6 +46,7 @@ def run(parsed: argparse.Namespace) -> int:
             engine=parsed.engine,
             address=parsed.address,
             backend=parsed.backend,
+            dimension=parsed.dimension,
             on_error=parsed.on_error,
         )
     return print_result(

@@ -10,6 +10,7 @@ from dualmoco.cli.options import (
     add_backend,
     add_command,
     add_data,
+    add_dimension,
     add_json,
     add_margin,
     add_overwrite,
@@ -72,6 +73,7 @@ def add(commands: Any) -> None:
     add_json(output, "scores")
     model = evaluate.add_argument_group("model")
     add_backend(model)
+    add_dimension(model)
     add_pooling(model)
     model.add_argument("--prompt", default="", metavar="TEXT", help="text to put before every sentence")
     model.add_argument(

@@ -181,12 +181,20 @@ def add_model(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     group = parser.add_argument_group("model")
     group.add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODEL_HELP)
     add_backend(group)
+    add_dimension(group)
     return group
 
 
 def add_backend(group: Container) -> None:
     """Adds what runs the model."""
     group.add_argument("--backend", default="auto", choices=BACKEND_CHOICES, help="library that runs the model")
+
+
+def add_dimension(group: Container) -> None:
+    """Adds how much of the vectors is kept."""
+    group.add_argument(
+        "--dimension", type=int, metavar="N", help="keep the first N components of the vectors (default: all)"
+    )
 
 
 def add_pooling(group: Container) -> None:
@@ -294,11 +302,11 @@ def mining_options(parsed: argparse.Namespace) -> MiningOptions:
 
 
 def open_named_model(parsed: argparse.Namespace) -> Model:
-    """Opens the model of a command, with its back-end, and its pooling and prompt if the command has these options."""
+    """Opens the model of a command, with its back-end and dimension, and the pooling and prompt if it has these."""
     from dualmoco.models.load import open_model
 
     pooling, prompt = getattr(parsed, "pooling", "auto"), getattr(parsed, "prompt", "")
-    return open_model(parsed.model, parsed.backend, pooling=pooling, prompt=prompt)
+    return open_model(parsed.model, parsed.backend, pooling=pooling, prompt=prompt, dimension=parsed.dimension)
 
 
 def parse_columns(text: str | None) -> tuple[str, str] | None:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.options import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 QUERY_BATCH = 64
 READ_BYTES = 65_536
 TEXT_FILES = "text, one sentence per line, plain or compressed"
+MOVED_MODEL = "model of the index, if it was moved (default: as built)"
 
 
 def add(commands: Any) -> None:
@@ -84,13 +86,15 @@ def _add_query(actions: Any) -> None:
         "query",
         run_query,
         "find the nearest sentences",
-        "Without TEXT, queries are read from standard input, one per line, and answered as they arrive.\n\n"
+        "Without TEXT, queries are read from standard input, one per line, and answered as they arrive.\n"
+        "A text file in place of INDEX, as LANG=FILE, is indexed for this command alone; LANG=- is standard input.\n\n"
         "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt\n"
         '  dualmoco search query my.index "Where is the station?" --in zh\n'
+        '  dualmoco search query en=examples/en.txt "Where is the station?" -k 3 --no-exact-match\n'
         "  dualmoco search query my.index -k 10 --no-exact-match --json < examples/en.txt",
     )
-    query.add_argument("folder", metavar="INDEX", help="index made by search build")
+    query.add_argument("folder", metavar="INDEX", help="index made by search build, or LANG=FILE")
     query.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to search for")
     add_language(query, "the queries")
     search = query.add_argument_group("search")
@@ -108,13 +112,13 @@ def _add_query(actions: Any) -> None:
         "--probes", type=int, metavar="N", help="inverted lists searched per sentence (default: measured by build)"
     )
     search.add_argument("--no-check", action="store_true", help="open the index at once, without comparing checksums")
-    _add_moved_model(query)
+    _add_moved_model(query, f"{MOVED_MODEL}, or model that encodes LANG=FILE")
     query.add_argument_group("output").add_argument("--json", action="store_true", help="print one JSON line per query")
 
 
-def _add_moved_model(parser: argparse.ArgumentParser) -> None:
+def _add_moved_model(parser: argparse.ArgumentParser, help_text: str = MOVED_MODEL) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument("--model", metavar="MODEL", help="model of the index, if it was moved (default: as built)")
+    group.add_argument("--model", metavar="MODEL", help=help_text)
 
 
 def run_build(parsed: argparse.Namespace) -> int:
@@ -143,12 +147,34 @@ def run_add(parsed: argparse.Namespace) -> int:
 
 def run_query(parsed: argparse.Namespace) -> int:
     """Answers queries from the command line, or from standard input as they arrive."""
-    from dualmoco.search.index import open_index
-
-    index = open_index(parsed.folder, parsed.model, check=not parsed.no_check)
-    for texts in [parsed.texts] if parsed.texts else read_queries(sys.stdin.fileno()):
-        answer(parsed, index, texts)
+    with _opened(parsed) as index:
+        for texts in [parsed.texts] if parsed.texts else read_queries(sys.stdin.fileno()):
+            answer(parsed, index, texts)
     return 0
+
+
+@contextmanager
+def _opened(parsed: argparse.Namespace) -> Iterator[Index]:
+    """The index of the command line; that of a text file is built in a temporary folder."""
+    from pathlib import Path
+    from tempfile import TemporaryDirectory
+
+    from dualmoco.core.errors import ConfigError
+    from dualmoco.models.embedded import DEFAULT_MODEL
+    from dualmoco.models.load import open_model
+    from dualmoco.search.index import build_index, open_index
+    from dualmoco.text.files import STANDARD_INPUT, standard_input
+
+    if "=" not in parsed.folder or Path(parsed.folder).exists():
+        yield open_index(parsed.folder, parsed.model, check=not parsed.no_check)
+        return
+    (file,) = parse_files([parsed.folder])
+    if str(file.path) == STANDARD_INPUT and not parsed.texts:
+        raise ConfigError(f"{parsed.folder}: standard input is the text to search; expected queries as TEXT")
+    with standard_input([str(file.path)]) as (name,), TemporaryDirectory(prefix="dualmoco-") as folder:
+        model = open_model(parsed.model or DEFAULT_MODEL)
+        build_index(f"{folder}/index", {file.lang: name}, model)
+        yield open_index(f"{folder}/index", model, check=False)
 
 
 def parse_files(words: list[str]) -> list[TextFile]:

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         "  dualmoco train recipes/tiny.yaml\n"
         "\nwith your own files:\n"
         "  dualmoco train recipes/static-cpu.yaml --data ~/data out=runs/first optimizer.lr=1e-3\n"
-        "  torchrun --nproc-per-node 4 -m dualmoco train recipes/paper.yaml --data ~/data",
+        "  torchrun --nproc-per-node 4 -m dualmoco train recipes/paper.yaml",
     )
     add_recipe(train)
     add_data(train.add_argument_group("input"), "folder that data files are relative to", "data.root of the recipe")

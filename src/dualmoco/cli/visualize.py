@@ -71,6 +71,7 @@ def run(parsed: argparse.Namespace) -> int:
         seed=parsed.seed,
         pooling=parsed.pooling,
         backend=parsed.backend,
+        dimension=parsed.dimension,
         on_error=parsed.on_error,
         overwrite=parsed.overwrite,
     )

@@ -19,7 +19,7 @@ from dualmoco.embeddings.engine import Engine, LocalEngine, open_engine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
 from dualmoco.embeddings.unique_lines import TextChangedError, TextFile, find_unique_lines, readable_texts
 from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import open_model
+from dualmoco.models.load import as_model
 from dualmoco.models.model import AUTO, BAR_SENTENCES, TORCH, Model, warn_of_language
 from dualmoco.text.files import check_sentence_file, read_lines
 from dualmoco.text.languages import apparent_language
@@ -44,6 +44,7 @@ def encode(
     engine: str | Engine = "local",
     address: str | None = None,
     backend: str = AUTO,
+    dimension: int | None = None,
     on_error: str = OnError.stop,
     progress: bool = True,
 ) -> Store:
@@ -59,6 +60,7 @@ def encode(
         engine: local, ray, or an engine that is already open.
         address: Address of a running Ray cluster; None starts a local one.
         backend: Back-end of a model given by name.
+        dimension: Number of leading components that a model given by name keeps; all if None.
         on_error: What to do with a line that is not UTF-8: stop, or skip; a skipped line has no vector.
         progress: Show progress bars.
 
@@ -74,7 +76,7 @@ def encode(
         raise ConfigError(f"shard_rows {shard_rows}; expected at least 1")
     form = StoreForm(parse_choice(VectorPrecision, precision, "precision"), shard_rows)
     opened_engine = open_engine(engine, address)
-    opened = model if isinstance(model, Model) else open_model(model, backend)
+    opened = as_model(model, backend, dimension)
     given = TextFile(Path(file), lang or "")
     with showing(progress), readable_texts([given], on_error) as (readable,), locked(Path(out)):
         text = resolve_text(readable, opened, str(file))
@@ -114,7 +116,7 @@ def encode_file(
         form.shard_rows,
         model.identity.pooling,
     )
-    store = open_or_start(folder, key, backend.dimension, lines)
+    store = open_or_start(folder, key, model.dimension, lines)
     is_new = not store.shards
     if not text.is_known and (found := apparent_language(read_lines(text.path), text.lang)):
         warn_of_language(text.copied_from or str(text.path), found, text.lang)

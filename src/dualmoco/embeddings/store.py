@@ -242,11 +242,11 @@ def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: UniqueLine
         store.save()
         return store
     store = open_store(folder)
-    for name, value in asdict(key).items():
-        stored = getattr(store.key, name)
-        if stored != value:
-            found = f"{name} {_short(stored)}; expected {_short(value)}"
-            raise DataError(f"{folder}: holds vectors with {found}: use another folder")
+    stored, wanted = ({**asdict(own), "dimension": d} for own, d in ((store.key, store.dimension), (key, dimension)))
+    if others := [name for name in wanted if stored[name] != wanted[name]]:
+        found = ", ".join(f"{name} {_short(stored[name])}" for name in others)
+        expected = ", ".join(_short(wanted[name]) for name in others)
+        raise DataError(f"{folder}: holds vectors with {found}; expected {expected}: use another folder")
     kept = {number: shard for number, shard in store.shards.items() if _is_intact(store, number)}
     if store.count != len(lines.first) or not np.array_equal(store.lines, lines.rows):
         write_array(folder / STORE_ROWS, lines.rows)  # damaged; the text is the same

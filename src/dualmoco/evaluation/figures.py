@@ -33,7 +33,7 @@ from dualmoco.data.readers.base import SkippedLines, Source
 from dualmoco.data.readers.formats import check_format, read_pairs
 from dualmoco.evaluation.canvas import BLUE, COLORS, GREY, ORANGE, new_figure, place_labels, shorten, wrap
 from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import open_model
+from dualmoco.models.load import as_model
 from dualmoco.models.model import AUTO, Model
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -416,6 +416,7 @@ def visualize(
     seed: int = 0,
     pooling: str = AUTO,
     backend: str = AUTO,
+    dimension: int | None = None,
     on_error: str = OnError.skip,
     overwrite: bool = False,
     progress: bool = True,
@@ -436,6 +437,7 @@ def visualize(
         seed: Random seed of the choice and of the layout.
         pooling: Pooling of a model given by name, if it does not say.
         backend: Back-end of a model given by name.
+        dimension: Number of leading components that a model given by name keeps; all if None.
         on_error: What to do with a line that cannot be read: skip it with a warning, or stop.
         overwrite: Replace a file at `out`.
         progress: Show progress bars.
@@ -460,7 +462,7 @@ def visualize(
     source = Source(Path(pairs), src_lang or "en", tgt_lang or "zh", columns, Path(tgt_file) if tgt_file else None)
     skipped = SkippedLines(skip=parse_choice(OnError, on_error, "on_error") == OnError.skip)
     chosen = choose_pairs(source, format, count, None if first else seed, skipped)
-    opened = model if isinstance(model, Model) else open_model(model, backend, pooling=pooling)
+    opened = as_model(model, backend, dimension, pooling=pooling)
     texts = [pair[0] for pair in chosen], [pair[1] for pair in chosen]
     languages = opened.resolve(src_lang, texts[0], "sources"), opened.resolve(tgt_lang, texts[1], "targets")
     with showing(progress):

@@ -311,6 +311,7 @@ class Signer:
             **settings,
             "data": self.data[:SIGNATURE_DIGITS],
             "model": self.identity.sha256[:SIGNATURE_DIGITS],
+            **({"dimension": self.identity.dimension} if self.identity.dimension else {}),
             "pooling": self.identity.pooling,
             "postprocessing": self.identity.postprocessing,
             "version": VERSION,

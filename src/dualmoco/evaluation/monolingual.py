@@ -46,7 +46,7 @@ class Inference:
         if premises.shape[1] != self.classifier.dimension:
             raise DataError(
                 f"vectors of dimension {premises.shape[1]} for an NLI head of dimension {self.classifier.dimension}: "
-                "use no post-processing that changes the dimension"
+                "use no post-processing and no --dimension that changes the dimension"
             )
         with torch.inference_mode():
             batches = zip(premises.split(NLI_ROWS), hypotheses.split(NLI_ROWS), strict=True)

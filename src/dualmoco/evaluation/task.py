@@ -112,7 +112,8 @@ def distinct_sentences(wanted: Iterable[TextsByLanguage]) -> dict[str, dict[str,
 
 def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
     """Encodes the sentences of each language, given with their row numbers; vectors (n, D) are not normalized."""
-    dimensions = [model.backend(lang).dimension for lang in rows]  # raises for a missing language before any work
+    for lang in rows:
+        model.backend(lang)  # raises for a missing language before any work
     arrays: dict[str, Vectors] = {}
     for lang, known in rows.items():
         texts = list(known)
@@ -120,7 +121,7 @@ def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict
             raise DataError(f"no sentences of {lang} to encode; expected at least one")
         order = sorted(range(len(texts)), key=lambda row: len(texts[row]))  # similar lengths waste little padding
         found = model.encode_as([texts[row] for row in order], lang, normalize=False)
-        check_vectors(found[:0], 0, f"{model.identity.name} ({lang})", dimensions[0])
+        check_vectors(found[:0], 0, f"{model.identity.name} ({lang})", model.dimension)
         arrays[lang] = np.empty_like(found)
         arrays[lang][order] = found
     return arrays

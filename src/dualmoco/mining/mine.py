@@ -57,7 +57,7 @@ from dualmoco.mining.threshold import (
     read_calibration,
 )
 from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import open_model
+from dualmoco.models.load import as_model
 from dualmoco.models.model import AUTO, Model
 from dualmoco.search.exact import COSINE_PLACES, Neighbors
 from dualmoco.search.ivf import require_faiss
@@ -80,6 +80,7 @@ class MiningOptions(TypedDict, total=False):
     engine: str | Engine  # local (default), ray, or an engine that is already open
     address: str | None  # address of a running Ray cluster; None starts a local one
     backend: str  # back-end of a model given by name: auto (default), torch, static, int8, onnx or onnx-int8
+    dimension: int | None  # number of leading components that a model given by name keeps; all if None
     calibration: str | Path | None  # file of `calibrate` to use in place of the one in the model's folder
     overwrite: bool  # replace an output that was edited or that something else wrote; False
     progress: bool  # show progress bars; True
@@ -233,6 +234,7 @@ def mine(
             "model": job.model.identity.name,
             "model_sha256": src_store.key.model_sha256,
             "backend": src_store.key.backend,
+            "dimension": src_store.dimension,
             "precision": src_store.key.precision,
             "src_lang": langs[0],
             "tgt_lang": langs[1],
@@ -316,6 +318,7 @@ def paraphrases(
             "model": job.model.identity.name,
             "model_sha256": store.key.model_sha256,
             "backend": store.key.backend,
+            "dimension": store.dimension,
             "lang": file.lang,
             "text_sha256": store.key.text_sha256,
             "margin": settings.margin.value,
@@ -402,7 +405,7 @@ def mining_job(
         check_pairs_path(Path(out))
     outputs = [Path(name) for name in (out, report) if name is not None]
     check_replaceable(outputs, inputs, overwrite=options.get("overwrite", False), has_record=out is not None)
-    opened = model if isinstance(model, Model) else open_model(model, options.get("backend", AUTO))
+    opened = as_model(model, options.get("backend", AUTO), options.get("dimension"))
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as temporary, showing(options.get("progress", True)):
         file = Path(out) if out is not None else Path(temporary) / "pairs.tsv"

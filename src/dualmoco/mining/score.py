@@ -137,6 +137,7 @@ def score(
             "model": job.model.identity.name,
             "model_sha256": stores[0].key.model_sha256,
             "backend": stores[0].key.backend,
+            "dimension": stores[0].dimension,
             "src_lang": langs[0],
             "tgt_lang": langs[1],
             "src_text_sha256": stores[0].key.text_sha256,

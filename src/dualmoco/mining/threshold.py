@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from dualmoco.core.config_loader import parse_choice
-from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.stats import binomial_interval
 from dualmoco.core.storage import check_replaceable, read_json, write_json
@@ -304,6 +304,7 @@ def calibrate_model(
     tgt_lang: str = "zh",
     out: str | Path | None = None,
     backend: str = AUTO,
+    dimension: int | None = None,
     on_error: str = "stop",
     overwrite: bool = False,
     progress: bool = True,
@@ -321,17 +322,25 @@ def calibrate_model(
         out: File to write to, for `mine --calibration`. By default `calibration.json` in the folder of the model, or
             `NAME.calibration.json` in the current folder for an embedded model.
         backend: Back-end that runs the model: auto, torch, static, int8, onnx or onnx-int8.
+        dimension: Number of leading components that the model keeps; all if None. The thresholds are for this dimension
+            alone, and `out` must be given.
         on_error: What to do with a line that cannot be read: stop, or skip.
         overwrite: Whether to replace `out` if it was edited or written by something else.
         progress: Whether to show progress bars.
 
     Raises:
+        ConfigError: A dimension that the model does not have, or without `out`.
         DataError: The bitext cannot be read, has too few pairs, or is one that the model was trained on.
         ModelError: The model cannot be opened, lacks a language, or is not a folder.
         RunError: The folder is not writable.
     """
     with showing(progress):
-        model = open_model(name, backend)
+        if dimension is not None and out is None:
+            raise ConfigError(
+                f"dimension {dimension} without out; expected a file for its thresholds (--out FILE), because those in "
+                "the model's folder are for whole vectors"
+            )
+        model = open_model(name, backend, dimension=dimension)
         path = _calibration_path(model, name, out)
         if out is not None or str(name) in EMBEDDED:
             own = not path.exists() or _is_calibration(path)
@@ -411,13 +420,14 @@ def read_calibration(
         content = read_json(path)
         found = _parse_calibration(content["calibration"])
         if content["model_sha256"] != model.identity.sha256:
-            raise ValueError("it belongs to another model")
+            raise ValueError("it belongs to another model or dimension")
     except (OSError, ValueError, KeyError, TypeError) as error:
         if file:
             raise DataError(
                 f"{path}: not a calibration of {model.identity.name} ({error}); run dualmoco calibrate"
             ) from None
-        logger.warning("%s: not used (%s); run dualmoco calibrate again", path, error)
+        again = f"--dimension {model.identity.dimension}" if model.identity.dimension else "again"
+        logger.warning("%s: not used (%s); run dualmoco calibrate %s", path, error, again)
         return None
     fits = set(found.langs) == set(langs) and (found.margin, found.neighbors) == (settings.margin.value, settings.k)
     return found if fits else None

@@ -7,7 +7,7 @@ module of that library runs two encoders, each with its own tokenizer, and joins
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,16 @@ from dualmoco.models.backends.onnx_runtime import (
 )
 from dualmoco.models.backends.pytorch import CHECK_SENTENCES, check_agreement, reference_vectors, token_source
 from dualmoco.models.embedded import EMBEDDED
-from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, check_place, folder_sha256, read_conversion, write_card
+from dualmoco.models.folder import (
+    DIMENSIONS_KEY,
+    MODEL_RECORD,
+    TEXT_KEY,
+    check_place,
+    folder_sha256,
+    read_conversion,
+    read_trained_dimensions,
+    write_card,
+)
 from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.load import find_folder, open_model, run_network
 from dualmoco.models.model import ANY_LANGUAGE, ONNX, ONNX_INT8, TORCH, Identity, Model
@@ -68,6 +77,7 @@ class _Part:
     any_language: bool
     prompt: str
     conversion: TextConversion
+    dimensions: list[int]  # that it was trained for, if its record says so
 
     def convert(self, texts: Sequence[str]) -> list[str]:
         """Sentences as the network takes them."""
@@ -157,10 +167,9 @@ def _open_part(name: str, folder: Path, lang: str) -> _Part:
         raise ModelError(f"{name}: has no language {lang!r}; expected one of {', '.join(opened.encoders)}")
     take_all_tokens(network)
     identity = Identity(name, folder_sha256(folder), opened.pooling)
-    conversion = read_conversion(folder)
-    return _Part(
-        network, identity, lang, any_language, opened.prompt, conversion if any_language else conversion.of(lang)
-    )
+    conversion = read_conversion(folder) if any_language else read_conversion(folder).of(lang)
+    dimensions = read_trained_dimensions(folder)
+    return _Part(network, identity, lang, any_language, opened.prompt, conversion, dimensions)
 
 
 def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Part], to: str) -> float:
@@ -177,7 +186,7 @@ def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Pa
     hybrid.warned_of_cuts = opened.warned_of_cuts = True  # some of the check sentences are long on purpose
     reference = hybrid.encode(CHECK_SENTENCES, lang=lang, progress=False)
     cosine = check_agreement(to, lambda texts: opened.encode(texts, lang=lang, progress=False), reference)
-    _write_record(folder, hybrid.identity, lang, cosine, NO_CONVERSION)
+    _write_record(folder, hybrid.identity, lang, cosine, {TEXT_KEY: NO_CONVERSION.to_json()})
     return cosine
 
 
@@ -198,18 +207,19 @@ def _write_sentence_transformers(folder: Path, part: _Part, reference: Vectors) 
     network = opened.encoders[ANY_LANGUAGE]
     backend = run_network(network, TORCH, prompt=opened.prompt)
     cosine = check_agreement(SENTENCE_TRANSFORMERS, lambda texts: backend.encode(part.convert(texts)), reference)
-    _write_record(folder, part.identity, part.lang, cosine, part.conversion)
+    dimensions = {DIMENSIONS_KEY: part.dimensions} if part.dimensions else {}
+    _write_record(folder, part.identity, part.lang, cosine, {TEXT_KEY: part.conversion.to_json(), **dimensions})
     write_card(folder, replace(part.conversion, nfkc=part.conversion.nfkc and not carries_nfkc(network)))
     return cosine
 
 
-def _write_record(folder: Path, identity: Identity, lang: str, cosine: float, conversion: TextConversion) -> None:
+def _write_record(folder: Path, identity: Identity, lang: str, cosine: float, more: Mapping[str, object]) -> None:
     record = {
         "format": EXPORT_FORMAT,
         "version": VERSION,
         "lang": lang,
         "lowest_cosine": cosine,
-        TEXT_KEY: conversion.to_json(),
+        **more,
         **asdict(identity),
     }
     write_json(folder / MODEL_RECORD, record)
@@ -235,7 +245,7 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
         width=made.dimension,
         max_tokens=source.max_tokens,
         positions=source.positions,
-        inputs=source.inputs,
+        inputs=made.source.inputs,
         padding=source.padding,
         prompt=part.prompt,
         lowest_cosine=cosine,

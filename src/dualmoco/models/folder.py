@@ -17,13 +17,14 @@ from dualmoco.core.config_loader import MAX_REASON
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError, missing_package
 from dualmoco.core.storage import file_sha256, write_text
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
-from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion, parse_conversion
+from dualmoco.models.text_normalization import TextConversion, parse_conversion
 
 WEIGHTS_FILE, INT8_FILE = "model.safetensors", "model.int8.safetensors"
 MODULES_FILE, ROUTER_FILE, TOKENIZER_FILE = "modules.json", "router_config.json", "tokenizer.json"
 HYBRID_FILE = "hybrid.json"
-MODEL_RECORD = "dualmoco.json"  # provenance, and under TEXT_KEY the text conversion
-TEXT_KEY = "text"
+MODEL_RECORD = "dualmoco.json"  # provenance, and under these keys what is needed to use the model
+TEXT_KEY = "text"  # the text conversion
+DIMENSIONS_KEY = "dimensions"  # those that the model was trained for, if it was for several
 CALIBRATION_FILE = "calibration.json"  # the default threshold of `dualmoco mine`
 NLI_FOLDER = "nli"  # the classifier of a model trained on NLI
 MODEL_CARD = "README.md"
@@ -205,14 +206,25 @@ def _is_covered(name: Path) -> bool:
 
 def read_conversion(folder: Path) -> TextConversion:
     """The text conversion that a model folder records, if any; ModelError if its record cannot be read."""
+    return parse_conversion(_read_record(folder).get(TEXT_KEY) or {}, folder / MODEL_RECORD)
+
+
+def read_trained_dimensions(folder: Path) -> list[int]:
+    """The dimensions that a model folder says its model was trained for, in descending order; often none."""
+    numbers = _read_record(folder).get(DIMENSIONS_KEY)
+    return [number for number in numbers if isinstance(number, int)] if isinstance(numbers, list) else []
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    """The record of a model folder, which may be empty; ModelError if it cannot be read."""
     record = folder / MODEL_RECORD
     if not record.is_file():
-        return NO_CONVERSION
+        return {}
     try:
         content = json.loads(record.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{record}: not a record of a model ({error}); save the model again") from None
-    return parse_conversion(content.get(TEXT_KEY) or {}, record) if isinstance(content, dict) else NO_CONVERSION
+    return content if isinstance(content, dict) else {}
 
 
 def write_card(folder: Path, left: TextConversion) -> None:

@@ -33,6 +33,7 @@ from dualmoco.models.folder import (
     model_folder,
     portable_name,
     read_conversion,
+    read_trained_dimensions,
 )
 from dualmoco.models.hybrid import HybridPart, assemble_hybrid, check_part, find_part_folder, is_hybrid, read_hybrid
 from dualmoco.models.int8_format import is_packed
@@ -91,6 +92,7 @@ def open_model(
     compute: str = FP32,
     threads: int | None = None,
     device: str | None = None,
+    dimension: int | None = None,
 ) -> Model:
     """Opens a model; code in its folder is never run.
 
@@ -104,9 +106,12 @@ def open_model(
         pooling: `auto` for the model's own, or mean if it has none; mean, max, cls or first-last to override it.
         prompt: Text before every sentence, for example "query: "; empty for the model's own prompt, if any.
         compute: Precision that a network computes in: fp32, or on a GPU fp16 or bf16.
-        threads: CPU threads of PyTorch, for the whole process, or of onnxruntime; the libraries' choice if None.
+        threads: CPU threads of onnxruntime, or of PyTorch in the whole process; None for as many as DUALMOCO_THREADS or
+            OMP_NUM_THREADS says (PyTorch: the latter), or cores.
         device: Device of PyTorch, such as cpu, cuda, cuda:1 or mps; a GPU if there is one when None. Other back-ends
             run on the CPU, so with another device `auto` means torch.
+        dimension: Number of leading components of the vectors to keep, scaled to unit length again, in everything that
+            is done with the model; all if None. Best for a model that was trained with `contrast.dimensions`.
 
     Returns:
         The model.
@@ -122,6 +127,8 @@ def open_model(
     _check_choice("back-end", backend, (*BACKENDS, prefix) if prefix else BACKENDS)
     _check_choice("pooling", pooling, POOLING_NAMES)
     _check_choice("compute", compute, PRECISIONS)
+    if threads is not None and threads < 1:
+        raise ConfigError(f"threads {threads}; expected at least 1, or None for one per core")
     if device not in (None, "cpu"):
         backend = _check_device(str(device), backend)
     settings = _Settings(backend, pooling, prompt, compute, threads, device)
@@ -130,10 +137,34 @@ def open_model(
         if folder and name in EMBEDDED:
             check_embedded(name, folder_sha256(folder))
         model = _open_baseline(name, prefix, rest, settings) if folder is None else _open_folder(folder, name, settings)
+        if dimension is not None:
+            model.shorten(dimension, read_trained_dimensions(folder) if folder else ())
     model.folder = folder
     model.reopen = partial(
-        open_model, portable_name(name), backend, pooling=pooling, prompt=prompt, compute=compute, device=device
+        open_model,
+        portable_name(name),
+        backend,
+        pooling=pooling,
+        prompt=prompt,
+        compute=compute,
+        threads=threads,
+        device=device,
+        dimension=dimension,
     )
+    return model
+
+
+def as_model(
+    model: Model | str | Path, backend: str = AUTO, dimension: int | None = None, *, pooling: str = AUTO
+) -> Model:
+    """The model, opened in this way if it is given by name; errors as of `open_model`."""
+    if not isinstance(model, Model):
+        return open_model(model, backend, pooling=pooling, dimension=dimension)
+    if dimension is not None and dimension != model.dimension:
+        raise ConfigError(
+            f"dimension {dimension} with {model.identity.name}, which is open with dimension {model.dimension}; "
+            "expected a model by name, or one opened with load(name, dimension=...)"
+        )
     return model
 
 
@@ -145,6 +176,7 @@ def similarity(
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     backend: str = AUTO,
+    dimension: int | None = None,
 ) -> Vectors:
     """Returns the cosine similarity of every sentence of one list with every sentence of another, shape (n, m).
 
@@ -155,6 +187,7 @@ def similarity(
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
         backend: Back-end of a model given by name.
+        dimension: Number of leading components that a model given by name keeps; all if None.
 
     Raises:
         ConfigError: A language is not given, and there are no letters to recognise it by.
@@ -165,7 +198,7 @@ def similarity(
         >>> bool(similarity("It is raining.", ["下雨了。", "我喜欢喝茶。"]).argmax() == 0)
         True
     """
-    opened = model if isinstance(model, Model) else open_model(model, backend)
+    opened = as_model(model, backend, dimension)
     return opened.similarity(opened.encode(src, lang=src_lang), opened.encode(tgt, lang=tgt_lang))
 
 

@@ -6,6 +6,7 @@ sentences, D dimension.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,10 +49,16 @@ class Identity:
     sha256: str  # checksum of everything that decides its vectors: weights, vocabulary, settings
     pooling: str = "own"  # how token vectors become a sentence vector; `own` if the model defines it
     postprocessing: str = "none"  # what is done to the vectors afterwards
+    dimension: int | None = None  # number of leading components that are kept; None if all are
 
     def pooled(self, pooling: str, prompt: str) -> Identity:
         """The same model with its pooling, and the prompt if there is one."""
         return replace(self, pooling=f"{pooling}, prompt {prompt!r}" if prompt else pooling)
+
+    def shortened(self, dimension: int) -> Identity:
+        """The same model with fewer components, under another checksum, so that vectors of both are never mixed."""
+        sha256 = hashlib.sha256(f"{self.sha256} dimension {dimension}".encode()).hexdigest()
+        return replace(self, sha256=sha256, dimension=dimension)
 
 
 class Backend(Protocol):
@@ -145,6 +152,7 @@ class Model:
         rows = [
             ("languages", self._described_languages()),
             ("pooling", identity.pooling),
+            *([("dimension", identity.dimension)] if identity.dimension else []),
             ("sha256", identity.sha256[:12]),
             ("folder", self.folder or ""),
         ]
@@ -175,7 +183,40 @@ class Model:
     @property
     def dimension(self) -> int:
         """D, the length of a vector."""
-        return self.backend(self.languages[0] if self.languages else UNDETERMINED).dimension
+        opened = next(iter(self._backends.values()), None)
+        own = opened or self.backend(self.languages[0] if self.languages else UNDETERMINED)
+        return self.identity.dimension or own.dimension
+
+    def shorten(self, dimension: int, trained: Sequence[int] = ()) -> None:
+        """Keeps the first components of all vectors from now on, scaled to unit length again.
+
+        Args:
+            dimension: How many; all that the model has change nothing.
+            trained: Dimensions that the model is known to be trained for; a note says if `dimension` is another one.
+
+        Raises:
+            ConfigError: More components than the model has, or a hybrid.
+        """
+        own = self._check_dimension(dimension)
+        if dimension == own:
+            return
+        if dimension not in trained:
+            known = f"trained for {', '.join(map(str, trained))}" if trained else "no record of training for fewer"
+            kept = f"{dimension} of {own} dimensions"
+            logger.info("%s: keeps %s (%s); accuracy may suffer", self.identity.name, kept, known)
+        self.identity = self.identity.shortened(dimension)
+
+    def _check_dimension(self, dimension: int) -> int:
+        """The dimension of the model, if it can be reduced to another one; otherwise ConfigError."""
+        own = self.dimension
+        if any(getattr(backend, "is_joined", False) for backend in self._backends.values()):
+            raise ConfigError(
+                f"{self.identity.name}: dimension {dimension} of a hybrid, which joins the vectors of its parts; "
+                "expected none, or one of the parts as the model"
+            )
+        if not 1 <= dimension <= own:
+            raise ConfigError(f"dimension {dimension}; expected from 1 to {own}, that of {self.identity.name}")
+        return own
 
     def backend(self, lang: str, limits: EncodeLimits = NO_LIMITS) -> Backend:
         """The back-end of a language, opened at the first call.
@@ -328,7 +369,11 @@ class Model:
             lang = self.resolve(None, texts)
         else:
             self._suspect(texts, lang)
-        self._check_output(lang, dimension, convert)
+        if convert not in VECTOR_TYPES:
+            raise ConfigError(f"convert {convert!r}; expected one of {', '.join(VECTOR_TYPES)}")
+        if dimension is not None:
+            self.backend(lang)
+            self._check_dimension(dimension)
         running = self if device is None else self._on(device)
         vectors = running.encode_as(texts, lang, normalize=normalize, progress=progress, limits=limits)
         if dimension is not None:
@@ -342,17 +387,6 @@ class Model:
                 raise ModelError(f"{self.identity.name}: was not opened by name; expected no device")
             self._elsewhere[device] = self.reopen(device=device)
         return self._elsewhere[device]
-
-    def _check_output(self, lang: str, dimension: int | None, convert: str) -> None:
-        if convert not in VECTOR_TYPES:
-            raise ConfigError(f"convert {convert!r}; expected one of {', '.join(VECTOR_TYPES)}")
-        if dimension is None:
-            return
-        backend = self.backend(lang)
-        if getattr(backend, "is_joined", False):
-            raise ConfigError(f"{self.identity.name}: a hybrid, whose parts dimension would cut off; leave it out")
-        if not 1 <= dimension <= backend.dimension:
-            raise ConfigError(f"dimension {dimension}; expected from 1 to {backend.dimension}, that of the model")
 
     def recognize_each(self, texts: Sequence[str]) -> list[str]:
         """The language of each sentence, recognised by itself; the first language if a sentence has no letters."""
@@ -380,14 +414,15 @@ class Model:
         """Encodes sentences whose language was checked before; see `encode`."""
         backend = self.backend(lang, limits)
         cut_before = backend.cut if isinstance(backend, LimitedBackend) else 0
-        vectors: Vectors = np.zeros((len(texts), backend.dimension), dtype=np.float32)
+        is_unit = backend.is_unit and self.identity.dimension is None
+        vectors: Vectors = np.zeros((len(texts), self.identity.dimension or backend.dimension), dtype=np.float32)
         with showing(progress), counting(f"encoding {lang}", len(texts)) as advance:
             for start in range(0, len(texts), BAR_SENTENCES):
                 chunk = texts[start : start + BAR_SENTENCES]
                 rows = [row for row, text in enumerate(chunk) if text.strip()]  # blank sentences have zero vectors
                 filled = chunk if len(rows) == len(chunk) else [chunk[row] for row in rows]
-                made = self._run(backend, filled, lang)
-                made = unit_vectors(made) if normalize and not backend.is_unit else made
+                made = self._run(backend, filled, lang)[:, : self.identity.dimension]
+                made = unit_vectors(made) if normalize and not is_unit else made
                 if filled is chunk:
                     vectors[start : start + BAR_SENTENCES] = made
                 else:

@@ -126,6 +126,11 @@ class Encoder(nn.Module):
             if isinstance(layer, nn.Dropout):
                 layer.p = share
 
+    @property
+    def has_dropout(self) -> bool:
+        """Whether two passes over the same sentence differ in training mode."""
+        return any(isinstance(layer, nn.Dropout) and layer.p > 0 for layer in self.modules())
+
     def checkpoint_gradients(self) -> None:
         """Saves memory in training by computing activations twice; does nothing for static encoders."""
         if isinstance(self.layers[0], Transformer):

@@ -29,7 +29,7 @@ from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.unique_lines import TextFile, readable_texts
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.folder import portable_name
-from dualmoco.models.load import open_model
+from dualmoco.models.load import as_model, open_model
 from dualmoco.models.model import AUTO, BACKENDS, Model
 from dualmoco.search.exact import Neighbors, nearest
 from dualmoco.search.faiss_index import InvertedLists
@@ -108,11 +108,14 @@ def build_index(
     building = building_folder(folder)
     if building.exists():
         logger.info("%s: resuming an interrupted build", folder)
-    model = model if isinstance(model, Model) else open_model(model)
+    model = as_model(model)
     name, pooling = portable_name(model.identity.name), model.identity.pooling
     with _written(sentences, model, 1) as given, readable_texts([*texts, *given], on_error) as readable:
         backend = _check_languages(model, readable)
-        manifest = IndexManifest(name, model.identity.sha256, backend, stored, chosen, (), pooling=pooling)
+        kept = model.identity.dimension or 0
+        manifest = IndexManifest(
+            name, model.identity.sha256, backend, stored, chosen, (), pooling=pooling, dimension=kept
+        )
         with locked(building):
             manifest = _add_files(building, manifest, readable, model)
     try:
@@ -151,12 +154,19 @@ def add_to_index(
         read_index_manifest(folder)
     with locked(folder):
         manifest = read_index_manifest(folder)
-        model = model if isinstance(model, Model) else open_model(model or manifest.model, manifest.backend)
+        model = _open_for(manifest, model)
         check_index_model(model, manifest)
         number = manifest.next_number + 1
         with _written(sentences, model, number) as given, readable_texts([*texts, *given], on_error) as readable:
             _check_languages(model, readable)
             return _add_files(folder, manifest, readable, model)
+
+
+def _open_for(manifest: IndexManifest, model: Model | str | Path | None = None) -> Model:
+    """The model of an index, opened as it was when it made the index, unless it is open already."""
+    if isinstance(model, Model):
+        return model
+    return open_model(model or manifest.model, manifest.backend, dimension=manifest.dimension or None)
 
 
 @contextmanager
@@ -478,7 +488,7 @@ class Index:
             with guard_index(self.folder):
                 if Path(name).is_absolute() and not Path(name).exists():
                     raise ModelError(f"{name}: the model of {self.folder} does not exist; name its folder with --model")
-            model = open_model(name, self.manifest.backend)
+            model = _open_for(self.manifest)
             check_index_model(model, self.manifest)
             self._model = model
         return self._model
@@ -500,7 +510,7 @@ def open_index(folder: str | Path, model: Model | str | Path | None = None, *, c
     path = Path(folder)
     with guard_index(path):
         manifest = read_index_manifest(path)
-        opened = model if isinstance(model, Model) or model is None else open_model(model, manifest.backend)
+        opened = None if model is None else _open_for(manifest, model)
         index = Index(path, manifest, opened)
         if check:
             _check_files(index)

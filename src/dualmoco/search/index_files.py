@@ -79,6 +79,7 @@ class IndexManifest:
     parts: tuple[PartRecord, ...]
     lists: ListsRecord | None = None
     pooling: str = "own"  # pooling and prompt, if they are not the model's own
+    dimension: int = 0  # number of leading components that the model keeps; 0 if all
 
     @property
     def rows(self) -> int:
@@ -253,7 +254,13 @@ def check_file(path: Path, sha256: str) -> None:
 
 
 def check_index_model(model: Model, manifest: IndexManifest) -> None:
-    """ModelError if the model is not the one that made the index, or was opened with another pooling or prompt."""
+    """ModelError if another model made the index, or it was opened with another dimension, pooling or prompt."""
+    if (model.identity.dimension or 0) != manifest.dimension:
+        expected = f"dimension={manifest.dimension}" if manifest.dimension else "no dimension"
+        raise ModelError(
+            f"{model.identity.name}: vectors of dimension {model.dimension}, which the index does not have; expected "
+            f"the model opened with {expected}"
+        )
     if model.identity.sha256 != manifest.model_sha256:
         given, expected = model.identity.sha256[:12], manifest.model_sha256[:12]
         raise ModelError(

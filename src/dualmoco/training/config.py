@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, cast
 
 from dualmoco.core.config_loader import Rule
+from dualmoco.core.errors import ConfigError
 from dualmoco.data.config import DataConfig
 from dualmoco.models.config import EncoderConfig, EncoderKind, ProjectionInit
 
@@ -35,6 +36,7 @@ FREE_SETTINGS = {
 They do not count in a run's fingerprint, and a run can be resumed with other values. `schedule.evaluate_every` is not
 among them: it decides which models are compared.
 """
+LEAST_TEMPERATURE = 0.01  # of a learned one: CLIP's bound, which scales cosines by at most 100
 
 
 class MixedPrecision(StrEnum):
@@ -43,6 +45,13 @@ class MixedPrecision(StrEnum):
     fp32 = "fp32"
     bf16 = "bf16"
     fp16 = "fp16"
+
+
+class MatmulPrecision(StrEnum):
+    """How a GPU multiplies matrices of fp32; sums are fp32 in both cases."""
+
+    fp32 = "fp32"
+    tf32 = "tf32"  # inputs rounded to mantissas of 10 bits, on NVIDIA GPUs since Ampere
 
 
 class NliFeatures(StrEnum):
@@ -59,22 +68,40 @@ class ContrastConfig:
 
     queue_size: int = 409_600  # negatives; with a frozen encoder, random keys per step
     temperature: float = 0.04  # divides the cosines
-    learn_temperature: bool = False  # train the temperature
+    learn_temperature: bool = False  # train the temperature, which stays at least 0.01
     momentum: float = 0.999  # of equation 1; 0 copies the encoders: the paper's "w/o momentum"
     batch_keys: bool = False  # use the keys of the current batch as negatives too
     key_dropout: bool = False  # dropout in the momentum encoders
     mask_repeats: bool = True  # do not score a text of the pair that occurs among the negatives
     hard_negatives: int = 0  # frozen encoder: nearest keys of each pair that are added to the random ones
     margin: float = 0.0  # in-batch: LaBSE's additive margin
+    dimensions: list[int] = field(default_factory=list)  # shorter vectors to train as well, such as [256, 64]
 
     def rules(self) -> list[Rule]:
         """What must be true of these settings."""
-        temperature, momentum = self.temperature, self.momentum
+        temperature, momentum, dimensions = self.temperature, self.momentum, self.dimensions
+        descends = all(map(int.__gt__, dimensions, [*dimensions[1:], 0]))
         return [
             ("contrast.queue_size", self.queue_size, self.queue_size > 0, "at least 1"),
             ("contrast.temperature", temperature, 0 < temperature < math.inf, "above 0, for example 0.04"),
+            (
+                "contrast.temperature",
+                temperature,
+                not self.learn_temperature or temperature >= LEAST_TEMPERATURE,
+                f"at least {LEAST_TEMPERATURE} when contrast.learn_temperature is true",
+            ),
             ("contrast.momentum", momentum, 0 <= momentum < 1, "from 0 to below 1, for example 0.999"),
+            ("contrast.dimensions", dimensions, descends, "numbers above 0 from high to low, for example [256, 64]"),
         ]
+
+    def prefixes(self, dimension: int) -> list[int]:
+        """The dimensions of the vectors that are contrasted, from that of the encoders down; ConfigError if larger."""
+        shorter = [number for number in self.dimensions if number != dimension]
+        if shorter and shorter[0] > dimension:
+            raise ConfigError(
+                f"contrast.dimensions is {self.dimensions}; expected at most {dimension}, that of the encoders"
+            )
+        return [dimension, *shorter]
 
 
 @dataclass(frozen=True)
@@ -83,12 +110,14 @@ class OptimizerConfig:
 
     lr: float = 4e-5  # peak learning rate
     warmup_steps: int = 400  # of linear warm-up
-    weight_decay: float = 1e-4  # of AdamW
+    weight_decay: float = 1e-4  # of AdamW, for matrices and token vectors
+    decay_all: bool = False  # weight decay also for biases, LayerNorm and a learned temperature
     clip: float = 10.0  # largest norm of the gradient
     batch_size: int = 1024  # pairs per step, over all processes
     accumulate: int = 1  # micro-batches per step and process
     gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
     precision: MixedPrecision = MixedPrecision.fp32  # of the forward pass
+    matmul_precision: MatmulPrecision = MatmulPrecision.tf32  # of scores, and of all else in fp32, on NVIDIA GPUs
     compile: bool = False  # torch.compile the encoders
 
     def micro_batch_size(self, devices: int) -> int:
@@ -161,6 +190,7 @@ class TrainConfig:
 
     out: str = ""  # the run folder
     seed: int = 0  # of all random numbers
+    deterministic: bool = False  # use only algorithms that give the same bits each time, which GPUs do not by default
     objective: str = "dual-moco"  # what is minimized: dual-moco, in-batch, distill, nli, simcse or a registered name
     options: dict[str, float] = field(default_factory=dict)  # settings of a registered objective
     teacher: str = ""  # distill: model whose vectors of src sentences are copied
@@ -210,11 +240,14 @@ class TrainConfig:
             ("tgt.projection_init", "ridge", not both_ridge, "random when src.projection_init is ridge"),
             ("contrast.hard_negatives", hard, hard_fits, "0, or more if src.frozen or tgt.frozen is true"),
         ]
+        largest = max(self.contrast.dimensions, default=0)
         for topic in (self.contrast, self.optimizer, self.schedule, self.data, self.nli):
             rules += topic.rules()
         for name, side in (("src", src), ("tgt", tgt)):
             ridge, learns = side.projection_init == ProjectionInit.ridge, not (side.frozen and shared)
+            known = side.projection or (side.width if side.kind in (EncoderKind.bert, EncoderKind.static) else largest)
             rules += [
+                ("contrast.dimensions", self.contrast.dimensions, largest <= known, f"at most {known}, that of {name}"),
                 (f"{name}.frozen", True, learns, "false when tgt.kind is shared: it is one encoder"),
                 (f"{name}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
                 *side.rules(name),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,9 +88,11 @@ class DualMomentumContrast(nn.Module):
         temperature: float,
         learn_temperature: bool = False,
         key_dropout: bool = False,
+        dimensions: Sequence[int] = (),
     ) -> None:
         super().__init__()
         self.src_encoder, self.tgt_encoder, self.key_dropout = src_encoder, tgt_encoder, key_dropout
+        self.dimensions = dimensions  # of the prefixes that are contrasted, the full one first; () for it alone
         copies = copy.deepcopy(nn.ModuleList([src_encoder, tgt_encoder])).requires_grad_(False).train(key_dropout)
         self.src_momentum_encoder, self.tgt_momentum_encoder = copies
         self.src_queue, self.tgt_queue = Queue(queue_size, dimension), Queue(queue_size, dimension)
@@ -127,7 +130,9 @@ class DualMomentumContrast(nn.Module):
     def _contrast(self, query: Tensor, key: Tensor, ids: Tensor, queue: Queue) -> tuple[Tensor, Tensor, Tensor]:
         """One direction: mean loss, accuracy, and the share of masked scores."""
         rows, row_ids = queue.vectors[: len(queue)], queue.ids[: len(queue)]
-        losses, correct, masked = blockwise_info_nce(query, key, rows, self.log_temperature.exp(), ids, row_ids)
+        losses, correct, masked = blockwise_info_nce(
+            query, key, rows, self.log_temperature.exp(), ids, row_ids, dimensions=self.dimensions
+        )
         return losses.mean(), correct.float().mean(), masked / (len(query) * max(1, len(rows)))
 
     def enqueue(self, keys: KeyBatch) -> None:

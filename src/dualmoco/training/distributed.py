@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cache
+
 import torch
 import torch.distributed as dist
 import torch.distributed.nn.functional as dist_nn
 from torch import Tensor
+
+LONGEST_WAIT = timedelta(days=7)  # for one process that downloads, encodes, searches or evaluates for all
 
 
 def process_rank() -> int:
@@ -27,13 +34,50 @@ def gather_with_gradient(rows: Tensor) -> Tensor:
     return rows if _alone() else torch.cat(dist_nn.all_gather(rows))
 
 
-def first_numbers(numbers: Tensor, device: torch.device) -> Tensor:
-    """The first process's numbers on every process; they go through the device only if there are several."""
-    if _alone():
-        return numbers
-    shared = numbers.to(device)
-    dist.broadcast(shared, 0)
-    return shared
+def connect_hosts() -> None:
+    """Opens the connection that the functions below use; every process calls this before one works for the others.
+
+    It is separate from the connection of the GPUs. A process that waits on it keeps no GPU waiting, and may wait for
+    LONGEST_WAIT, while the exchange of gradients still fails soon if a process hangs.
+    """
+    if not _alone():
+        _hosts(dist.group.WORLD)
+
+
+@cache
+def _hosts(world: dist.ProcessGroup) -> dist.ProcessGroup:
+    group: dist.ProcessGroup = dist.new_group(backend="gloo", timeout=LONGEST_WAIT)
+    return group
+
+
+def wait_for_all() -> None:
+    """Returns when every process has called this."""
+    if not _alone():
+        dist.barrier(_hosts(dist.group.WORLD))
+
+
+@contextmanager
+def first_before_others() -> Iterator[None]:
+    """Runs a block on the first process, then on all others."""
+    if process_rank() != 0:
+        wait_for_all()
+    yield
+    if process_rank() == 0:
+        wait_for_all()
+
+
+def first_numbers(numbers: Tensor) -> Tensor:
+    """The numbers of the first process, on the CPU, on every process."""
+    if not _alone():
+        dist.broadcast(numbers, 0, _hosts(dist.group.WORLD))
+    return numbers
+
+
+def highest_numbers(numbers: Tensor) -> Tensor:
+    """The highest of each of the processes' numbers, on the CPU, on every process."""
+    if not _alone():
+        dist.all_reduce(numbers, dist.ReduceOp.MAX, _hosts(dist.group.WORLD))
+    return numbers
 
 
 def _alone() -> bool:

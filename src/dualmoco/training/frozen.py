@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,14 +26,16 @@ from dualmoco.core.storage import new_file
 from dualmoco.core.vectors import Ids
 from dualmoco.data.pairs import Pairs
 from dualmoco.embeddings.encode import StoreForm, encode_file
-from dualmoco.embeddings.store import Store, open_store
+from dualmoco.embeddings.store import ShardedVectors, Store, open_store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
 from dualmoco.models.network import Encoder, TokenParts
-from dualmoco.search.exact import nearest
+from dualmoco.search.exact import Neighbors, nearest, rerank
+from dualmoco.search.ivf import ProbedLists, require_faiss, sampled_recall, scan_lists
 from dualmoco.training.batches import Curriculum, Loader, ShardSpec, Tokenize
 from dualmoco.training.config import TrainConfig
-from dualmoco.training.infonce import blockwise_info_nce
+from dualmoco.training.distributed import wait_for_all
+from dualmoco.training.infonce import blockwise_info_nce, limit_temperature
 from dualmoco.training.init_encoders import INITIAL
 from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, RunInputs, queue_cost
 
@@ -43,6 +46,8 @@ HARD_NEGATIVES_FILE = "hard-negatives.npy"
 SAME_MEANING = 0.9  # keys with at least this cosine may be translations too, so they are not negatives
 EXTRA_NEIGHBORS = 16  # searched in addition to those wanted, because some may be too close
 NO_NEIGHBOR = -1
+EXACT_KEYS = 100_000  # neighbours of more keys are searched approximately
+PROBES = 14  # inverted lists that a key is compared with, on average
 logger = logging.getLogger(__name__)
 
 
@@ -108,19 +113,52 @@ def find_hard_negatives(keys: FrozenKeys, count: int, out: Path) -> None:
     """Writes up to `count` nearest neighbours of every key into the run folder, unless they are there already."""
     if (out / HARD_NEGATIVES_FILE).exists():
         return
-    vectors = keys.vectors
-    with counting("searching hard negatives", len(vectors), " keys") as progress:
-        found = nearest(vectors, vectors, count + EXTRA_NEIGHBORS, progress=progress)
-    unfit = (found.ids == np.arange(len(found.ids))[:, None]) | (found.scores >= SAME_MEANING)  # (n, k)
+    found = neighbor_keys(keys.vectors, count + EXTRA_NEIGHBORS)
+    itself = found.ids == np.arange(len(found.ids))[:, None]  # (n, k)
+    unfit = itself | (found.scores >= SAME_MEANING) | np.isneginf(found.scores)  # also places that were not filled
     order = np.argsort(unfit, axis=1, kind="stable")[:, :count]  # the nearest that fit come first
     near = np.where(unfit, NO_NEIGHBOR, found.ids)
     with new_file(out / HARD_NEGATIVES_FILE) as stream:
         np.save(stream, np.take_along_axis(near, order, axis=1), allow_pickle=False)
 
 
+def neighbor_keys(vectors: ShardedVectors, k: int) -> Neighbors:
+    """The k nearest keys of every key (n, D); if n is above EXACT_KEYS, of those that share inverted lists with it."""
+    count = len(vectors)
+    if count <= EXACT_KEYS:
+        with counting("searching hard negatives", count, " keys") as progress:
+            return nearest(vectors, vectors, k, progress=progress)
+    with counting("training lists", count, " keys") as progress:
+        lists = ProbedLists.train(vectors, vectors, PROBES, progress)
+    with counting("searching hard negatives", count, " keys") as progress:
+        found = scan_lists(vectors, vectors, slice(0, count), slice(0, count), k, lists, progress=progress)
+    near = rerank(found, vectors, vectors, k, exact=False)
+    recall = 100 * sampled_recall(near, vectors, vectors)
+    logger.info("hard negatives: found %.1f %% of the nearest keys of a sample", recall)
+    return near
+
+
 def open_hard_negatives(keys: FrozenKeys, out: Path) -> HardNegatives:
     """Opens what `find_hard_negatives` wrote."""
     return HardNegatives(keys, np.load(out / HARD_NEGATIVES_FILE, allow_pickle=False))
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """The negatives that all micro-batches of a step share."""
+
+    vectors: Tensor  # (K, D)
+    ids: Tensor  # (K, 2): of a negative's sentence, of its translation
+
+    def to(self, device: torch.device) -> Negatives:
+        """The negatives on a device."""
+        return Negatives(self.vectors.to(device, non_blocking=True), self.ids.to(device, non_blocking=True))
+
+    def pinned(self) -> Negatives:
+        """The negatives in memory that a CUDA GPU reads without the CPU, if there is one."""
+        if not torch.cuda.is_available():
+            return self
+        return Negatives(self.vectors.pin_memory(), self.ids.pin_memory())
 
 
 @dataclass(frozen=True)
@@ -130,8 +168,7 @@ class OneSidedBatch:
     features: TokenParts
     keys: Tensor  # (N, D)
     ids: Tensor  # (N, 2): of a sentence, of its translation
-    negatives: Tensor  # (K, D)
-    negative_ids: Tensor  # (K, 2): of a negative's sentence, of its translation
+    negatives: Negatives  # of the whole step
 
     @property
     def pair_tokens(self) -> int:
@@ -141,10 +178,9 @@ class OneSidedBatch:
     tokens = pair_tokens
 
     def to(self, device: torch.device) -> OneSidedBatch:
-        """The batch on a device."""
-        rest = (self.keys, self.ids, self.negatives, self.negative_ids)
-        moved = (tensor.to(device, non_blocking=True) for tensor in rest)
-        return OneSidedBatch(self.features.to(device), *moved)
+        """The batch on a device, except for the negatives, which `OneSidedMoco.begin_step` moves once for a step."""
+        keys, ids = (tensor.to(device, non_blocking=True) for tensor in (self.keys, self.ids))
+        return OneSidedBatch(self.features.to(device), keys, ids, self.negatives)
 
 
 class OneSidedLoader:
@@ -168,38 +204,40 @@ class OneSidedLoader:
     def step(self, step: int) -> list[OneSidedBatch]:
         """The micro-batches of a step."""
         rows = self.order.rows(step)
-        negatives = self.keys.take(self.negative_rows(step, rows))
-        return [self._batch(part, *negatives) for part in self.shard.split(rows)]
+        negatives = Negatives(*self.keys.take(self.negative_rows(step, rows))).pinned()
+        return [self._batch(part, negatives) for part in self.shard.split(rows)]
 
     def negative_rows(self, step: int, rows: np.ndarray) -> np.ndarray:
         """The pairs (K,) whose keys are the negatives of a step with the pairs `rows`.
 
         `queue_size` pairs, or all there are, are drawn by seed and step. With `batch_keys` the step's own pairs come
-        first and count among them. Hard negatives are added.
+        first and count among them. Hard negatives are added. No pair is taken twice.
         """
-        own = rows[: self.contrast.queue_size if self.contrast.batch_keys else 0]
-        count = min(self.contrast.queue_size - len(own), len(self.keys))
+        own = np.unique(rows)[: self.contrast.queue_size if self.contrast.batch_keys else 0]
+        others = len(self.keys) - len(own)
         generator = np.random.default_rng([self.seed, step, 0, 1])  # `BatchOrder` seeds with three numbers at most
-        drawn = generator.choice(len(self.keys), count, replace=False, shuffle=False)
+        drawn = generator.choice(others, min(self.contrast.queue_size - len(own), others), replace=False, shuffle=False)
+        drawn += np.searchsorted(own - np.arange(len(own)), drawn, side="right")  # numbers of others, own ones skipped
         parts = [own, np.sort(drawn)]  # in the order on disk
         if self.hard is not None:
             parts.append(np.setdiff1d(self.hard.of(rows), np.concatenate(parts)))  # no key counts twice
         return np.concatenate(parts)
 
-    def _batch(self, rows: np.ndarray, negatives: Tensor, negative_ids: Tensor) -> OneSidedBatch:
+    def _batch(self, rows: np.ndarray, negatives: Negatives) -> OneSidedBatch:
         keys, ids = self.keys.take(rows)
         features = TokenParts.split(self.tokenize(self.sentences.take(rows).to_pylist()))
-        return OneSidedBatch(features, keys, ids.flip(1), negatives, negative_ids)
+        return OneSidedBatch(features, keys, ids.flip(1), negatives)
 
 
 class OneSidedMoco(Objective):
     """Dual momentum contrast if one encoder is frozen: InfoNCE of the other one against its keys."""
 
-    slow_start = True
+    trains_prefixes = True
 
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
         self.encoder = tgt if config.frozen == "src" else src
+        self.dimensions = config.contrast.prefixes(src.dimension)
         log_temperature = torch.tensor(math.log(config.contrast.temperature))
         self.log_temperature = nn.Parameter(log_temperature, requires_grad=config.contrast.learn_temperature)
 
@@ -221,25 +259,36 @@ class OneSidedMoco(Objective):
         """Encodes the keys and searches hard negatives on the first process, then opens them on all."""
         config, pairs, out = inputs.config, inputs.split.train, Path(inputs.config.out)
         count = config.contrast.hard_negatives
+        if count and len(pairs) > EXACT_KEYS:
+            require_faiss()  # for the approximate search after the keys are encoded
         if inputs.accelerator.is_main_process:
             encode_keys(config, pairs, out)
             if count:
                 find_hard_negatives(open_keys(config, pairs, out), count, out)
-        inputs.accelerator.wait_for_everyone()
+        wait_for_all()
         keys = open_keys(config, pairs, out)
         hard = open_hard_negatives(keys, out) if count else None
         return OneSidedLoader(config, pairs, inputs.order, keys, self.encoder.tokenize, inputs.shard, hard)
 
-    def forward(self, batch: OneSidedBatch, prepared: None) -> Metrics:
+    def begin_step(self, micro_batches: Sequence[OneSidedBatch]) -> list[Negatives]:
+        """Moves the negatives to the device: one copy for all micro-batches, and none of steps to come."""
+        return [micro_batches[0].negatives.to(self.log_temperature.device)] * len(micro_batches)
+
+    def forward(self, batch: OneSidedBatch, prepared: Negatives) -> Metrics:
         """Equation 2 for one micro-batch."""
         query = self.encoder(batch.features)  # (N, D)
         losses, correct, masked = blockwise_info_nce(
-            query, batch.keys, batch.negatives, self.log_temperature.exp(), batch.ids, batch.negative_ids
+            *(query, batch.keys, prepared.vectors, self.log_temperature.exp(), batch.ids, prepared.ids),
+            dimensions=self.dimensions,
         )
         with torch.no_grad():
             spread = query.var(dim=0, correction=0).sum().sqrt()  # 0 if the queries collapse, 1 in all directions
-        share = masked / (len(query) * len(batch.negatives))
+        share = masked / (len(query) * len(prepared.vectors))
         return {"loss": losses.mean(), "accuracy": correct.float().mean(), "spread": spread, "masked": share}
+
+    def end_step(self, prepared: Sequence[Negatives]) -> None:
+        """Limits the temperature."""
+        limit_temperature(self.log_temperature)
 
     def state_metrics(self, batch_size: int) -> dict[str, float]:
         """The temperature, which may be learnt."""

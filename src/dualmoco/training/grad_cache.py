@@ -37,11 +37,11 @@ class WholeBatchObjective(Objective):
     @classmethod
     def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
         """Scores of the whole batch, and one more pass if there are several micro-batches."""
-        batch = config.optimizer.batch_size
+        batch, dimensions = config.optimizer.batch_size, config.contrast.prefixes(dimension)
         return ObjectiveCost(
             extra_forwards=int(config.optimizer.accumulate > 1),
-            operations=12.0 * batch * batch * dimension,
-            scores=8 * FLOAT_BYTES * math.ceil(batch / devices) * batch,
+            operations=12.0 * batch * batch * sum(dimensions),
+            scores=8 * FLOAT_BYTES * math.ceil(batch / devices) * batch * len(dimensions),
         )
 
     def encode_batch(self, batch: PairBatch) -> list[Tensor]:

@@ -71,11 +71,11 @@ def encode_heldout(encoder: Encoder, texts: list[str], progress: Progress) -> Ve
     return vectors
 
 
-def share_score(score: HeldoutScore | None, device: torch.device) -> HeldoutScore:
+def share_score(score: HeldoutScore | None) -> HeldoutScore:
     """The first process's score on every process, so that all choose the same model; others may give None."""
     numbers = torch.full((4,), math.nan, dtype=torch.float64)
     if score is not None:
         own = math.nan if score.nli is None else score.nli
         numbers = torch.tensor([score.src_to_tgt, score.tgt_to_src, own, score.score], dtype=torch.float64)
-    src_to_tgt, tgt_to_src, nli, chosen = first_numbers(numbers, device).tolist()
+    src_to_tgt, tgt_to_src, nli, chosen = first_numbers(numbers).tolist()
     return HeldoutScore(src_to_tgt, tgt_to_src, None if math.isnan(nli) else nli, chosen)

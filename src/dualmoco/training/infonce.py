@@ -9,10 +9,14 @@ Shapes: N queries, D dimension, K rows in the queue, B rows per block.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
+
+from dualmoco.training.config import LEAST_TEMPERATURE
 
 BLOCK_ROWS = 2048  # on a CPU: the scores of one block stay in its cache
 GPU_BLOCK_BYTES = 64 * 2**20  # on a GPU: of the scores of one block, enough to keep it busy
@@ -30,6 +34,18 @@ def is_false_negative(query_ids: Tensor, row_ids: Tensor) -> Tensor:
     return (row_ids[:, 0] == translation) | (row_ids[:, 0] == text) | (row_ids[:, 1] == text)
 
 
+def unit_prefix(vectors: Tensor, dimension: int) -> Tensor:
+    """The first `dimension` components of vectors (n, D), scaled to unit length; all D are returned as they are."""
+    return vectors if dimension == vectors.shape[1] else normalize(vectors[:, :dimension], dim=1)
+
+
+@torch.no_grad()
+def limit_temperature(log_temperature: Tensor) -> None:
+    """Keeps a learned temperature at LEAST_TEMPERATURE or above."""
+    if log_temperature.requires_grad:
+        log_temperature.clamp_(min=math.log(LEAST_TEMPERATURE))
+
+
 def blockwise_info_nce(
     query: Tensor,
     key: Tensor,
@@ -38,6 +54,7 @@ def blockwise_info_nce(
     query_ids: Tensor,
     queue_ids: Tensor,
     *,
+    dimensions: Sequence[int] = (),
     block_rows: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Computes equation 2 for each query, in fp32 or better even under autocast.
@@ -52,16 +69,23 @@ def blockwise_info_nce(
         temperature: Positive scalar.
         query_ids: Ids (N, 2) of each query's text and of its translation.
         queue_ids: Ids (K, 2) of each row's text and of its translation.
+        dimensions: D, then fewer components: the loss is the mean over the prefixes of all vectors that have so many
+            components, each scaled to unit length (Matryoshka representation learning: Kusupati et al., 2022). If
+            empty, D alone.
         block_rows: B, which changes speed and memory but not the result; 0 chooses it by device.
 
     Returns:
-        Losses (N,), whether each key beat all negatives (N,), and how many scores were masked as false negatives.
+        Losses (N,); of the whole vectors, whether each key beat all negatives (N,), and how many scores were masked as
+        false negatives.
     """
     size = block_rows or choose_block_rows(len(query), query.device)
     dtype = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):
-        vectors = query.to(dtype), key.to(dtype), queue, temperature.to(dtype)
-        return _BlockwiseInfoNCE.apply(*vectors, query_ids, queue_ids, size)  # type: ignore[no-any-return]
+        query, key, temperature = query.to(dtype), key.to(dtype), temperature.to(dtype)
+        prefixes = [(unit_prefix(query, d), unit_prefix(key, d)) for d in dimensions or (query.shape[1],)]
+        found = [_BlockwiseInfoNCE.apply(*both, queue, temperature, query_ids, queue_ids, size) for both in prefixes]
+    _, correct, masked = found[0]
+    return torch.stack([losses for losses, *_ in found]).mean(dim=0), correct, masked
 
 
 def choose_block_rows(queries: int, device: torch.device) -> int:
@@ -82,7 +106,7 @@ class _BlockwiseInfoNCE(torch.autograd.Function):
         hardest, masked = torch.full_like(positive, -math.inf), query_ids.new_zeros(())
         blocks = _rows_with_batch_texts(query_ids, queue_ids, size)
         for start, suspects in zip(range(0, len(queue), size), blocks, strict=False):
-            rows = queue[start : start + size].to(query.dtype)  # (B, D)
+            rows = unit_prefix(queue[start : start + size].to(query.dtype), query.shape[1])  # (B, D)
             logits = scaled @ rows.T  # (N, B)
             if len(suspects):
                 false = is_false_negative(query_ids, queue_ids[suspects])  # (N, len(suspects))
@@ -113,5 +137,7 @@ def _rows_with_batch_texts(query_ids: Tensor, queue_ids: Tensor, size: int) -> t
     texts = query_ids.flatten().sort().values  # (2 N,)
     found = [(texts[torch.searchsorted(texts, ids, right=True) - 1] == ids).any(1) for ids in queue_ids.split(1 << 17)]
     shared = torch.cat(found).nonzero().squeeze(1)
+    if not len(shared):
+        return (shared,) * math.ceil(len(queue_ids) / size)
     starts = torch.arange(size, max(size, len(queue_ids)), size, device=shared.device)  # of all blocks but the first
     return shared.tensor_split(torch.searchsorted(shared, starts).tolist())

@@ -6,6 +6,7 @@ They are saved in the run folder, so that all processes and a resumed run start 
 from __future__ import annotations
 
 import logging
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
-from dualmoco.core.errors import DataError
+from dualmoco.core.errors import DataError, RunError
 from dualmoco.core.progress import working
 from dualmoco.core.storage import new_folder, restore_folder, write_json
 from dualmoco.data.manifest import read_prepared_manifest
@@ -28,6 +29,7 @@ from dualmoco.models.network import Encoder, open_routes, save_encoders
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 from dualmoco.text.languages import Chinese, base_language
 from dualmoco.training.config import TrainConfig
+from dualmoco.training.distributed import wait_for_all
 
 INITIAL = "initial"
 TOKENIZER_SENTENCES = 2_000_000  # at most, to train tokenizers on
@@ -73,13 +75,16 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
                     "sentence-transformers it cannot",
                     text["chinese"],
                 )
-    accelerator.wait_for_everyone()
+    wait_for_all()
+    if not initial.is_dir():
+        raise RunError(
+            f"{initial}: not found on {socket.gethostname()}, although the first process wrote it; expected a run "
+            "folder that all nodes share: set out"
+        )
     encoders = open_initial(config, initial)
     for encoder in dict.fromkeys(encoders.values()):
         if config.optimizer.gradient_checkpointing:
             encoder.checkpoint_gradients()
-        if config.optimizer.compile:
-            encoder.layers.compile(dynamic=True)  # not the loop over the parts of a batch, whose number varies
     return encoders
 
 
@@ -92,22 +97,46 @@ def open_initial(config: TrainConfig, initial: Path) -> dict[str, Encoder]:
             continue
         encoder = encoders[settings.lang]
         set_trainable(encoder, settings)
+        freeze_unused(encoder)
         encoder.set_dropout(settings.dropout)
     return encoders
 
 
+def freeze_unused(encoder: Encoder) -> None:
+    """Freezes weights without influence on the vectors, such as BERT's pooler: DDP waits for all that learn."""
+    weights = [weight for weight in encoder.parameters() if weight.requires_grad]
+    if weights:
+        vector = encoder.eval()(encoder.tokenize(["a"]))
+        gradients = torch.autograd.grad(vector.sum(), weights, allow_unused=True)
+        for weight, gradient in zip(weights, gradients, strict=True):
+            weight.requires_grad_(gradient is not None)
+
+
+def compile_encoders(objective: nn.Module) -> None:
+    """Compiles all encoders of an objective, those that it has copied too: a copy is not compiled."""
+    for encoder in objective.modules():
+        if isinstance(encoder, Encoder):
+            encoder.layers.compile(dynamic=True)  # not the loop over the parts of a batch, whose number varies
+
+
 def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: nn.Module) -> list[dict[str, Any]]:
-    """The weights that learn, by learning rate; those of no encoder, such as an NLI head, learn at the full rate."""
+    """The weights that learn, by learning rate and weight decay.
+
+    Weights of no encoder, such as an NLI head, learn at the full rate. Weights of fewer than two dimensions (biases,
+    normalization, a temperature) do not decay unless `decay_all` is set.
+    """
     scales = {
         weight: side.lr_scale
         for side in (config.tgt, config.src)  # src decides for a shared encoder
         for weight in encoders[side.lang].parameters()
     }
-    groups: dict[float, list[nn.Parameter]] = {}
+    optimizer = config.optimizer
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for weight in objective.parameters():
         if weight.requires_grad:
-            groups.setdefault(scales.get(weight, 1.0), []).append(weight)
-    return [{"params": weights, "lr_scale": scale} for scale, weights in groups.items()]
+            decay = optimizer.weight_decay if weight.ndim > 1 or optimizer.decay_all else 0.0
+            groups.setdefault((scales.get(weight, 1.0), decay), []).append(weight)
+    return [{"params": weights, "lr_scale": scale, "weight_decay": decay} for (scale, decay), weights in groups.items()]
 
 
 def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encoder]) -> None:

@@ -30,8 +30,11 @@ from dualmoco.training.infonce import BLOCK_ROWS
 from dualmoco.training.objective import FLOAT_BYTES
 from dualmoco.training.objectives import objective_class
 
+CUDA = "cuda"  # PyTorch's type of the GPUs that `dualmoco plan` knows
 SAVED_FLOATS = 16.6  # kept for the backward pass by PyTorch's BERT, as rows of `width` numbers per token and layer
-SAVED_BY_DROPOUT = 2.0  # more of these rows with dropout, in addition to three times the attention of all heads
+SAVED_BY_DROPOUT = 2.0  # more of these rows with dropout, in two masks of floats
+SAVED_ATTENTIONS = 3  # and with dropout, L x L floats per head: probabilities, their mask, the product of both
+CUDA_SAVED_BY_DROPOUT = 0.5  # instead of both on CUDA: two masks of bytes, and attention in one kernel
 CHECKPOINTED_FLOATS = 1.3  # these rows with gradient checkpointing
 MIXED_SHARE = 0.63  # of these bytes with mixed precision
 SURVEYED_SENTENCES = 20_000  # per stage, whose tokens are counted
@@ -96,8 +99,10 @@ def step_cost(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths
     return StepCost(encoders, cost.operations)
 
 
-def device_memory(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int = 1) -> Memory:
-    """Estimates the memory that training needs on each of the devices that share a batch."""
+def device_memory(
+    config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int = 1, kind: str = "cpu"
+) -> Memory:
+    """Estimates the memory that training needs on each of the devices, of one kind, that share a batch."""
     optimizer = config.optimizer
     cost = objective_class(config).cost(config, shapes[0].dimension, devices)
     rows, checkpointing = optimizer.micro_batch_size(devices), optimizer.gradient_checkpointing
@@ -108,11 +113,13 @@ def device_memory(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Len
             weights += shape.parameters
             learning += shape.parameters * _learning_share(side, shape)
         if not side.frozen:
-            kept += cost.passes * rows * saved_bytes(shape, tokens, side.dropout, checkpointing=checkpointing)
+            kept += (
+                cost.passes * rows * saved_bytes(shape, tokens, side.dropout, checkpointing=checkpointing, kind=kind)
+            )
             layer = 2 * shape.feed_forward + 4 * shape.width  # gradients of one layer, per token
             kept += cost.passes * rows * tokens * layer * FLOAT_BYTES
     more = math.ceil(cost.more_src_sentences / (devices * optimizer.accumulate))
-    kept += more * saved_bytes(shapes[0], lengths.longest_src, config.src.dropout)
+    kept += more * saved_bytes(shapes[0], lengths.longest_src, config.src.dropout, kind=kind)
     mixed = optimizer.precision != MixedPrecision.fp32
     return Memory(
         weights=FLOAT_BYTES * weights * (1.5 if mixed else 1.0),
@@ -124,13 +131,23 @@ def device_memory(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Len
     )
 
 
-def saved_bytes(shape: Shape, tokens: float, dropout: float, *, checkpointing: bool = False) -> float:
-    """Bytes that one sentence keeps for the backward pass."""
+def saved_bytes(
+    shape: Shape, tokens: float, dropout: float, *, checkpointing: bool = False, kind: str = "cpu"
+) -> float:
+    """Bytes that one sentence keeps for the backward pass on a kind of device.
+
+    Attention is PyTorch's scaled_dot_product_attention. Its fused kernels keep their output, one log-sum-exp per head
+    and token, and the state of the random numbers instead of a mask. CUDA is assumed to have such a kernel for every
+    batch: the memory-efficient one takes padding masks and dropout, also on a V100. A CPU has one only without
+    dropout; with dropout the attention of all heads is kept.
+    """
     if checkpointing:
         return FLOAT_BYTES * tokens * shape.width * (CHECKPOINTED_FLOATS * shape.layers + SAVED_FLOATS)
     floats = SAVED_FLOATS
-    if dropout:
-        floats += SAVED_BY_DROPOUT + 3 * shape.heads * tokens / shape.width
+    if dropout and kind == CUDA:
+        floats += CUDA_SAVED_BY_DROPOUT
+    elif dropout:
+        floats += SAVED_BY_DROPOUT + SAVED_ATTENTIONS * shape.heads * tokens / shape.width
     return FLOAT_BYTES * tokens * shape.width * floats * shape.layers + 4 * FLOAT_BYTES * shape.dimension
 
 
@@ -151,17 +168,23 @@ def check_memory(
     """Refuses a run that cannot fit into the memory of this machine's devices, and says which settings would fit."""
     shapes = read_shape(encoders[0]), read_shape(encoders[1])
     longest = float(config.src.max_tokens), float(config.tgt.max_tokens)
-    room = memory_here() - used_here()
-    if device_memory(config, shapes, Lengths(*longest, *longest), devices).total <= room:
+    room, kind = memory_here() - used_here(), kind_here()
+    if device_memory(config, shapes, Lengths(*longest, *longest), devices, kind).total <= room:
         return
     stages = [survey_lengths(order, split, encoders, stage) for stage in range(len(order.orders))]
     lengths = whole_run(stages, order.shares)
-    needed = device_memory(config, shapes, lengths, devices).total
+    needed = device_memory(config, shapes, lengths, devices, kind).total
     if needed > room:
         raise RunError(
             f"{config.out}: needs about {needed / GIB:.1f} GiB on each device, which has {room / GIB:.1f} GiB free; "
-            + advise(config, shapes, lengths, devices, room)
+            + advise(config, shapes, lengths, devices, room, kind)
         )
+
+
+def kind_here() -> str:
+    """The type of this machine's device, as PyTorch names it."""
+    device = torch.accelerator.current_accelerator()  # of the build, also if there is none in the machine
+    return device.type if device and torch.accelerator.is_available() else "cpu"
 
 
 def memory_here() -> float:
@@ -210,14 +233,16 @@ def whole_run(stages: Sequence[Lengths], shares: Sequence[float]) -> Lengths:
     )
 
 
-def advise(config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float) -> str:
-    """What to set so that a run fits into `room` bytes of each device."""
-    settings = fitting_settings(config, shapes, lengths, devices, room)
+def advise(
+    config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float, kind: str
+) -> str:
+    """What to set so that a run fits into `room` bytes of each device of a kind."""
+    settings = fitting_settings(config, shapes, lengths, devices, room, kind)
     return f"it would fit with {' '.join(settings)}" if settings else "no setting makes it fit: use smaller encoders"
 
 
 def fitting_settings(
-    config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float
+    config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float, kind: str = "cpu"
 ) -> list[str]:
     """Overrides that fit into `room` bytes per device, a smaller queue last because it changes the result; or none."""
     optimizer, size = config.optimizer, config.contrast.queue_size
@@ -232,7 +257,7 @@ def fitting_settings(
                     optimizer=replace(optimizer, accumulate=accumulate, gradient_checkpointing=checkpointing),
                     contrast=replace(config.contrast, queue_size=queue_size),
                 )
-                if device_memory(tried, shapes, lengths, devices).total <= room:
+                if device_memory(tried, shapes, lengths, devices, kind).total <= room:
                     changes = {
                         "optimizer.accumulate": (optimizer.accumulate, accumulate),
                         "optimizer.gradient_checkpointing": (optimizer.gradient_checkpointing, checkpointing),

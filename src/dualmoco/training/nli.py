@@ -320,4 +320,5 @@ def with_nli(objective: type[Objective]) -> type[Objective]:
     """The class that trains NLI next to an objective; an objective that is NLI already stays as it is."""
     if issubclass(objective, Nli):
         return objective
-    return type("MultiTask", (MultiTask,), {"base_class": objective, "options": objective.options})
+    own = {"base_class": objective, "options": objective.options, "trains_prefixes": objective.trains_prefixes}
+    return type("MultiTask", (MultiTask,), own)

@@ -70,10 +70,11 @@ class ObjectiveCost:
 def queue_cost(config: TrainConfig, dimension: int, devices: int, *, directions: int) -> ObjectiveCost:
     """What one or two queues cost that are scored in blocks; two come with momentum encoders."""
     batch, size = config.optimizer.batch_size, config.contrast.queue_size
+    components = sum(config.contrast.prefixes(dimension))
     rows = config.optimizer.micro_batch_size(devices)
     return ObjectiveCost(
         momentum_encoders=directions == 2,
-        operations=directions * 4.0 * batch * size * dimension,  # the logits, and their weighted sum of the rows
+        operations=directions * 4.0 * batch * size * components,  # the logits, and their weighted sum of the rows
         queue=directions * size * (FLOAT_BYTES * dimension + 16),  # two ids per row
         scores=2 * min(FLOAT_BYTES * rows * size, max(GPU_BLOCK_BYTES, FLOAT_BYTES * rows * BLOCK_ROWS)),
     )
@@ -99,8 +100,8 @@ class Objective(nn.Module):
     """Settings of its own with their defaults; a recipe changes them under `options`."""
     frozen_variant: ClassVar[type[Objective] | None] = None
     """The class that replaces this one if an encoder is frozen; None if both encoders must learn."""
-    slow_start: ClassVar[bool] = False
-    """Whether other processes may wait for hours while the first one makes the loader."""
+    trains_prefixes: ClassVar[bool] = False
+    """Whether it trains the shorter vectors of `contrast.dimensions`."""
 
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:

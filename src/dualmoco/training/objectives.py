@@ -24,7 +24,7 @@ from dualmoco.training.contrast import DualMomentumContrast, KeyBatch
 from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
 from dualmoco.training.frozen import OneSidedMoco
 from dualmoco.training.grad_cache import WholeBatchObjective
-from dualmoco.training.infonce import is_false_negative
+from dualmoco.training.infonce import is_false_negative, limit_temperature, unit_prefix
 from dualmoco.training.nli import Nli, with_nli
 from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, queue_cost
 
@@ -33,6 +33,7 @@ class DualMoco(Objective):
     """The paper's method, which is in `contrast.py`."""
 
     frozen_variant = OneSidedMoco
+    trains_prefixes = True
 
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
@@ -45,6 +46,7 @@ class DualMoco(Objective):
             temperature=config.contrast.temperature,
             learn_temperature=config.contrast.learn_temperature,
             key_dropout=config.contrast.key_dropout,
+            dimensions=config.contrast.prefixes(src.dimension),
         )
 
     @classmethod
@@ -69,7 +71,8 @@ class DualMoco(Objective):
         self.contrast.update_momentum(momentum)
 
     def end_step(self, prepared: Sequence[KeyBatch]) -> None:
-        """Enqueues the keys unless `begin_step` has done so."""
+        """Enqueues the keys unless `begin_step` has done so, and limits the temperature."""
+        limit_temperature(self.contrast.log_temperature)
         if not self.batch_keys:
             self._enqueue(prepared)
 
@@ -95,9 +98,11 @@ class DualMoco(Objective):
 class InBatch(WholeBatchObjective):
     """Translation ranking against the other pairs of the batch in both directions, with LaBSE's additive margin."""
 
+    trains_prefixes = True
+
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
-        self.src_encoder, self.tgt_encoder = src, tgt
+        self.src_encoder, self.tgt_encoder, self.dimensions = src, tgt, config.contrast.prefixes(src.dimension)
         self.temperature, self.margin = config.contrast.temperature, config.contrast.margin
 
     def encode_batch(self, batch: PairBatch) -> list[Tensor]:
@@ -107,13 +112,20 @@ class InBatch(WholeBatchObjective):
     def compare(self, vectors: Sequence[Tensor], src_ids: Tensor, tgt_ids: Tensor) -> Metrics:
         """Cross-entropy over the pairs of the batch from all processes."""
         src, tgt = vectors
-        src_to_tgt = rank_translations(src, tgt, src_ids, tgt_ids, self.temperature, self.margin)
-        tgt_to_src = rank_translations(tgt, src, tgt_ids, src_ids, self.temperature, self.margin)
+        how = self.temperature, self.margin, self.dimensions
+        src_to_tgt = rank_translations(src, tgt, src_ids, tgt_ids, *how)
+        tgt_to_src = rank_translations(tgt, src, tgt_ids, src_ids, *how)
         return {"loss": src_to_tgt[0] + tgt_to_src[0], "accuracy": (src_to_tgt[1] + tgt_to_src[1]) / 2}
 
 
 def rank_translations(
-    query: Tensor, key: Tensor, query_ids: Tensor, key_ids: Tensor, temperature: float, margin: float = 0.0
+    query: Tensor,
+    key: Tensor,
+    query_ids: Tensor,
+    key_ids: Tensor,
+    temperature: float,
+    margin: float = 0.0,
+    dimensions: Sequence[int] = (),
 ) -> tuple[Tensor, Tensor]:
     """In-batch InfoNCE with gradients on both sides, in fp32; the keys of all processes are candidates.
 
@@ -124,20 +136,23 @@ def rank_translations(
         key_ids: Text ids (N,) of the keys.
         temperature: Positive.
         margin: Subtracted from the scores of the positives.
+        dimensions: D, then fewer components, as `blockwise_info_nce` takes them.
 
     Returns:
-        The mean loss, and the share of queries that are nearest to their translation.
+        The mean loss, and the share of queries whose whole vectors are nearest to their translation.
     """
     first = process_rank() * len(query)
     ids = torch.stack([query_ids, key_ids], dim=1)  # (N, 2)
     with torch.autocast(query.device.type, enabled=False):
-        scores = query.float() @ gather_with_gradient(key.float()).T  # (N, processes * N)
+        vectors, keys = query.float(), gather_with_gradient(key.float())  # (N, D), (processes * N, D)
+        scores = [unit_prefix(vectors, d) @ unit_prefix(keys, d).T for d in dimensions or (query.shape[1],)]
     labels = torch.arange(first, first + len(query), device=query.device)
-    positive = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, labels[:, None], True)
-    scores = scores - margin * positive
+    positive = torch.zeros_like(scores[0], dtype=torch.bool).scatter_(1, labels[:, None], True)
     false = is_false_negative(ids, gather_rows(ids.flip(1))) & ~positive
-    logits = (scores / temperature).masked_fill(false, torch.finfo(scores.dtype).min)
-    return cross_entropy(logits, labels), (logits.argmax(dim=1) == labels).float().mean()
+    lowest = torch.finfo(torch.float32).min
+    logits = [((part - margin * positive) / temperature).masked_fill(false, lowest) for part in scores]
+    loss = torch.stack([cross_entropy(part, labels) for part in logits]).mean()
+    return loss, (logits[0].argmax(dim=1) == labels).float().mean()
 
 
 class Distill(Objective):
@@ -172,21 +187,32 @@ class Distill(Objective):
 
     def forward(self, batch: PairBatch, prepared: None) -> Metrics:
         """Squared distance between both students' unit vectors and the teacher's, summed over D."""
-        src, tgt = self.src_encoder(batch.src), self.tgt_encoder(batch.tgt)  # (N, D) each
+        src, tgt = self.src_encoder(batch.src).float(), self.tgt_encoder(batch.tgt).float()  # (N, D) each
         with torch.no_grad():
             tokens = TokenParts.split(self.teacher.tokenize(batch.src_texts))
-            goal = self.teacher(tokens.to(src.device))  # (N, D)
-        loss = (mse_loss(src, goal) + mse_loss(tgt, goal)) * goal.shape[1]
+            goal = self.teacher(tokens.to(src.device)).float()  # (N, D)
         labels = torch.arange(len(src), device=src.device)
-        return {"loss": loss, "accuracy": ((src @ tgt.T).argmax(dim=1) == labels).float().mean()}
+        with torch.autocast(src.device.type, enabled=False):
+            loss = (mse_loss(src, goal) + mse_loss(tgt, goal)) * goal.shape[1]
+            accuracy = ((src @ tgt.T).argmax(dim=1) == labels).float().mean()
+        return {"loss": loss, "accuracy": accuracy}
 
 
 class SimCse(WholeBatchObjective):
     """Unsupervised SimCSE (Gao et al., 2021) per language: each sentence against itself under different dropout."""
 
+    trains_prefixes = True
+
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
-        self.src_encoder, self.tgt_encoder, self.temperature = src, tgt, config.contrast.temperature
+        for lang, encoder in ((config.src.lang, src), (config.tgt.lang, tgt)):
+            if not encoder.has_dropout:
+                raise ConfigError(
+                    f"the {lang} encoder has no dropout layers; expected some when objective is {config.objective}, "
+                    "because dropout makes the two views of a sentence differ: use another model or objective"
+                )
+        self.src_encoder, self.tgt_encoder = src, tgt
+        self.temperature, self.dimensions = config.contrast.temperature, config.contrast.prefixes(src.dimension)
 
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:
@@ -206,8 +232,9 @@ class SimCse(WholeBatchObjective):
 
     def compare(self, vectors: Sequence[Tensor], src_ids: Tensor, tgt_ids: Tensor) -> Metrics:
         """Cross-entropy over the sentences of the batch in both languages."""
-        src = rank_translations(vectors[0], vectors[1], src_ids, src_ids, self.temperature)
-        tgt = rank_translations(vectors[2], vectors[3], tgt_ids, tgt_ids, self.temperature)
+        how = self.temperature, 0.0, self.dimensions
+        src = rank_translations(vectors[0], vectors[1], src_ids, src_ids, *how)
+        tgt = rank_translations(vectors[2], vectors[3], tgt_ids, tgt_ids, *how)
         return {"loss": src[0] + tgt[0], "accuracy": (src[1] + tgt[1]) / 2}
 
 

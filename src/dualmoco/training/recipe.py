@@ -24,8 +24,13 @@ def check_config(config: TrainConfig) -> None:
     objective = objective_class(config)
     unknown = sorted(config.options.keys() - objective.options.keys())
     freezes = [name for name, known in OBJECTIVES.items() if known.frozen_variant]
+    shortens = [name for name, known in OBJECTIVES.items() if known.trains_prefixes]
     can_freeze = not config.frozen or config.objective in freezes
     learns = f"false when objective is {config.objective}, which trains both encoders; use {' or '.join(freezes)}"
     known_options = f"options of {config.objective}: {', '.join(objective.options) or 'none'}"
     frozen_rule = (f"{config.frozen}.frozen", True, can_freeze, learns)
-    check_rules([frozen_rule, ("options", unknown, not unknown, known_options), *objective.rules(config)])
+    dimensions = config.contrast.dimensions
+    whole = f"[] when objective is {config.objective}; use {' or '.join(shortens)}"
+    prefix_rule = ("contrast.dimensions", dimensions, objective.trains_prefixes or not dimensions, whole)
+    options_rule = ("options", unknown, not unknown, known_options)
+    check_rules([frozen_rule, options_rule, prefix_rule, *objective.rules(config)])

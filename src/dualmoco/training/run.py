@@ -7,22 +7,24 @@ far, and `keys/` if an encoder is frozen.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from contextlib import nullcontext
-from datetime import timedelta
+import os
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedDataParallelKwargs, InitProcessGroupKwargs, ProjectConfiguration
+from accelerate.utils import DistributedDataParallelKwargs, ProjectConfiguration
 
-from dualmoco.core.errors import ConfigError
+from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import locked
 from dualmoco.data.pairs import Split, load_pairs
 from dualmoco.training.batches import Curriculum, order_pairs
-from dualmoco.training.config import MixedPrecision, TrainConfig
-from dualmoco.training.init_encoders import check_named_models, start_encoders
+from dualmoco.training.config import MatmulPrecision, MixedPrecision, TrainConfig
+from dualmoco.training.distributed import connect_hosts, first_before_others, first_numbers, process_rank
+from dualmoco.training.init_encoders import check_named_models, compile_encoders, start_encoders
 from dualmoco.training.memory import check_memory
 from dualmoco.training.objective import RunInputs
 from dualmoco.training.objectives import objective_class
@@ -31,7 +33,8 @@ from dualmoco.training.run_folder import TRACKER_FOLDER, check_run_folder, check
 from dualmoco.training.trainer import ScoreModel, Trainer, TrainResult
 
 ACCELERATE_PRECISION = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}
-SLOW_START = timedelta(days=7)  # other processes wait this long for the first one: its keys, or its evaluation
+DIGITS = 15  # hexadecimal ones of a digest that are compared: they fit into 64 bits
+CUBLAS_WORKSPACE, DETERMINISTIC_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
 logger = logging.getLogger(__name__)
 
 
@@ -95,36 +98,77 @@ def _train(config: TrainConfig, *, resume: bool, score_model: ScoreModel | None 
     out = Path(config.out)
     check_division(config, accelerator.num_processes)
     check_run_folder(config, out, resume=resume)
-    with locked(out) if accelerator.is_main_process else nullcontext():  # the first process locks for all
+    lock = locked(out) if accelerator.is_main_process else nullcontext()  # the first process locks for all
+    with arithmetic(config, accelerator.device), lock:
         check_run_folder(config, out, resume=resume)  # another run may have ended in it meanwhile
         if accelerator.is_main_process:
             check_named_models(config, out)
-        with accelerator.main_process_first() if config.data.prepared else nullcontext():  # the first unpacks for all
+        with first_before_others() if config.data.prepared else nullcontext():  # the first unpacks for all
             split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
-        if accelerator.is_main_process:
-            counts = ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count)
-            logger.info("pairs: %s", counts)
+        check_same_pairs(split)
+        _say("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
         return build_trainer(config, split, accelerator, score_model).run(resume=resume)
 
 
 def start_accelerator(config: TrainConfig) -> Accelerator:
     """Sets up the device, the processes and the trackers of a run; ConfigError if a tracker cannot be used."""
     check_trackers(config)
-    # Queues are equal on all processes by construction; pretrained encoders often have a pooler that is not used.
-    handlers = [
-        DistributedDataParallelKwargs(
-            broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True
-        )
-    ]
-    if objective_class(config).slow_start or config.schedule.evaluate:
-        handlers.append(InitProcessGroupKwargs(timeout=SLOW_START))
-    return Accelerator(
+    accelerator = Accelerator(
         cpu=not torch.accelerator.is_available(),
         mixed_precision=ACCELERATE_PRECISION[config.optimizer.precision],
-        kwargs_handlers=handlers,
+        # Queues are equal on all processes by construction, so buffers are not sent.
+        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)],
         log_with=config.schedule.trackers or None,
         project_config=ProjectConfiguration(logging_dir=str(Path(config.out) / TRACKER_FOLDER)),
     )
+    connect_hosts()
+    return accelerator
+
+
+@contextmanager
+def arithmetic(config: TrainConfig, device: torch.device) -> Iterator[None]:
+    """Multiplies matrices in the precision of a recipe, deterministically if it says so; restores both at the end."""
+    matmul, is_cuda = torch.backends.cuda.matmul, device.type == "cuda"
+    former = is_cuda and matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
+    if is_cuda:
+        matmul.allow_tf32 = config.optimizer.matmul_precision == MatmulPrecision.tf32
+        _say("matrix products of fp32, such as scores, are computed in %s", config.optimizer.matmul_precision)
+    if config.deterministic:
+        check_workspace(device)
+        torch.use_deterministic_algorithms(True)
+        _say("only deterministic algorithms are used")
+    try:
+        yield
+    finally:
+        if is_cuda:
+            matmul.allow_tf32 = former[0]
+        torch.use_deterministic_algorithms(former[1])
+
+
+def _say(message: str, *values: object) -> None:
+    """Logs a message once, not by every process."""
+    if process_rank() == 0:
+        logger.info(message, *values)
+
+
+def check_workspace(device: torch.device) -> None:
+    """Refuses a GPU whose matrix products depend on the order of its streams."""
+    given = os.environ.get(CUBLAS_WORKSPACE, "")
+    if device.type == "cuda" and given not in DETERMINISTIC_WORKSPACES:
+        raise ConfigError(
+            f"deterministic is true, but the environment variable {CUBLAS_WORKSPACE} is {given!r}; expected "
+            f"{' or '.join(DETERMINISTIC_WORKSPACES)}: set it before the command"
+        )
+
+
+def check_same_pairs(split: Split) -> None:
+    """Refuses processes that read other pairs than the first one, for example from another node's disk."""
+    own = torch.tensor([int(split.train.digest()[:DIGITS], 16)])
+    if not torch.equal(first_numbers(own.clone()), own):
+        raise RunError(
+            f"process {process_rank()} on {socket.gethostname()} read other training pairs than the first process; "
+            "expected the same files on all nodes"
+        )
 
 
 def check_precision(config: TrainConfig) -> None:
@@ -154,6 +198,8 @@ def build_trainer(
     inputs = RunInputs(config, split, order, encoders, accelerator, files)
     check_memory(config, split, order, (inputs.src, inputs.tgt), accelerator.num_processes)
     built = objective(inputs.src, inputs.tgt, config)
+    if config.optimizer.compile:
+        compile_encoders(built)
     if accelerator.is_main_process:
         write_inputs(config, split, Path(config.out))  # from here on the folder holds this run, to be resumed
     return Trainer(inputs, built, score_model)

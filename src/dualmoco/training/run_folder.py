@@ -17,7 +17,7 @@ from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import are_shown, progress_bar
 from dualmoco.core.storage import LOCK, append_line, new_folder, write_json, write_text
 from dualmoco.data.pairs import Split
-from dualmoco.models.folder import MODEL_RECORD, TEXT_KEY, read_conversion, write_card
+from dualmoco.models.folder import DIMENSIONS_KEY, MODEL_RECORD, TEXT_KEY, read_conversion, write_card
 from dualmoco.models.network import Encoder, save_encoders
 from dualmoco.training.config import FREE_SETTINGS, SCHEDULE_LENGTHS, TrainConfig
 from dualmoco.training.objective import Objective
@@ -185,11 +185,18 @@ def save_model(
     config: TrainConfig,
 ) -> None:
     """Writes the present encoders as a model folder; `record` (step, score, signature) goes into `dualmoco.json`."""
+    trained = trained_dimensions(config, encoders)
     with new_folder(out) as folder:
         save_encoders(encoders, folder)
         objective.save_files(folder)
-        write_json(folder / MODEL_RECORD, {**record, TEXT_KEY: text, "settings": config.to_dict()})
+        write_json(folder / MODEL_RECORD, {**record, **trained, TEXT_KEY: text, "settings": config.to_dict()})
         write_card(folder, read_conversion(folder))
+
+
+def trained_dimensions(config: TrainConfig, encoders: dict[str, Encoder]) -> dict[str, Any]:
+    """What a model's record says of the shorter vectors that were trained; nothing if there are none."""
+    dimension, contrast = encoders[config.src.lang].dimension, config.contrast
+    return {DIMENSIONS_KEY: contrast.prefixes(dimension)} if contrast.dimensions else {}
 
 
 def _yaml(config: TrainConfig) -> str:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from dualmoco.core.errors import DivergenceError
 from dualmoco.models.folder import read_conversion
@@ -31,6 +30,7 @@ from dualmoco.training.checkpoint import (
     load_checkpoint,
     save_checkpoint,
 )
+from dualmoco.training.distributed import highest_numbers, wait_for_all
 from dualmoco.training.heldout import Heldout, HeldoutScore, share_score
 from dualmoco.training.init_encoders import INITIAL, teacher_digest, weight_groups
 from dualmoco.training.objective import Metrics, Objective, RunInputs
@@ -65,15 +65,15 @@ class Trainer:
         self.config, self.accelerator, self.encoders, self.order = config, accelerator, inputs.encoders, inputs.order
         self.out, self.skipped = Path(config.out), 0  # steps in a row
         self.score_model = score_model
+        self.lr = 0.0  # of the last step
+        self.unread: list[Metrics] = []  # of the last steps, on the device: reading them would wait for it
         self.text = read_conversion(self.out / INITIAL).to_json()
         self.objective = objective.to(accelerator.device)
         src, tgt = inputs.src.to(accelerator.device), inputs.tgt.to(accelerator.device)
         self.loader = objective.make_loader(inputs)
         self.heldout = Heldout(inputs.split.heldout, src, tgt, objective.make_heldout_task(inputs))
         self.schedule = Schedule(config, self.loader.batches_per_epoch)
-        optimizer = torch.optim.AdamW(
-            weight_groups(config, self.encoders, objective), weight_decay=config.optimizer.weight_decay, fused=True
-        )
+        optimizer = torch.optim.AdamW(weight_groups(config, self.encoders, objective), fused=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
@@ -110,11 +110,14 @@ class Trainer:
         stop = self.schedule.stop(progress)
         with closing(prefetch(self.batches, progress.step)) as batches:
             while not stop:
-                metrics = self.step(next(batches), progress)
+                self.unread.append(self.step(next(batches), progress))
                 progress.step += 1
                 progress.seconds = time.monotonic() - began
                 stop = self._agree(progress, signals)
                 self._advance(progress)
+                due = (every.log_every, every.evaluate_every, every.checkpoint_every)
+                if stop or any(progress.step % steps == 0 for steps in due):
+                    metrics = self._read_metrics(progress)
                 if progress.step % every.log_every == 0 or stop:
                     self._log(log, metrics, progress)
                 if progress.step % every.evaluate_every == 0 or stop == FINISHED:
@@ -128,11 +131,11 @@ class Trainer:
         """The micro-batches of a step, on the device."""
         return [batch.to(self.accelerator.device) for batch in self.loader.step(step)]
 
-    def step(self, micro_batches: Sequence[Batch], progress: RunProgress) -> dict[str, float]:
-        """Takes one optimizer step; returns its metrics, averaged over micro-batches and processes."""
-        lr, momentum = self.schedule.lr(progress), self.config.contrast.momentum
+    def step(self, micro_batches: Sequence[Batch], progress: RunProgress) -> Metrics:
+        """Takes one optimizer step; returns its metrics, averaged over micro-batches, on the device."""
+        self.lr = self.schedule.lr(progress)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr * group["lr_scale"]
+            group["lr"] = self.lr * group["lr_scale"]
         self.model.train()
         with self.accelerator.autocast():
             prepared = self.objective.begin_step(micro_batches)
@@ -143,20 +146,25 @@ class Trainer:
                 metrics.append(self.model(batch, prepared[index]))
                 self.accelerator.backward(metrics[-1]["loss"] / len(micro_batches))
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.config.optimizer.clip)
-        values = {**self._average(metrics), "gradient_norm": float(norm), "lr": lr, "momentum": momentum}
-        self._check_finite(values, progress)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        self.objective.update_momentum(momentum)  # equation 1
+        self.objective.update_momentum(self.config.contrast.momentum)  # equation 1
         self.objective.end_step(prepared)
-        return values
-
-    def _average(self, metrics: list[Metrics]) -> dict[str, float]:
         table = torch.stack([torch.stack([value.detach().float() for value in part.values()]) for part in metrics])
-        means = self.accelerator.reduce(table.mean(dim=0), "mean").tolist()  # one metric per column
-        return dict(zip(metrics[0], means, strict=True))
+        return dict(zip(metrics[0], table.mean(dim=0), strict=True)) | {"gradient_norm": norm.detach().float()}
 
-    def _check_finite(self, values: dict[str, float], progress: RunProgress) -> None:
+    def _read_metrics(self, progress: RunProgress) -> dict[str, float]:
+        """The metrics of the last step, averaged over processes; DivergenceError if an unread step went wrong."""
+        names, first = list(self.unread[0]), progress.step - len(self.unread) + 1
+        table = torch.stack([torch.stack(list(metrics.values())) for metrics in self.unread])  # one step per row
+        self.unread = []
+        values: dict[str, float] = {}
+        for step, row in enumerate(self.accelerator.reduce(table, "mean").tolist(), start=first):
+            values = dict(zip(names, row, strict=True))
+            self._check_finite(values, step)
+        return values | {"lr": self.lr, "momentum": self.config.contrast.momentum}
+
+    def _check_finite(self, values: dict[str, float], step: int) -> None:
         """Refuses a loss or gradient that is not finite, except that fp16 may skip some steps whose gradients are."""
         wrong = [name for name in ("loss", "gradient_norm") if not math.isfinite(values[name])]
         self.skipped = self.skipped + 1 if wrong else 0
@@ -169,16 +177,13 @@ class Trainer:
         if may_skip:
             found = f"the gradients of the last {self.skipped} steps overflowed in fp16, so these steps were skipped"
             advice = "set optimizer.precision=bf16 or fp32"
-        raise DivergenceError(f"step {progress.step + 1}: {found}; {kept}; {advice} and start another run")
+        raise DivergenceError(f"step {step}: {found}; {kept}; {advice} and start another run")
 
     def _agree(self, progress: RunProgress, signals: list[str]) -> str:
         """Why to stop now, if at all: the same answer, and the same clock, on every process."""
         number = signal.Signals[signals[0]].value if signals else 0
-        numbers = torch.tensor([number, progress.seconds], dtype=torch.float64)
-        if self.accelerator.num_processes > 1:
-            numbers = numbers.to(self.accelerator.device)
-            dist.all_reduce(numbers, dist.ReduceOp.MAX)
-        number, progress.seconds = int(numbers[0]), float(numbers[1])
+        numbers = highest_numbers(torch.tensor([number, progress.seconds], dtype=torch.float64)).tolist()
+        number, progress.seconds = int(numbers[0]), numbers[1]
         return signal.Signals(number).name if number else self.schedule.stop(progress)
 
     def _advance(self, progress: RunProgress) -> None:
@@ -209,12 +214,12 @@ class Trainer:
     def _evaluate(self, progress: RunProgress, log: RunLog) -> None:
         """Scores the held-out pairs and keeps the model if it is the best so far; the first process decides."""
         first = self.accelerator.is_main_process
-        score = share_score(self.heldout.score() if first else None, self.accelerator.device)
+        score = share_score(self.heldout.score() if first else None)
         if first:
             log.record({"step": progress.step, "heldout": asdict(score), **self._score_tasks(progress.step)})
         if progress.evaluated(score.score) and first:
             self._save_model(self.out / "model", {"step": progress.step, "heldout": asdict(score)})
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
 
     def _score_tasks(self, step: int) -> dict[str, dict[str, float]]:
         """The scores of the tasks of `schedule.evaluate`, which decide nothing; call it on the first process."""
@@ -240,7 +245,7 @@ class Trainer:
             score = known[0] if known else self.heldout.score()
             if not known:
                 log.record({"step": 0, "heldout": asdict(score), **self._score_tasks(0)})
-        return share_score(score, self.accelerator.device)
+        return share_score(score)
 
     def checkpoint(self, progress: RunProgress) -> None:
         """Writes a checkpoint."""
@@ -258,7 +263,7 @@ class Trainer:
                 MOMENTUM: {langs[side]: encoder for side, encoder in self.objective.momentum_encoders().items()},
             },
         )
-        self.accelerator.wait_for_everyone()
+        wait_for_all()
 
     def _resume(self) -> RunProgress:
         checkpoint = last_checkpoint(self.out)

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 
 from dualmoco.core.errors import ModelError
 from dualmoco.core.storage import file_sha256, write_bytes, write_text
-from dualmoco.models.backends.int8_graph import BertShape, make_int8_graph
+from dualmoco.models.backends.int8_graph import INT8_POOLINGS, BertShape, DenseLayer, make_int8_graph
 from dualmoco.models.backends.st_format import (
     DENSE,
     LAYOUT_ERRORS,
@@ -39,7 +39,6 @@ from dualmoco.models.int8_format import INT8_GRAPH, check_packed
 BERT_DEFAULTS = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
 """The only values of these settings that this back-end supports."""
 TEXT_ONLY = {"text": {"method": "forward", "method_output_name": "last_hidden_state"}}
-INT8_POOLINGS = ("cls", "mean")
 MODEL_LINE = "# model "  # begins the line of the model's checksum, a comment for sha256sum
 
 
@@ -119,7 +118,8 @@ def write_int8_graphs(folder: Path) -> None:
 
 
 def _graph(folder: Path, encoder: _PackedBert) -> bytes:
-    return make_int8_graph(folder, encoder.bert, encoder.shape, encoder.projections, unit=encoder.unit)
+    dense = [DenseLayer(place) for place in encoder.projections]
+    return make_int8_graph(encoder.bert, encoder.shape, dense, unit=encoder.unit, home=folder)
 
 
 def _read_checksums(folder: Path) -> dict[str, str]:

@@ -1,16 +1,17 @@
-"""Make the ONNX graph of a packed BERT: int8 matrices as they are stored, activations quantized per token as they come.
+"""Make the ONNX graph of a BERT in int8: matrices as `int8_format.py` packs them, activations quantized per token.
 
 A token's scale depends on that token alone, so the vector of a sentence does not depend on its batch. Products are
-summed exactly, in int32; everything else is fp32. The graph holds no weights: they are external data of ONNX, and their
-file is `model.int8.safetensors` beside or below the graph, so any onnxruntime opens both. Only standard operators are
-used. Shapes: N sentences, L tokens, E width, H heads, O rows and I columns of a matrix, D dimension.
+summed exactly, in int32; everything else is fp32. Only standard operators are used. The graph of a packed folder holds
+no weights: they are external data of ONNX, and their file is `model.int8.safetensors` beside or below the graph, so any
+onnxruntime opens both. An export holds its weights, and balances the channels of activations (`int8_export.py`).
+Shapes: N sentences, L tokens, E width, H heads, O rows and I columns of a matrix, D dimension.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,12 @@ from dualmoco.models.int8_format import INT8_MAX, SCALE_SUFFIX
 
 INT8_OPSET, INT8_IR = 17, 8  # of 2022, so that old versions of onnxruntime read the graph
 ZERO_POINT = 128  # activations are unsigned, because CPUs multiply unsigned by signed bytes
+UINT8_MAX = 255
+BALANCE_SUFFIX = ".balance"  # factors (I,) for the activations that a layer takes, stored under the layer's name
+LIFT_SUFFIX = ".lift"  # numbers (I,) that, added to balanced activations, leave none below zero
 LEAST_PEAK = 1e-12  # a row of activations with a lower peak counts as zero
 MASKED = -1e30  # added to attention scores of padding
+INT8_POOLINGS = ("cls", "mean")
 LEAST_LENGTH = 1e-12  # of a vector that is scaled to unit length
 
 
@@ -39,13 +44,39 @@ class BertShape:
     pooling: str  # cls or mean
 
 
-def make_int8_graph(home: Path, bert: Path, shape: BertShape, projections: Sequence[Path], *, unit: bool) -> bytes:
-    """The graph of a packed BERT and the dense layers after its pooling, whose folders are in or below `home`."""
+PackedSource = Path | Mapping[str, np.ndarray]
+"""A packed folder, or packed tensors, which become part of a graph."""
+
+
+@dataclass(frozen=True)
+class DenseLayer:
+    """A layer after pooling."""
+
+    source: PackedSource
+    has_tanh: bool = False  # whether tanh follows the product
+
+
+def make_int8_graph(
+    bert: PackedSource, shape: BertShape, dense: Sequence[DenseLayer], *, unit: bool, home: Path = Path()
+) -> bytes:
+    """The graph of a packed BERT and the dense layers after its pooling.
+
+    Args:
+        bert: Weights of the BERT.
+        shape: Settings of the BERT.
+        dense: Layers after pooling.
+        unit: Whether vectors are scaled to unit length.
+        home: Folder of the graph; packed folders are in or below it.
+
+    Returns:
+        The serialized graph.
+    """
     check_onnx("onnx")
     graph = Int8GraphBuilder(home)
     pooled = _Bert(graph, bert, shape).pooled()
-    for number, folder in enumerate(projections):
-        pooled = graph.linear(graph.quantized(pooled), [graph.weights(folder, f"dense{number}/")["linear"]])
+    for number, layer in enumerate(dense):
+        pooled = graph.dense(pooled, [graph.weights(layer.source, f"dense{number}/")["linear"]])
+        pooled = graph.node("Tanh", pooled) if layer.has_tanh else pooled
     if unit:
         length = graph.node("ReduceL2", pooled, axes=[-1], keepdims=1)
         pooled = graph.node("Div", pooled, graph.node("Max", length, graph.constant(np.float32(LEAST_LENGTH))))
@@ -55,7 +86,7 @@ def make_int8_graph(home: Path, bert: Path, shape: BertShape, projections: Seque
 class Int8GraphBuilder:
     """Nodes and tensors of a graph; each method returns the name of its output."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path = Path()) -> None:
         import onnx
 
         self.onnx, self.home = onnx, home
@@ -75,9 +106,16 @@ class Int8GraphBuilder:
         self.tensors[name] = self.onnx.numpy_helper.from_array(array, name)
         return name
 
-    def weights(self, folder: Path, prefix: str = "") -> dict[str, _Weights]:
-        """The layers of a packed file, by the name of their tensors without the ending."""
-        file = folder / INT8_FILE
+    def weights(self, source: PackedSource, prefix: str = "") -> dict[str, _Weights]:
+        """The layers of a packed folder, or of packed tensors, by the name of their tensors without the ending."""
+        if isinstance(source, Path):
+            return _layers(prefix, self._stored(source / INT8_FILE, prefix))
+        for name, array in source.items():
+            self.tensors[prefix + name] = self.onnx.numpy_helper.from_array(array, prefix + name)
+        return _layers(prefix, source)
+
+    def _stored(self, file: Path, prefix: str) -> Iterable[str]:
+        """Adds the tensors of a packed file, which stay there; returns their names."""
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
             header: dict[str, Any] = json.loads(opened.read(length))
@@ -85,8 +123,7 @@ class Int8GraphBuilder:
         location = file.relative_to(self.home).as_posix()
         for name, about in header.items():
             self._external(prefix + name, about, location, 8 + length)
-        layers = {name.rpartition(".")[0] for name in header if not name.endswith(SCALE_SUFFIX)}
-        return {name: _Weights(prefix + name, has_bias=f"{name}.bias" in header) for name in layers}
+        return header
 
     def _external(self, name: str, about: dict[str, Any], location: str, start: int) -> None:
         kinds = {"I8": self.onnx.TensorProto.INT8, "F32": self.onnx.TensorProto.FLOAT}
@@ -97,20 +134,29 @@ class Int8GraphBuilder:
             tensor.external_data.add(key=key, value=str(value))
         self.tensors[name] = tensor
 
-    def quantized(self, values: str) -> tuple[str, str]:
-        """Activations (..., I) as unsigned bytes with a zero of ZERO_POINT, and their steps (..., 1)."""
-        peak = self.node("ReduceMax", self.node("Abs", values), axes=[-1], keepdims=1)
+    def dense(self, values: str, layers: Sequence[_Weights]) -> str:
+        """Activations (..., I) through layers that take the same ones, (..., O)."""
+        return self.linear(self.quantized(values, layers[0]), layers)
+
+    def quantized(self, values: str, layer: _Weights) -> tuple[str, str]:
+        """Activations (..., I) of a layer as unsigned bytes, and their steps (..., 1)."""
+        if layer.is_balanced:
+            values = self.node("Mul", values, layer.balance)
+        if layer.is_lifted:
+            values = self.node("Add", values, layer.lift)
+        sizes = values if layer.is_lifted else self.node("Abs", values)
+        peak = self.node("ReduceMax", sizes, axes=[-1], keepdims=1)
         top = self.node("Max", peak, self.constant(np.float32(LEAST_PEAK)))
-        most = self.constant(np.float32(INT8_MAX))
+        most = self.constant(np.float32(UINT8_MAX if layer.is_lifted else INT8_MAX))
         counts = self.node("Mul", values, self.node("Div", most, top))
-        zero = self.constant(np.uint8(ZERO_POINT))
+        zero = self.constant(np.uint8(layer.zero_point))
         return self.node("QuantizeLinear", counts, self.constant(np.float32(1)), zero), self.node("Div", top, most)
 
     def linear(self, quantized: tuple[str, str], layers: Sequence[_Weights]) -> str:
         """Quantized activations (..., I) times the transposed matrices of some layers (O, I), plus biases, (..., O)."""
         values, steps = quantized
         matrix = self.node("Transpose", self._joined([layer.weight for layer in layers]), perm=[1, 0])
-        product = self.node("MatMulInteger", values, matrix, self.constant(np.uint8(ZERO_POINT)))
+        product = self.node("MatMulInteger", values, matrix, self.constant(np.uint8(layers[0].zero_point)))
         scaled = self.node("Mul", self.node("Cast", product, to=self.onnx.TensorProto.FLOAT), steps)
         scaled = self.node("Mul", scaled, self._joined([layer.scales for layer in layers]))
         if not layers[0].has_bias:
@@ -149,12 +195,22 @@ class Int8GraphBuilder:
         return written
 
 
+def _layers(prefix: str, names: Iterable[str]) -> dict[str, _Weights]:
+    """The layers that some tensors belong to."""
+    known = set(names)
+    layers = {name.rpartition(".")[0] for name in known if not name.endswith(SCALE_SUFFIX)}
+    parts = (".bias", BALANCE_SUFFIX, LIFT_SUFFIX)
+    return {name: _Weights(prefix + name, *(name + part in known for part in parts)) for name in layers}
+
+
 @dataclass(frozen=True)
 class _Weights:
     """The tensors of a layer."""
 
     name: str
     has_bias: bool
+    is_balanced: bool  # whether activations are multiplied by factors first
+    is_lifted: bool  # whether activations have a minimum, which becomes zero
 
     @property
     def weight(self) -> str:
@@ -168,13 +224,25 @@ class _Weights:
     def bias(self) -> str:
         return f"{self.name}.bias"
 
+    @property
+    def balance(self) -> str:
+        return self.name + BALANCE_SUFFIX
+
+    @property
+    def lift(self) -> str:
+        return self.name + LIFT_SUFFIX
+
+    @property
+    def zero_point(self) -> int:
+        return 0 if self.is_lifted else ZERO_POINT
+
 
 class _Bert:
     """Adds a BERT to a graph."""
 
-    def __init__(self, graph: Int8GraphBuilder, folder: Path, shape: BertShape) -> None:
+    def __init__(self, graph: Int8GraphBuilder, source: PackedSource, shape: BertShape) -> None:
         self.graph, self.shape = graph, shape
-        self.weights = graph.weights(folder)
+        self.weights = graph.weights(source)
         constant = graph.constant
         mask = graph.node("Cast", TOKEN_MASK, to=graph.onnx.TensorProto.FLOAT)
         self.counted = graph.node("Unsqueeze", mask, constant(np.array([-1])))  # (N, L, 1)
@@ -209,16 +277,16 @@ class _Bert:
         """Attention and the feed-forward network, each with its residual and normalization, (N, L, E)."""
         graph = self.graph
         mixed, states = self._attention(states, name, first_alone=first_alone)
-        mixed = graph.linear(graph.quantized(mixed), [self.weights[f"{name}attention.output.dense"]])
+        mixed = graph.dense(mixed, [self.weights[f"{name}attention.output.dense"]])
         states = self._normalized(graph.node("Add", mixed, states), f"{name}attention.output.LayerNorm")
-        inner = self._gelu(graph.linear(graph.quantized(states), [self.weights[f"{name}intermediate.dense"]]))
-        output = graph.linear(graph.quantized(inner), [self.weights[f"{name}output.dense"]])
+        inner = self._gelu(graph.dense(states, [self.weights[f"{name}intermediate.dense"]]))
+        output = graph.dense(inner, [self.weights[f"{name}output.dense"]])
         return self._normalized(graph.node("Add", output, states), f"{name}output.LayerNorm")
 
     def _attention(self, states: str, name: str, *, first_alone: bool) -> tuple[str, str]:
         """Mixed values of the tokens that are used, all or the first one, and these tokens' states."""
         graph, parts = self.graph, [self.weights[f"{name}attention.self.{part}"] for part in ("query", "key", "value")]
-        quantized = graph.quantized(states)
+        quantized = graph.quantized(states, parts[0])
         if first_alone:
             ends = [graph.constant(np.array([place])) for place in (0, 1, 1)]
             states, values, steps = (graph.node("Slice", one, *ends) for one in (states, *quantized))  # (N, 1, .)

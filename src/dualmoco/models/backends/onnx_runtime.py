@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib.util
 import json
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -30,6 +30,7 @@ from dualmoco.models.text_normalization import parse_conversion
 ONNX_BATCH_TOKENS = 512
 WITHOUT_OVERFLOW = "session.x64quantprecision", "1"
 """Setting for CPUs without VNNI, which would add two products in 16 bits: slower, and exact."""
+OLDEST_ONNXRUNTIME = "1.23"  # as in pyproject.toml
 ONNX_OUTPUT = "sentence_embedding"
 GRAPH_FILE, ONNX_CONFIG = "model.onnx", "config.json"
 ONNX_FORMAT = "dualmoco-onnx-1"
@@ -58,8 +59,12 @@ class OnnxBackend(TokenBackend):
             )
         except Exception as error:  # the exceptions of onnxruntime have no common base class
             reason = str(error).strip().partition("\n")[0]
-            raise ModelError(f"onnxruntime cannot read the graph: {reason}; export it again") from None
+            raise ModelError(
+                f"onnxruntime {onnxruntime.__version__} cannot read the graph: {reason}; expected version "
+                f"{OLDEST_ONNXRUNTIME} or later (pip install -U onnxruntime), or export the model again"
+            ) from None
         self.name = name
+        source = replace(source, inputs=tuple(one.name for one in self.session.get_inputs()))
         workers = thread_count(threads)
         dimension = int(self.run(next(source.batches(["a"], ONNX_BATCH_TOKENS))).shape[1])
         super().__init__(source, dimension, ONNX_BATCH_TOKENS, partial(ThreadPoolExecutor, workers))
