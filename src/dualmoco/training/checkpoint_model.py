@@ -121,6 +121,7 @@ def _open_checkpoint(checkpoint: Path, *, momentum: bool) -> tuple[dict[str, Enc
     from dualmoco.training.checkpoint import MOMENTUM, TRAINED, check_tensors, copy_tensors, module_tensors
     from dualmoco.training.config import TrainConfig
     from dualmoco.training.init_encoders import INITIAL, open_initial
+    from dualmoco.training.run_folder import trained_dimensions
 
     run = checkpoint.resolve().parents[1]
     if not (run / "config.yaml").is_file():
@@ -143,7 +144,7 @@ def _open_checkpoint(checkpoint: Path, *, momentum: bool) -> tuple[dict[str, Enc
             given = {key: given[key] for key in still} | _tensors_of(names[MOMENTUM][lang], weights)
         check_tensors(own, given, checkpoint, "export another checkpoint")
         copy_tensors(own, given)
-    return encoders, record | {"settings": config.to_dict()}
+    return encoders, record | trained_dimensions(config, encoders) | {"settings": config.to_dict()}
 
 
 def _tensors_of(module: str, weights: dict[str, Tensor]) -> dict[str, Tensor]:

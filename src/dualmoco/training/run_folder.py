@@ -185,13 +185,18 @@ def save_model(
     config: TrainConfig,
 ) -> None:
     """Writes the present encoders as a model folder; `record` (step, score, signature) goes into `dualmoco.json`."""
-    dimension, contrast = encoders[config.src.lang].dimension, config.contrast
-    trained = {DIMENSIONS_KEY: contrast.prefixes(dimension)} if contrast.dimensions else {}
+    trained = trained_dimensions(config, encoders)
     with new_folder(out) as folder:
         save_encoders(encoders, folder)
         objective.save_files(folder)
         write_json(folder / MODEL_RECORD, {**record, **trained, TEXT_KEY: text, "settings": config.to_dict()})
         write_card(folder, read_conversion(folder))
+
+
+def trained_dimensions(config: TrainConfig, encoders: dict[str, Encoder]) -> dict[str, Any]:
+    """What a model's record says of the shorter vectors that were trained; nothing if there are none."""
+    dimension, contrast = encoders[config.src.lang].dimension, config.contrast
+    return {DIMENSIONS_KEY: contrast.prefixes(dimension)} if contrast.dimensions else {}
 
 
 def _yaml(config: TrainConfig) -> str:
