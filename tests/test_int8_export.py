@@ -122,7 +122,12 @@ def test_products_are_those_of_a_loop(is_lifted: bool, tmp_path: Path) -> None:
     balance = (0.1 + generator.random(6)).astype(np.float32)
     rows = generator.standard_normal((5, 6)).astype(np.float32)
     rows = np.maximum(rows, np.float32(-0.17)) if is_lifted else rows
-    tensors: dict[str, np.ndarray] = {"a.weight": matrix, "a.weight.scale": scales, "a.bias": bias, "a.balance": balance}
+    tensors: dict[str, np.ndarray] = {
+        "a.weight": matrix,
+        "a.weight.scale": scales,
+        "a.bias": bias,
+        "a.balance": balance,
+    }
     graph = Int8GraphBuilder()
     if is_lifted:
         tensors["a.lift"] = np.float32(0.17) * balance
