@@ -31,7 +31,7 @@ TEXTS = [*EN[:30], "a", " ".join(EN[:20])]
 PARTS = ("weight", "bias")
 SIZES: dict[str, Any] = {"vocab_size": 400, "pad_token_id": 0}
 BERT_SIZES = SIZES | {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}
-NETWORKS = {
+NETWORKS: dict[str, Callable[[], torch.nn.Module]] = {
     "bert": lambda: BertModel(BertConfig(**BERT_SIZES, max_position_embeddings=40)),
     "roberta": lambda: RobertaModel(RobertaConfig(**BERT_SIZES, max_position_embeddings=41)),
     "distilbert": lambda: DistilBertModel(
@@ -122,9 +122,16 @@ def test_products_are_those_of_a_loop(is_lifted: bool, tmp_path: Path) -> None:
     balance = (0.1 + generator.random(6)).astype(np.float32)
     rows = generator.standard_normal((5, 6)).astype(np.float32)
     rows = np.maximum(rows, np.float32(-0.17)) if is_lifted else rows
-    tensors = {"a.weight": matrix, "a.weight.scale": scales, "a.bias": bias, "a.balance": balance}
+    tensors: dict[str, np.ndarray] = {
+        "a.weight": matrix,
+        "a.weight.scale": scales,
+        "a.bias": bias,
+        "a.balance": balance,
+    }
     graph = Int8GraphBuilder()
-    layer = graph.weights(tensors | ({"a.lift": np.float32(0.17) * balance} if is_lifted else {}))["a"]
+    if is_lifted:
+        tensors["a.lift"] = np.float32(0.17) * balance
+    layer = graph.weights(tensors)["a"]
     path = tmp_path / "graph.onnx"
     path.write_bytes(graph.finish(graph.dense(graph.constant(rows), [layer])))
     nothing = np.zeros((1, 1), dtype=np.int64)
