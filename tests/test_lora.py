@@ -24,6 +24,8 @@ from dualmoco.models.export import export_model
 from dualmoco.models.load import open_model
 from dualmoco.models.lora import add_adapter, merge_adapter
 from dualmoco.models.network import Encoder, open_routes
+from dualmoco.training.checkpoint import last_checkpoint
+from dualmoco.training.checkpoint_model import export_encoders
 from dualmoco.training.contrast import DualMomentumContrast
 from dualmoco.training.memory import _learning_share
 from dualmoco.training.recipe import load_config
@@ -158,6 +160,15 @@ def test_a_run_saves_plain_models_and_resumes_exactly(
     np.testing.assert_allclose(open_model(out).encode(TEXTS, lang="en"), library, atol=1e-5)
     export_model(str(out), "en", "onnx", tmp_path / "onnx")
     np.testing.assert_allclose(open_model(tmp_path / "onnx").encode(TEXTS, lang="en"), library, atol=1e-5)
+    checkpoint = str(last_checkpoint(out))
+    export_encoders(checkpoint, None, "sentence-transformers", tmp_path / "last")
+    np.testing.assert_allclose(open_model(tmp_path / "last").encode(TEXTS, lang="en"), library, atol=1e-5)
+    export_encoders(checkpoint, None, "sentence-transformers", tmp_path / "momentum", momentum=True)
+    slow = load_file(tmp_path / "momentum" / "en_0_Transformer" / "model.safetensors")
+    prefix = "model.contrast.src_momentum_encoder.layers.0.model."
+    for name in changed:
+        down, up = (tensors[f"{prefix}{name.removesuffix('weight')}lora_{part}.default.weight"] for part in "AB")
+        torch.testing.assert_close(slow[name], initial[name] + 16 / 3 * up @ down)
     usual = Trainer.step
 
     def interrupted(self: Trainer, *arguments: Any) -> Any:

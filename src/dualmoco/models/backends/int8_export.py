@@ -176,10 +176,10 @@ def _balance(tensors: dict[str, np.ndarray], layers: Sequence[str], peaks: np.nd
     factors = np.maximum(peaks, LEAST_RANGE) ** BALANCE_SHARE
     factors /= np.maximum(weights, LEAST_RANGE) ** (1 - BALANCE_SHARE)
     factors /= np.exp(np.log(factors).mean())
-    factors = np.asarray(np.clip(factors, 1 / LARGEST_BALANCE, LARGEST_BALANCE), dtype=np.float32)
+    limited: np.ndarray = np.clip(factors, 1 / LARGEST_BALANCE, LARGEST_BALANCE).astype(np.float32)
     for name in layers:
-        tensors[f"{name}.weight"] *= factors
-    return factors
+        tensors[f"{name}.weight"] *= limited
+    return limited
 
 
 def _packed(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
