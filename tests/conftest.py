@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +103,14 @@ def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     model = SentenceTransformer(modules=[first, Pooling(16, pooling_mode="cls")], device="cpu")
     model.save(str(folder), create_model_card=False)
     return folder
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """The handlers of a new process: shells ignore SIGINT in background jobs, and Ray handles SIGTERM."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -454,17 +454,6 @@ def test_result_is_told(recipe: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert re.fullmatch(r"held-out retrieval \d+\.\d % before, \d+\.\d % at step \d+", lines[1])
     assert lines[2:] == [f"model in {tmp_path / 'run'}/model"]
     assert (tmp_path / "run" / "model" / "modules.json").is_file()
-
-
-@pytest.fixture
-def usual_signals() -> Iterator[None]:
-    """The handlers of a new process: shells ignore SIGINT in background jobs, and Ray handles SIGTERM."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("usual_signals")

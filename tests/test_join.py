@@ -254,6 +254,7 @@ def signalling(sent: signal.Signals, whole: Callable[..., Any], call: int = 1) -
     return function
 
 
+@pytest.mark.usefixtures("usual_signals")
 def test_an_interrupted_command_resumes(
     base: Path,
     joined: tuple[Path, join_module.Joined],

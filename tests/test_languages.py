@@ -83,7 +83,7 @@ def test_a_model_recognises_what_it_encodes(model: Model) -> None:
 
 def test_a_model_refuses_languages_that_it_lacks(model: Model) -> None:
     """With its own languages and what to do, and without the advice to give them another name."""
-    with pytest.raises(ModelError, match=r"has no language 'de'; expected one of en, zh, or .*dualmoco train$"):
+    with pytest.raises(ModelError, match=r"has no language 'de'; expected one of en, zh, or .*dualmoco join or train$"):
         model.encode(GERMAN, lang="de")
     with pytest.raises(
         ModelError, match=r"^sentences: looks like de, and the model en-zh-static has en and zh; .*train"
