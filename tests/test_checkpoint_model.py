@@ -140,7 +140,7 @@ def test_wrong_exports_of_checkpoints_are_refused(recipe: Path, tmp_path: Path) 
 
 
 def test_checkpoints_hold_no_teacher(recipe: Path, tmp_path: Path, plain: Path) -> None:
-    """A resumed run opens it by its name and goes on bit for bit; another model in its place is refused."""
+    """A resumed run opens it by its name and continues bit for bit; another model in its place is refused."""
     teacher = tmp_path / "teacher"
     shutil.copytree(plain, teacher)
     settings = ["objective=distill", f"teacher={teacher}", "src.projection=16", "tgt.projection=16", "schedule.steps=8"]

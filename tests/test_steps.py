@@ -216,7 +216,7 @@ def test_matrix_products_on_a_gpu_have_the_precision_of_the_recipe(
 
 
 def test_deterministic_runs(recipe: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """PyTorch is told so for the time of the run; on a CPU the result is the same."""
+    """PyTorch is set accordingly during the run; on a CPU the result is the same."""
     seen = []
     usual = Trainer.step
 
