@@ -88,7 +88,7 @@ def test_other_data_stand_alone(scores: list[Score], about: str) -> None:
 
 
 def test_pairs_of_other_languages_have_a_table_of_their_own() -> None:
-    """The paper's pair stands beside the paper, and all pairs have a table of their own with a mean."""
+    """The paper's pair is compared with the paper, and all pairs together have their own table with a mean."""
     beside, others = tables_of([*search("afr-eng", 1000), *search("cmn-eng", 1000), *search("deu-eng", 1000)])
     assert names(beside)[-1] == "ours" and len(beside.rows) == len(PAPER["table 1"]) + 1
     assert names(others) == ["ours, afr-eng", "ours, cmn-eng", "ours, deu-eng", "ours, mean of 3"]
