@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test fuzz check fix reference man bench
+.PHONY: help install demo test fuzz check fix reference docs man bench
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -33,15 +33,18 @@ fix: install ## format and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: install ## write docs/recipe-keys.md
-	PYTHONPATH=tests $(BIN)/python tests/recipe_reference.py
+reference: install ## write the generated pages and tables of docs/
+	PYTHONPATH=tests $(BIN)/python tests/reference.py
+
+docs: install ## build the site into build/site; a broken link is an error
+	$(BIN)/zensical build --clean --strict
 
 man: install ## write the manual page build/dualmoco.1
 	mkdir -p build
 	$(BIN)/argparse-manpage --module dualmoco.cli.main --function build_parser --project-name dualmoco \
 		--manual-title "dualmoco manual" --description "cross-lingual sentence encoders" --output build/dualmoco.1
 
-bench: install ## the benchmarks of docs/benchmarks.md that need no data
+bench: install ## the benchmarks of docs/results/benchmarks.md that need no data
 	$(BIN)/python -m benchmarks.loss
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.prepare

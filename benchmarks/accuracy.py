@@ -1,6 +1,6 @@
 """Accuracy against minutes: our objectives and sentence-transformers' losses, one after the other.
 
-    python -m benchmarks.accuracy recipes/static-cpu.yaml --data DATA --minutes 4 --plot docs/accuracy-static.png
+    python -m benchmarks.accuracy recipes/static-cpu.yaml --data DATA --minutes 4 --plot accuracy-static.png
 
 All start from the same encoders, read the same pairs and decay their rate over the same minutes. sentence-transformers'
 plain loss takes our batches and rate; its cached loss takes batches as large as our queue, so that it has as many

@@ -1,7 +1,7 @@
 """Towers: accuracy against minutes with a side frozen, with both sides learning, static and hybrid; and their speed.
 
     python -m benchmarks.towers curve runs/locked --data DATA --beside runs/static --json locked.json
-    python -m benchmarks.towers plot static.json locked.json both.json --out docs/towers.png
+    python -m benchmarks.towers plot static.json locked.json both.json --out docs/figures/towers.png
     python -m benchmarks.towers speed recipes/join-language.yaml
     python -m benchmarks.towers keys
 

@@ -61,7 +61,7 @@ def _options(command: str) -> list[argparse.Action]:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["--help"], ["train", "demo", "--version", "--quiet", "docs/commands.md"]),
+        (["--help"], ["train", "demo", "--version", "--quiet", "docs/reference/commands.md"]),
         (["train", "--help"], ["train RECIPE.yaml [key=value ...] [options]", "--data", "--json", "examples:"]),
         (["demo", "--help"], ["--recipe", "(default: tiny)", "--out", "(default: runs/demo)"]),
         (["mine", "--help"], ["mine SRC TGT --out FILE", "(choices: distance, ratio, absolute; default: distance)"]),

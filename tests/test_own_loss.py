@@ -1,4 +1,4 @@
-"""A loss from outside the package: the example of docs/add-a-loss.md trains, resumes, and is planned for."""
+"""A loss from outside the package: the example of docs/contributing/add-a-loss.md trains, resumes and is planned."""
 
 from __future__ import annotations
 

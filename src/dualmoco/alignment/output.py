@@ -52,12 +52,12 @@ class Aligned:
 class AlignedPair:
     """The text of a link; a side without sentences is empty and has no places."""
 
-    src: str  # sentences of the source, joined
-    tgt: str
+    src: str  # source sentences, joined
+    tgt: str  # target sentences, joined
     score: float | None  # 1 for a typical translation here, about 0 for unrelated sentences; None if a side is empty
     confidence: float  # between 0 and 1
     src_places: tuple[str, ...]  # place of each sentence, such as 3.2 for the second sentence of the third paragraph
-    tgt_places: tuple[str, ...]
+    tgt_places: tuple[str, ...]  # the same for the target
 
     @property
     def type(self) -> str:

@@ -159,7 +159,7 @@ def align(
         ModelError: The model cannot be opened, or lacks a language.
         UnrelatedError: The texts are not translations of each other.
 
-    Example:
+    Examples:
         >>> result = align(["How are you?", "I am fine. Thanks."], ["你好吗？", "我很好，", "谢谢。"], split="no")
         >>> [pair.type for pair in result.pairs]
         ['1-1', '1-2']

@@ -3,7 +3,7 @@
 Operations and memory come from `training/memory.py`, which counts them from the shapes of the encoders and the lengths
 of real batches. Hours on this machine are measured by a dry run: some steps on a sample of the pairs, with full queues,
 in a temporary folder. Hours on other devices are estimated from the datasheet peak (NVIDIA, dense products) and an
-assumed utilization: with mixed precision that of the paper's own run, 15 hours on four V100s (see docs/analysis.md).
+assumed utilization: with mixed precision that of the paper's own run, 15 hours on four V100s (docs/guides/plan.md).
 """
 
 from __future__ import annotations

@@ -53,9 +53,9 @@ class StudyConfig:
     set: list[str] = field(default_factory=list)  # settings of all runs, such as schedule.minutes=5
     vary: dict[str, list[Any]] = field(default_factory=dict, metadata=AS_TYPED)  # values: one row per combination
     rows: dict[str, list[str]] = field(default_factory=dict)  # or rows by name, each with its settings
-    seeds: list[int] = field(default_factory=lambda: [0])
+    seeds: list[int] = field(default_factory=lambda: [0])  # one run of each row per seed
     tasks: str = ""  # tasks of `dualmoco evaluate`; held-out pairs are always scored
-    axis: Axis = Axis.names
+    axis: Axis = Axis.names  # horizontal axis of the figure
     curves: list[str] = field(default_factory=list)  # logged metrics to draw over the steps, such as loss
 
 

@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         "combine",
         run,
         "combine several models, side by side, into a hybrid",
-        "Every command takes the result as its model; docs/hybrid.md has more.\n\n"
+        "Every command takes the result as its model; docs/explanation/hybrids.md has more.\n\n"
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"
         "  dualmoco combine en-zh-static runs/tiny --out hybrid --weights 1,0.2\n"

@@ -15,7 +15,7 @@ def add(commands: Any) -> None:
         "export",
         run,
         "write one language of a model, or a checkpoint, as a sentence-transformers or ONNX folder",
-        "The folder opens without dualmoco; docs/export.md shows how.\n\n"
+        "The folder opens without dualmoco; docs/guides/export.md shows how.\n\n"
         "examples:\n"
         "  dualmoco export en-zh-static --lang en --to sentence-transformers --out exported/en\n"
         "\nwith another model:\n"

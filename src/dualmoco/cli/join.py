@@ -31,7 +31,7 @@ def add(commands: Any) -> None:
         run,
         "add a language to a model, from a bitext with one of its languages",
         "The other languages keep their vectors. The same command resumes after an interruption;\n"
-        "docs/languages.md has more.\n\n"
+        "docs/guides/languages.md has more.\n\n"
         "with your own files:\n"
         "  dualmoco join en-zh-static en-fr.tsv --src en --tgt fr --out model-fr\n"
         "  dualmoco join model-fr en-de.tmx --src en --tgt de --out model-fr-de --exclude 'tests/*.txt'\n"

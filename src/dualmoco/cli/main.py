@@ -1,7 +1,7 @@
 """The command line: `dualmoco COMMAND ...`.
 
 Results go to standard output, everything else to standard error. Heavy imports wait until a command needs them, so help
-is instant. `docs/commands.md` describes what all commands share.
+is instant. `docs/reference/commands.md` describes what all commands share.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The words after the program's name; those of the process if None.
 
     Returns:
-        The exit status, as listed in `docs/commands.md`.
+        The exit status, as listed in `docs/reference/commands.md`.
     """
     parsed = argparse.Namespace(command="", verbose=False, leaf="")
     try:
@@ -204,7 +204,7 @@ def build_parser() -> CommandParser:
     parser = CommandParser(
         prog="dualmoco",
         description="Cross-lingual sentence encoders by dual momentum contrast.",
-        epilog="`dualmoco COMMAND --help` has examples; docs/commands.md explains what all commands share.",
+        epilog="`dualmoco COMMAND --help` has examples; docs/reference/commands.md explains what all commands share.",
     )
     parser.add_argument("--version", action="version", version=f"dualmoco {VERSION}", help="show the version and exit")
     parser.add_argument(

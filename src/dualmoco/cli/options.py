@@ -1,6 +1,6 @@
 """What commands share: how they are declared, their common options, and how they print results.
 
-`docs/commands.md` has the vocabulary: an option means the same in every command that has it.
+`docs/reference/commands.md` has the vocabulary: an option means the same in every command that has it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Container = argparse._ActionsContainer
 """A parser, or a group of its options."""
 
 EXIT_PARTIAL = 1
-"""Some of the work failed, or `plan` found that a run does not fit; what succeeded was written."""
+"""Part of the work failed (`ablate`, `align` on several documents), or `plan` found that a run does not fit."""
 EXIT_USAGE = 2
-"""An option, a file, a model or a recipe cannot be used."""
+"""An option, a file, a model or a recipe cannot be used; one line on standard error says why."""
 EXIT_UNRELATED = 3
 """`align`: the two texts are not translations of each other."""
 EXIT_INTERNAL = 70
-"""A fault of dualmoco itself."""
+"""An internal error: one line on standard error, and with `--debug` the traceback. Please report it."""
 
 BACKEND_CHOICES = ("auto", "torch", "static", "int8", "onnx", "onnx-int8")
 FORMAT_CHOICES = ("auto", *"tsv csv jsonl aligned moses tmx xliff parquet arrow dataset gettext".split())

@@ -29,7 +29,7 @@ def add(commands: Any) -> None:
         "prepare",
         run,
         "turn raw bitext into clean, distinct pairs that no test set contains",
-        "key=value overrides a setting; docs/corpora.md has the keys.\n\n"
+        "key=value overrides a setting; docs/guides/corpora.md has the keys.\n\n"
         "examples:\n"
         "  dualmoco prepare examples/pairs.tsv --src en --tgt zh --out prepared heldout=10\n"
         "\nwith your own files:\n"

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
         "train",
         run,
         "train two encoders into one space",
-        "The same command resumes an interrupted run. docs/training.md has the keys of a recipe.\n\n"
+        "The same command resumes an interrupted run. docs/guides/training.md has the keys of a recipe.\n\n"
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"
         "\nwith your own files:\n"

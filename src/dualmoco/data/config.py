@@ -47,9 +47,9 @@ class OnError(StrEnum):
 class CorpusConfig:
     """One corpus: its files, and how much of it to use."""
 
-    name: str = ""  # in the output; by default the name of the first file
-    files: list[str] = field(default_factory=list)  # names or globs; of line-aligned files the source side
-    tgt_files: list[str] = field(default_factory=list)  # of line-aligned files the target side
+    name: str = ""  # name in the output; by default that of the first file
+    files: list[str] = field(default_factory=list)  # names or globs; if line-aligned, those of the source side
+    tgt_files: list[str] = field(default_factory=list)  # names or globs of the target side of line-aligned files
     format: str = "auto"  # name of a reader; auto: by extension
     columns: list[str] = field(default_factory=list)  # source and target column, names or numbers from 0
     max_pairs: int = 0  # size of a random sample; 0: all
@@ -60,17 +60,17 @@ class CorpusConfig:
 class CleanConfig:
     """Steps of cleaning, in the order in which they are applied."""
 
-    markup: bool = True
-    nfc: bool = True
-    controls: bool = True
-    spaces: bool = True
-    chinese: Chinese = Chinese.keep
-    max_chars: int = 1000  # 0: any
-    min_tokens: int = 1  # words; each character of a script without spaces counts as one
-    max_tokens: int = 200  # 0: any
-    max_ratio: float = 4.0  # of the token counts of both sides, after adding 4 to each; 0: any
-    min_script: float = 0.5  # share of the words that are in the script of the language; 0: any
-    language: Identify = Identify.auto
+    markup: bool = True  # remove tags and resolve entities
+    nfc: bool = True  # Unicode normalization form C
+    controls: bool = True  # remove control characters
+    spaces: bool = True  # one space for each run of white space
+    chinese: Chinese = Chinese.keep  # convert Chinese characters to this script
+    max_chars: int = 1000  # characters of a sentence; 0: any
+    min_tokens: int = 1  # fewest words of a sentence; each character of a script without spaces counts as one
+    max_tokens: int = 200  # most words of a sentence; 0: any
+    max_ratio: float = 4.0  # highest ratio of the words of both sides, after adding 4 to each; 0: any
+    min_script: float = 0.5  # lowest share of the words in the script of the language; 0: any
+    language: Identify = Identify.auto  # identify the language of each sentence; auto: if both share a script
 
 
 @dataclass(frozen=True)
@@ -87,19 +87,19 @@ class PrepareConfig:
     """All settings of `dualmoco prepare`."""
 
     out: str = ""  # folder to write
-    src: str = "en"
-    tgt: str = "zh"
+    src: str = "en"  # language of the source side
+    tgt: str = "zh"  # language of the target side
     root: str = "."  # folder that relative paths start from
-    corpora: list[CorpusConfig] = field(default_factory=list)
+    corpora: list[CorpusConfig] = field(default_factory=list)  # files and sizes, see below
     clean: CleanConfig = field(default_factory=CleanConfig)
     exclude: ExcludeConfig = field(default_factory=ExcludeConfig)
-    duplicates: Duplicates = Duplicates.normalized
-    one_sided: OneSided = OneSided.none
+    duplicates: Duplicates = Duplicates.normalized  # which pairs count as equal; only the first of them is kept
+    one_sided: OneSided = OneSided.none  # which side must not occur in two pairs
     total: int = 0  # pairs of all corpora, mixed by weight; 0: no limit
     heldout: int = 0  # pairs kept out of training
-    seed: int = 0
+    seed: int = 0  # random seed
     shard_pairs: int = 1_000_000  # pairs per output file
-    on_error: OnError = OnError.stop
+    on_error: OnError = OnError.stop  # action at a line that cannot be read
     workers: int = 0  # processes that clean; 0: one per core; 1: this process
 
 

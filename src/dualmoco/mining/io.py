@@ -106,13 +106,13 @@ def _line_numbers(path: Path, number: int, src: str, tgt: str) -> tuple[int, int
 class MinedPair(NamedTuple):
     """Two sentences, their score, their mean cosines with their neighbours, and their first lines, from 1."""
 
-    score: float
-    src: str
-    tgt: str
-    src_mean: float
-    tgt_mean: float
-    src_line: int
-    tgt_line: int
+    score: float  # margin or cosine
+    src: str  # source sentence
+    tgt: str  # target sentence
+    src_mean: float  # mean cosine of the source sentence with its neighbors
+    tgt_mean: float  # mean cosine of the target sentence with its neighbors
+    src_line: int  # line of the source sentence, from 1
+    tgt_line: int  # line of the target sentence, from 1
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ class Embeddings:
         model: Model, or its name.
         lang: Language of all texts, if they are known to be in one.
 
-    Example:
+    Examples:
         >>> embeddings = Embeddings("en-zh-static")
         >>> len(embeddings.embed_query("It is raining.")) == embeddings.model.dimension
         True

@@ -144,7 +144,7 @@ def _check_hybrid(model: str, folder: Path, to: str) -> None:
     named = " and ".join(f"dualmoco export {part}" for part in parts)
     raise ModelError(
         f"{model}: a hybrid of {len(parts)} models, which {SENTENCE_TRANSFORMERS} cannot hold as one; export its parts "
-        f"({named}) and join their vectors as docs/export.md shows, or use --to {ONNX}"
+        f"({named}) and join their vectors as docs/guides/export.md shows, or use --to {ONNX}"
     )
 
 

@@ -194,7 +194,7 @@ def similarity(
         DataError: Something other than sentences of one language.
         ModelError: The model cannot be opened, or lacks a language.
 
-    Example:
+    Examples:
         >>> bool(similarity("It is raining.", ["下雨了。", "我喜欢喝茶。"]).argmax() == 0)
         True
     """

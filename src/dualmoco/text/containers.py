@@ -26,7 +26,7 @@ def as_sentences(given: Any, name: str = "sentences") -> list[str]:
         DataError: A container without an order or with several columns, such as a dict, a set or a DataFrame, or an
             item that is not a string.
 
-    Example:
+    Examples:
         >>> as_sentences(("It is raining.", "Tom bought two books."))
         ['It is raining.', 'Tom bought two books.']
     """
@@ -55,7 +55,7 @@ def as_pairs(
     Raises:
         DataError: Anything else.
 
-    Example:
+    Examples:
         >>> as_pairs({"en": ["It is raining."], "zh": ["在下雨。"]})
         [('It is raining.', '在下雨。')]
     """

@@ -1,7 +1,7 @@
 """The settings of a training run: one frozen dataclass per topic, with the rules for its values.
 
-Defaults are the paper's (appendix A and B) where it gives a value. docs/recipe-keys.md lists all keys; it is generated
-from the comments here.
+Defaults are the paper's (appendix A and B) where it gives a value. docs/reference/recipe-keys.md lists all keys; it
+is generated from the comments here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The interface of a loss: what an objective declares about itself, and what the training loop calls.
 
 The trainer, the memory estimate and the checks of a recipe know objectives only through this class. `objectives.py`
-has those that come with the package, and docs/add-a-loss.md shows how to add one.
+has those that come with the package, and docs/contributing/add-a-loss.md shows how to add one.
 """
 
 from __future__ import annotations
