@@ -44,7 +44,7 @@ man: install ## write the manual page build/dualmoco.1
 	$(BIN)/argparse-manpage --module dualmoco.cli.main --function build_parser --project-name dualmoco \
 		--manual-title "dualmoco manual" --description "cross-lingual sentence encoders" --output build/dualmoco.1
 
-bench: install ## the benchmarks of docs/results/benchmarks.md that need no data
+bench: install ## the benchmarks of docs/results/speed-training.md that need no data
 	$(BIN)/python -m benchmarks.loss
 	$(BIN)/python -m benchmarks.step
 	$(BIN)/python -m benchmarks.prepare

@@ -1,1 +1,1 @@
-"""Measurements against peers in the same run; results are in docs/results/benchmarks.md."""
+"""Measurements against peers in the same run; results are in docs/results/."""

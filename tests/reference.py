@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 import reference_commands as commands
 import reference_data as data
 import reference_keys as keys
-import yaml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -24,19 +24,19 @@ RECIPE_HEAD = """# Recipe keys
 
 Every key of a training recipe with its type, default and meaning. A key can be set in the recipe or
 on the command line, such as `contrast.queue_size=8192`.
-[How to train a pair](../guides/training.md) explains how the keys work together. The values of
-`objective` are listed [at the end](#values-of-objective).
+[Train a pair](../guides/training.md) explains how the keys work together. The values of `objective`
+are listed [at the end](#values-of-objective).
 """
 PREPARE_HEAD = """# Keys of `prepare`
 
 Every key of a recipe for [`dualmoco prepare`](commands/prepare.md) with its type, default and
 meaning. A key can be set in the recipe or on the command line, such as `heldout=2000`.
-[How to prepare a corpus](../guides/corpora.md) explains the steps.
+[Prepare a corpus](../guides/corpora.md) explains the steps.
 """
 STUDY_HEAD = """# Keys of a study
 
 Every key of a study for [`dualmoco ablate`](commands/ablate.md) with its type, default and meaning.
-[How to compare settings](../guides/studies.md) explains studies.
+[Compare settings](../guides/studies.md) explains studies.
 """
 
 

@@ -13,10 +13,20 @@ from dualmoco.cli.main import build_parser
 from testsets import write_all
 
 ROOT = Path(__file__).parents[1]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+WITH_PYTHON = [
+    page for page in PAGES if "```python" in page.read_text(encoding="utf-8") and page.parent.name != "tutorials"
+]
+"""Pages with Python blocks; test_tutorials.py runs those of the tutorials."""
+COMMAND = re.compile(r"^(?:    )?(?:torchrun .*-m |accelerate launch .*-m )?dualmoco (.*)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def page_name(page: Path) -> str:
+    """The path of a page in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=page_name)
 def test_python_examples_run(page: Path, tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every Python block runs as printed, in a folder that has some runs; DATA is a folder of small test sets."""
     (tmp_path / "runs").mkdir()
@@ -28,16 +38,15 @@ def test_python_examples_run(page: Path, tiny_model: Path, tmp_path: Path, monke
         exec(compile(block, str(page), "exec"), {"DATA": str(tmp_path / "data")})
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Every `dualmoco ...` line of a code block parses without a hint at a new spelling, and its recipes exist."""
-    lines = re.findall(
-        r"^    (?:torchrun .*-m |accelerate launch .*-m )?dualmoco (.*)$",
-        page.read_text(encoding="utf-8"),
-        re.MULTILINE,
+    text = page.read_text(encoding="utf-8")
+    code = "\n".join(
+        [*re.findall(r"^    .*$", text, re.MULTILINE), *re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)]
     )
-    for line in lines:
-        words = shlex.split(re.split("[#>]", line)[0].replace("[--", "--").replace("]", "").removesuffix("\\"))
+    for line in COMMAND.findall(code):
+        words = shlex.split(re.split("[#><|]", line)[0].replace("[--", "--").replace("]", "").removesuffix("\\"))
         if {"RECIPE.yaml", "COMMAND", "--print-completion"} & set(words):
             continue
         parsed = build_parser().parse_args(words)
@@ -77,7 +86,7 @@ def test_anchors_follow_githubs_rule(tmp_path: Path) -> None:
     assert anchors(page) == {"the-papers-rows", "a---b", "rows", "rows-1", "see-this"}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Files and pictures of relative links exist, and so do the headings that their anchors name."""
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))

@@ -72,7 +72,9 @@ def test_tutorial(page: Path) -> None:
 
 
 @pytest.mark.usefixtures("workshop")
-@pytest.mark.parametrize("block", ["```sh\nfalse\n```\n", "```sh\nfalse | true\n```\n", "```python\nassert False\n```\n"])
+@pytest.mark.parametrize(
+    "block", ["```sh\nfalse\n```\n", "```sh\nfalse | true\n```\n", "```python\nassert False\n```\n"]
+)
 def test_a_failing_block_is_noticed(block: str) -> None:
     """A command that fails, also within a pipe, and an error in Python end the tutorial."""
     with pytest.raises(AssertionError):

@@ -101,7 +101,7 @@ def _dot(first: np.ndarray, second: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class AlignmentCosts:
-    """Weights of the terms of a gain, in units of a typical translation's similarity (docs/explanation/alignment.md)."""
+    """Weights of the terms of a gain, in units of a typical translation's similarity; docs/explanation/alignment.md."""
 
     beside: float = 0.6  # share of the similarity to the neighbors of the other side that is subtracted
     length: float = 1.0  # cost of the squared log of how much longer one side is than expected
