@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test fuzz check fix reference docs man bench
+.PHONY: help install demo test fuzz check fix results reference docs man bench
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -32,6 +32,9 @@ check: install ## lint and types
 fix: install ## format and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+results: install ## evaluate all systems of docs/results/systems.json; DATA=FOLDER
+	$(BIN)/python -m benchmarks.results --data $(or $(DATA),$(DUALMOCO_DATA))
 
 reference: install ## write the generated pages and tables of docs/
 	PYTHONPATH=tests $(BIN)/python tests/reference.py

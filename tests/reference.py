@@ -15,6 +15,7 @@ import yaml
 import reference_commands as commands
 import reference_data as data
 import reference_keys as keys
+import reference_results as results
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -32,6 +33,8 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "extras": data.extras,
     "recipes": data.recipes,
     "python": data.python_table,
+    "systems": results.systems_table,
+    "systems-commands": results.systems_commands,
 }
 """What stands between the markers, by name."""
 
