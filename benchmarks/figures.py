@@ -44,7 +44,9 @@ class StudyFigure:
 STUDY_FIGURES = (
     StudyFigure("study-momentum", "study-temperature", "Momentum", "Momentum of the key encoders", "momentum"),
     StudyFigure("study-temperature", "study-temperature", "Temperature", "Temperature of the loss", "temperature"),
-    StudyFigure("study-queue", "study-queue", "Size of the queue", "Size of the queue, 1,000 steps", "rows of the queue"),
+    StudyFigure(
+        "study-queue", "study-queue", "Size of the queue", "Size of the queue, 1,000 steps", "rows of the queue"
+    ),
     StudyFigure("study-pooling", "study-start", "Pooling", "Pooling, from scratch", "pooling"),
     StudyFigure("study-pairs", "study-start", "Number of pairs", "Size of the training set, 1,000 steps", "pairs"),
     StudyFigure("study-start", "study-start", "Pretrained or random start", "Where training starts", "start"),

@@ -94,7 +94,7 @@ def llms_txt() -> str:
             lines += ["", f"## {section or 'Start'}", ""]
             last = section
         heading, first = summary(DOCS / page)
-        sentence = re.split(r"(?<=[.:!?]) ", first)[0]
+        sentence = re.split(r"(?<=[.!?]) ", first)[0].rstrip(":")
         lines.append(f"- [{title or heading}]({page.removesuffix('.md')}.html): {sentence}")
     return "\n".join(lines) + "\n"
 
