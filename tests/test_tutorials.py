@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,19 +15,32 @@ from typing import Any
 
 import pytest
 
+from dualmoco.cli.main import main
+
 ROOT = Path(__file__).parents[1]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.md"))
+PLAIN_COMMAND = re.compile(r"dualmoco [^|<>&;$`]*")
 BLOCK = re.compile(r"^```(sh|python|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def run_block(kind: str, code: str, names: dict[str, Any]) -> str:
-    """Runs a block, which must succeed; gives what it printed to standard output."""
-    if kind == "python":
+    """Runs a block, every part of which must succeed; gives what it printed to standard output."""
+    if kind == "sh":
+        return "".join(run_line(line) for line in code.replace("\\\n", " ").splitlines() if line.strip())
+    printed = StringIO()
+    with redirect_stdout(printed):
+        exec(compile(code, "tutorial", "exec"), names)
+    return printed.getvalue()
+
+
+def run_line(line: str) -> str:
+    """Runs a line of a shell: `dualmoco` alone in this process, which has imported the libraries, others in bash."""
+    if PLAIN_COMMAND.fullmatch(line):
         printed = StringIO()
         with redirect_stdout(printed):
-            exec(compile(code, "tutorial", "exec"), names)
+            assert main(["--quiet", *shlex.split(line, comments=True)[1:]]) == 0, line
         return printed.getvalue()
-    done = subprocess.run(["bash", "-e", "-o", "pipefail"], input=code, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", "-e", "-o", "pipefail"], input=line, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -73,9 +87,15 @@ def test_tutorial(page: Path) -> None:
 
 @pytest.mark.usefixtures("workshop")
 @pytest.mark.parametrize(
-    "block", ["```sh\nfalse\n```\n", "```sh\nfalse | true\n```\n", "```python\nassert False\n```\n"]
+    "code",
+    [
+        "```sh\nfalse\n```\n",
+        "```sh\nfalse | true\n```\n",
+        "```sh\ndualmoco nothing\n```\n",
+        "```python\nassert False\n```\n",
+    ],
 )
-def test_a_failing_block_is_noticed(block: str) -> None:
+def test_a_failing_block_is_noticed(code: str) -> None:
     """A command that fails, also within a pipe, and an error in Python end the tutorial."""
     with pytest.raises(AssertionError):
-        list(run_tutorial(block))
+        list(run_tutorial(code))
