@@ -4,8 +4,8 @@
     python -m benchmarks.embed en-zh hybrid --pairs prepared/en-zh/heldout-00000.parquet --card cards/en-zh.md
     python -m benchmarks.embed many-static small --pairs en-de=prepared/en-de/heldout-00000.parquet en-fr=...
 
-Pairs without languages are English and Chinese. A part of a hybrid that is itself an embedded model is stored once. Prints the retrieval of the held-out pairs, both
-ways, before and after.
+Pairs without languages are English and Chinese. A part of a hybrid that is itself an embedded model is stored once.
+Prints the retrieval of the held-out pairs, both ways, before and after.
 """
 
 from __future__ import annotations
