@@ -16,7 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, get_args, get_type_hints
 
-from dualmoco.training.config import TrainConfig
+from dualmoco.training.config import LanguageConfig, TrainConfig
 from dualmoco.training.objectives import BUILT_IN, OBJECTIVES
 
 PAGE = Path(__file__).parents[1] / "docs" / "recipe-keys.md"
@@ -51,7 +51,7 @@ def keys(schema: type, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     kinds, described = get_type_hints(schema), comments(schema)
     for field in fields(schema):
         kind = kinds[field.name]
-        if is_dataclass(kind):
+        if is_dataclass(kind) or (field.name in ("encoder", "data") and schema is LanguageConfig):
             continue
         yield f"{prefix}{field.name}", _kind(kind), _default(field), described[field.name]
 
@@ -97,6 +97,8 @@ def make_page() -> str:
                 item = next(iter(get_args(inner)), None)
                 if is_dataclass(item) and isinstance(item, type):
                     sections.append(table(f"Items of `{name}.curriculum`", item.__doc__, keys(item, "")))
+    about = "A further language of a run: `encoder` has the keys of `src` and `tgt`, `data` those of `data`."
+    sections.append(table("Items of `languages`", about, keys(LanguageConfig, "")))
     names = [
         f"| `{name}` | {(OBJECTIVES[name].__doc__ or '').splitlines()[0]} |" for name in OBJECTIVES if name in BUILT_IN
     ]

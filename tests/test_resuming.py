@@ -21,6 +21,7 @@ from dualmoco.cli.main import main
 from dualmoco.core.errors import ModelError, RunError
 from dualmoco.core.storage import LOCK, locked
 from dualmoco.data.config import DataConfig
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.pairs import load_pairs
 from dualmoco.models.network import open_routes
 from dualmoco.training import init_encoders, run
@@ -59,6 +60,20 @@ def frozen_small(small: Path, plain: Path) -> Path:
     frozen = f"src: {{lang: en, kind: pretrained, name: {plain}, frozen: true}}"
     lines = small.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(frozen if line.startswith("src:") else line for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def several_small(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same recipe with a third language: English spelt backwards."""
+    corpus = tmp_path_factory.mktemp("third") / "pairs.tsv"
+    pairs = [(src, " ".join(word[::-1] for word in src.split())) for src, _ in generate_pairs(300, seed=2)]
+    corpus.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+    path = small.with_name("several.yaml")
+    third = "{lang: xx, kind: bert, width: 16, layers: 1, heads: 2, vocab_size: 300, dropout: 0.0}"
+    data = f'{{train: ["{corpus}"], heldout: 50, bucket: 4}}'
+    more = f"\nlanguages:\n- {{encoder: {third}, data: {data}, share: 0.5}}\n"
+    path.write_text(small.read_text(encoding="utf-8") + more, encoding="utf-8")
     return path
 
 
@@ -108,7 +123,7 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.parametrize("name", ["small", "frozen_small"])
+@pytest.mark.parametrize("name", ["small", "frozen_small", "several_small"])
 def test_resume_equals_never_having_stopped(
     name: str, tmp_path: Path, one_thread: None, request: pytest.FixtureRequest
 ) -> None:
@@ -384,7 +399,8 @@ def run(name, *words, recipe=recipe, resume=False, open_tasks=None):
 run("in-batch", *still, "objective=in-batch", resume=True)
 short = "contrast.dimensions=[8,4]"
 run("micro-batches", *still, "objective=in-batch", "optimizer.accumulate=2", short, resume=True)
-run("frozen", *still, recipe=Path(recipe).with_name("frozen.yaml"), resume=True)
+for other in ("frozen", "several"):
+    run(other, *still, recipe=Path(recipe).with_name(f"{other}.yaml"), resume=True)
 run("dual-moco", *still, "objective=dual-moco", resume=True)
 if only in ("all", "dual-moco"):
     queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
@@ -415,11 +431,14 @@ STILL = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule
 
 
 @pytest.fixture(scope="module")
-def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def two_processes(
+    small: Path, frozen_small: Path, several_small: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Runs of one process, and the same with two gloo processes of one torchrun, with what each process saw."""
     folder = tmp_path_factory.mktemp("two")
     runs: dict[str, tuple[Path, list[str]]] = {"dual-moco": (small, []), "in-batch": (small, ["objective=in-batch"])}
     runs["frozen"] = (frozen_small, [])
+    runs["several"] = (several_small, [])
     runs["micro-batches"] = (small, ["objective=in-batch", "optimizer.accumulate=2", "contrast.dimensions=[8,4]"])
     for name, (recipe, settings) in runs.items():
         train(recipe, f"out={folder / 'one' / name}", *STILL, *settings)
@@ -455,7 +474,7 @@ def results(folder: Path, name: str, count: int = 2) -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "micro-batches", "frozen"])
+@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "micro-batches", "frozen", "several"])
 def test_two_processes_equal_one(two_processes: Path, objective: str) -> None:
     """Two processes with half the batch each give the losses of one, relative 1e-4, and identical queues."""
     first, second = results(two_processes, objective)
