@@ -32,8 +32,7 @@ from dualmoco.data.pairs import SentencePair
 from dualmoco.data.readers.base import SkippedLines, Source
 from dualmoco.data.readers.formats import check_format, read_pairs
 from dualmoco.evaluation.canvas import BLUE, COLORS, GREY, ORANGE, new_figure, place_labels, shorten, wrap
-from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import as_model
+from dualmoco.models.load import GivenText, open_for
 from dualmoco.models.model import AUTO, Model
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -407,7 +406,7 @@ def visualize(
     pairs: str | Path,
     out: str | Path = "parallel.png",
     *,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     tgt_file: str | Path | None = None,
@@ -428,7 +427,7 @@ def visualize(
     Args:
         pairs: Bitext in any format of `prepare`, or a folder written by it.
         out: Figure to write: .png, .svg or .html.
-        model: Model that encodes the sentences, or its name.
+        model: Model that encodes the sentences, or its name; chosen by the languages if None.
         src_lang: Source language; recognised if None, and en in the names of columns and TMX segments.
         tgt_lang: Target language; recognised if None, and zh in the names of columns and TMX segments.
         tgt_file: Target side, if `pairs` is a line-aligned source file.
@@ -464,12 +463,12 @@ def visualize(
     source = Source(Path(pairs), src_lang or "en", tgt_lang or "zh", columns, Path(tgt_file) if tgt_file else None)
     skipped = SkippedLines(skip=parse_choice(OnError, on_error, "on_error") == OnError.skip)
     chosen = choose_pairs(source, format, count, None if first else seed, skipped)
-    opened = as_model(model, backend, dimension, pooling=pooling)
     texts = [pair[0] for pair in chosen], [pair[1] for pair in chosen]
-    languages = opened.resolve(src_lang, texts[0], "sources"), opened.resolve(tgt_lang, texts[1], "targets")
+    given = [GivenText(src_lang, texts[0], "sources"), GivenText(tgt_lang, texts[1], "targets")]
+    opened, languages = open_for(model, given, backend, dimension, pooling=pooling)
     with showing(progress):
         src, tgt = (opened.encode(side, lang=lang) for side, lang in zip(texts, languages, strict=True))  # (n, D) each
-    save_figure(draw_parallel(*texts, src, tgt, languages=languages, seed=seed), Path(out))
+    save_figure(draw_parallel(*texts, src, tgt, languages=(languages[0], languages[1]), seed=seed), Path(out))
     cosines = np.einsum("nd,nd->n", src, tgt, dtype=np.float64).round(6).tolist()
     return Visualization(Path(out), chosen, cosines, skipped.count)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, run
 import numpy as np
 
 from dualmoco.core.display import html_table
-from dualmoco.core.errors import ConfigError, DataError, ModelError, require
+from dualmoco.core.errors import ConfigError, ModelError, require
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 from dualmoco.models.folder import guard_opening
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 from dualmoco.text.containers import as_sentences, check_characters
-from dualmoco.text.languages import apparent_language, find_language, recognize_language
+from dualmoco.text.languages import (
+    AmbiguousLanguageError,
+    apparent_language,
+    find_language,
+    recognize_language,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -264,23 +270,17 @@ class Model:
 
         Raises:
             ConfigError: The text has no letters to recognise its language by.
-            DataError: The text is in several scripts.
+            DataError: The text is in several scripts, or too short to recognise its language.
             ModelError: The model does not have the language.
         """
         if lang is not None:
             self.language(lang)
             return lang
-        try:
-            found = recognize_language(texts, self.languages)
-        except DataError as error:
-            raise DataError(str(error) if str(error).startswith(f"{name}:") else f"{name}: {error}") from None
+        found = recognize_language(texts, self.languages, name)
         if self.languages is None:
             return found or UNDETERMINED
         if not found and len(self.languages) > 1:
-            raise ConfigError(
-                f"{name}: no letters to recognise the language by; expected text, or the language by name: one of "
-                f"{self._described_languages()}"
-            )
+            raise no_letters(name, self.languages)
         if found and found not in self.languages:
             raise ModelError(
                 f"{name}: looks like {found}, and the model {self.identity.name} has {' and '.join(self.languages)}; "
@@ -393,14 +393,17 @@ class Model:
             self._elsewhere[device] = self.reopen(device=device)
         return self._elsewhere[device]
 
-    def recognize_each(self, texts: Sequence[str]) -> list[str]:
-        """The language of each sentence, recognised by itself; the first language if a sentence has no letters."""
-        first = self.languages[0] if self.languages else UNDETERMINED
-        return [self.resolve(None, [text], f"{text!r:.60}") if any(map(str.isalpha, text)) else first for text in texts]
+    def recognize_each(self, texts: Sequence[str], likely: Sequence[str] = ()) -> list[str]:
+        """The language of each sentence; see `recognize_sentences`. Errors are also those of `resolve`."""
+        found = recognize_sentences(texts, self.languages, likely)
+        for text, lang in zip(texts, found, strict=True):
+            if self.languages is not None and lang not in self.languages:
+                self.resolve(None, [text], f"{text!r:.60}")
+        return found
 
-    def encode_each(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors (n, D) of sentences in several languages, each recognised by itself; errors as for `resolve`."""
-        langs = self.recognize_each(texts)
+    def encode_each(self, texts: Sequence[str], likely: Sequence[str] = ()) -> Vectors:
+        """Unit vectors (n, D) of sentences in several languages, which `recognize_each` recognises."""
+        langs = self.recognize_each(texts, likely)
         vectors: Vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for lang in dict.fromkeys(langs):
             rows = [row for row, own in enumerate(langs) if own == lang]
@@ -466,6 +469,40 @@ class Model:
     def similarity(self, a: Vectors, b: Vectors) -> Vectors:
         """Cosine similarities of all unit vectors of `a` (n, D) with all of `b` (m, D), shape (n, m)."""
         return np.asarray(a @ b.T)
+
+
+def no_letters(name: str, known: Sequence[str]) -> ConfigError:
+    """The error that a text has no letters to recognise its language by."""
+    return ConfigError(
+        f"{name}: no letters to recognise the language by; expected text, or the language by name: one of "
+        f"{', '.join(known)}"
+    )
+
+
+def recognize_sentences(texts: Sequence[str], known: Sequence[str] | None, likely: Sequence[str] = ()) -> list[str]:
+    """The language of each sentence, recognised by itself.
+
+    A sentence that may be in several languages gets the one that most other sentences have, or that is among the
+    `likely` ones. A sentence without letters gets the first of `known`.
+
+    Raises:
+        AmbiguousLanguageError: A sentence may be in several languages, none of which is that of another sentence or
+            likely.
+    """
+    found: list[str] = []
+    doubtful: dict[int, AmbiguousLanguageError] = {}
+    for row, text in enumerate(texts):
+        try:
+            found.append(recognize_language([text], known, f"{text!r:.60}"))
+        except AmbiguousLanguageError as error:
+            doubtful[row] = error
+            found.append("")
+    counts = Counter([*filter(None, found), *likely])
+    for row, error in doubtful.items():
+        found[row] = max(error.candidates, key=lambda lang: counts[lang])
+        if not counts[found[row]]:
+            raise error
+    return [lang or (known[0] if known else UNDETERMINED) for lang in found]
 
 
 def warn_of_language(name: str, found: str, lang: str) -> None:
