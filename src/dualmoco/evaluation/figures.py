@@ -55,6 +55,7 @@ MATRIX_LABEL_WIDTH = 32  # in Latin letters
 BAR_HATCHES = ("", "///", "...")  # distinguish models beyond the number of colours
 BAR_GROUP_WIDTH = 0.84  # of the bars of one data set; the rest is the gap to the next one
 BAR_NUMBERS = 64  # more numbers would not be readable
+POINT_MARKERS = "os^Dv"  # of the models of `draw_languages`
 
 
 def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
@@ -356,6 +357,23 @@ def draw_sts(rows: ScoresByName, title: str) -> Figure:
         axes.grid(False, axis="x")
         axes.set(ylabel="Spearman correlation x 100", ylim=(lowest, 100))
         figure.legend(loc="outside lower center", ncols=min(len(rows), max(2, int(size / 2))))
+    return figure
+
+
+def draw_languages(rows: ScoresByName, title: str) -> Figure:
+    """Draws the accuracy of models by language as points, in the order of the first model; one may lack some."""
+    names = next(iter(rows.values())).keys()
+    values = [score for scores in rows.values() for score in scores.values()]
+    with new_figure(title, 7.5, 1.6 + 0.3 * len(names), [*rows, *names]) as (figure, axes):
+        for number, (model, scores) in enumerate(rows.items()):
+            shown = [(place, scores[name]) for place, name in enumerate(names) if name in scores]
+            places, points = zip(*shown, strict=True)
+            style = {"color": COLORS[number % len(COLORS)], "marker": POINT_MARKERS[number % len(POINT_MARKERS)]}
+            axes.scatter(points, places, s=52, label=model, zorder=3 + len(rows) - number, **style)
+        axes.set_yticks(range(len(names)), list(names))
+        axes.tick_params(axis="y", length=0)
+        axes.set(xlabel="accuracy x 100", xlim=(min(values) - 1, 100.5), ylim=(len(names) - 0.4, -0.6))
+        figure.legend(loc="outside lower center", ncols=min(len(rows), 3))
     return figure
 
 

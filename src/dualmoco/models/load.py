@@ -333,10 +333,7 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
     if is_hybrid(folder):
         _refuse_settings(title, settings)
         parts = read_hybrid(folder)
-        models = [
-            _open_folder(find_part_folder(folder, part), f"{title}/{part.folder}", replace(settings, part=part))
-            for part in parts
-        ]
+        models = [_open_part(folder, part, title, settings) for part in parts]
         return assemble_hybrid(title, models, [part.weight for part in parts])
     if is_onnx_folder(folder):
         check_links(folder)
@@ -354,6 +351,16 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
         or _open_int8(folder, identity, settings)
         or _open_network(folder, identity, settings)
     )
+
+
+def _open_part(hybrid: Path, part: HybridPart, title: str, settings: _Settings) -> Model:
+    """Opens a part of a hybrid, which may be a package that is not a network."""
+    if not part.is_package:
+        place = find_part_folder(hybrid, part)
+        return _open_folder(place, f"{title}/{part.folder}", replace(settings, part=part))
+    opened = _open_baseline(part.folder, *split_name(part.folder), replace(settings, backend=AUTO))
+    check_part(part, opened.identity)
+    return opened
 
 
 def _open_static(folder: Path, identity: Identity, settings: _Settings) -> Model | None:

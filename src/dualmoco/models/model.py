@@ -134,6 +134,7 @@ class Model:
         open_backend: Returns the back-end of a language; called once per language.
         conversion: Text conversion before a back-end sees a sentence.
         reopen: Opens the same model again, also in another process; None if that is impossible.
+        takes_others: Whether languages other than `languages` are encoded as well, by fewer encoders.
     """
 
     def __init__(
@@ -144,10 +145,12 @@ class Model:
         *,
         conversion: TextConversion = NO_CONVERSION,
         reopen: Callable[..., Model] | None = None,
+        takes_others: bool = False,
     ) -> None:
         self.identity, self.conversion, self.reopen = identity, conversion, reopen
         self.folder: Path | None = None  # where it was opened from
         self.languages = None if languages is None else list(languages)
+        self.takes_others = takes_others
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}
         self._limited: dict[tuple[str, EncodeLimits], Backend] = {}
@@ -170,13 +173,17 @@ class Model:
         return html_table(f"Model {identity.name}", ("", ""), rows)
 
     def _described_languages(self) -> str:
-        return "any language" if self.languages is None else ", ".join(self.languages)
+        if self.languages is None:
+            return "any language"
+        return ", ".join(self.languages) + (", others in part" if self.takes_others else "")
 
     def language(self, code: str) -> str:
         """The language of the model that a code means, `zh` for `zh-CN`; ModelError if the model does not have it."""
         if self.languages is None:
             return code
         found = find_language(code, self.languages)
+        if found is None and self.takes_others:
+            return code
         if found is None:
             known = ", ".join(self.languages)
             raise ModelError(
@@ -184,6 +191,10 @@ class Model:
                 "another one, or your own by dualmoco join or train"
             )
         return found
+
+    def has_language(self, code: str) -> bool:
+        """Whether the model encodes text in a language."""
+        return self.languages is None or self.takes_others or find_language(code, self.languages) is not None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also in another process, is the model opened again."""
@@ -281,7 +292,7 @@ class Model:
             return found or UNDETERMINED
         if not found and len(self.languages) > 1:
             raise no_letters(name, self.languages)
-        if found and found not in self.languages:
+        if found and found not in self.languages and not self.takes_others:
             raise ModelError(
                 f"{name}: looks like {found}, and the model {self.identity.name} has {' and '.join(self.languages)}; "
                 f"expected one of these languages, or a model that has {found}: another one, or your own by dualmoco "
@@ -397,7 +408,7 @@ class Model:
         """The language of each sentence; see `recognize_sentences`. Errors are also those of `resolve`."""
         found = recognize_sentences(texts, self.languages, likely)
         for text, lang in zip(texts, found, strict=True):
-            if self.languages is not None and lang not in self.languages:
+            if not self.has_language(lang):
                 self.resolve(None, [text], f"{text!r:.60}")
         return found
 
@@ -498,10 +509,10 @@ def recognize_sentences(texts: Sequence[str], known: Sequence[str] | None, likel
             doubtful[row] = error
             found.append("")
     counts = Counter([*filter(None, found), *likely])
-    for row, error in doubtful.items():
-        found[row] = max(error.candidates, key=lambda lang: counts[lang])
+    for row, reason in doubtful.items():
+        found[row] = max(reason.candidates, key=lambda lang: counts[lang])
         if not counts[found[row]]:
-            raise error
+            raise reason
     return [lang or (known[0] if known else UNDETERMINED) for lang in found]
 
 

@@ -121,8 +121,9 @@ def text_separator(left: str, right: str, lang: str) -> str:
 
 COMMON_WORDS = {
     "en": frozenset(
-        "the and this that these those you your with have has are were they their his her its it there from what which "
-        "when where who how would could should my our she he we not been will does did because about".split()
+        "the and this that these those you your with have are were they their his its it there from what which when "
+        "where who how would could should my our she not been does did because about hello hi thanks thank please "
+        "yes".split()
     )
 }
 """Common words of a language that others of its script do not have."""
