@@ -179,7 +179,8 @@ def _comparison(evaluations: Sequence[EvaluationResult], task: str, metric: str,
     if len(common) > 1:
         means = [[fmean(values[pair][side] for pair in common) for side in (0, 1)] for values in found]
         rows.append([f"mean of {len(common)}", "", *(" / ".join(map(_number, both)) for both in means)])
-    return Table(title, ["languages", "n", *(evaluation.identity.name for evaluation in evaluations)], rows)
+    note = "From the first language to the second, and back; the mean is over the pairs that all models have."
+    return Table(title, ["languages", "n", *(evaluation.identity.name for evaluation in evaluations)], rows, note=note)
 
 
 def _both_directions(scores: Iterable[Score], task: str, metric: str) -> dict[str, list[float]]:

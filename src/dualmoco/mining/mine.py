@@ -7,6 +7,7 @@ and write the pairs (io.py). The commands of the same names call these functions
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -47,9 +48,11 @@ from dualmoco.mining.precision import FEWEST_SCORES
 from dualmoco.mining.prefilter import make_prefilter
 from dualmoco.mining.score_report import check_report, kept_at, report_page, sampled_pairs
 from dualmoco.mining.threshold import (
+    BorrowedCalibration,
     Calibration,
     ModelCalibration,
     PlantedRows,
+    borrow_calibration,
     distinct_pairs,
     judge_by_gold,
     judge_by_planted,
@@ -62,6 +65,8 @@ from dualmoco.models.model import AUTO, Model
 from dualmoco.search.exact import COSINE_PLACES, Neighbors
 from dualmoco.search.ivf import require_faiss
 from dualmoco.text.files import read_lines
+
+logger = logging.getLogger(__name__)
 
 
 class MiningOptions(TypedDict, total=False):
@@ -195,8 +200,9 @@ def mine(
         given = (src, src_lang, "src"), (tgt, tgt_lang, "tgt")
         opened, texts, unreadable = job.open_texts(given, on_error)
         langs = texts[0].lang, texts[1].lang
-        own = model_calibration(opened, langs, settings, options)
-        if min_precision is not None and not (own or known.gold or known.planted):
+        own = usual_calibration(opened, langs, settings, options)
+        is_calibrated = own is not None and not isinstance(own, BorrowedCalibration)
+        if min_precision is not None and not (is_calibrated or known.gold or known.planted):
             raise ConfigError(
                 f"min_precision: {opened.identity.name} is not calibrated for these languages and this margin; "
                 "expected gold or planted pairs, or run dualmoco calibrate"
@@ -446,8 +452,22 @@ def model_calibration(
     model: Model, langs: tuple[str, str], settings: MiningSettings, options: MiningOptions
 ) -> ModelCalibration | None:
     """The calibration of a model for these languages; None if there is none, or a threshold was given."""
-    own = model.language(langs[0]), model.language(langs[1])
-    return read_calibration(model, own, settings, options.get("calibration")) if settings.threshold is None else None
+    known = model.language(langs[0]), model.language(langs[1])
+    return read_calibration(model, known, settings, options.get("calibration")) if settings.threshold is None else None
+
+
+def usual_calibration(
+    model: Model, langs: tuple[str, str], settings: MiningSettings, options: MiningOptions
+) -> ModelCalibration | None:
+    """The calibration of a model for two languages, or else a borrowed one; None if a threshold was given."""
+    own = model_calibration(model, langs, settings, options)
+    if own or settings.threshold is not None or options.get("calibration"):
+        return own
+    borrowed = borrow_calibration(model, (model.language(langs[0]), model.language(langs[1])), settings)
+    if borrowed:
+        name, known = model.identity.name, "-".join(borrowed.langs)
+        logger.info("%s: not calibrated for %s, so the thresholds start from those of %s", name, "-".join(langs), known)
+    return borrowed
 
 
 class Planting:

@@ -33,8 +33,8 @@ from dualmoco.mining.mine import (
     MiningOptions,
     MiningResult,
     mining_job,
-    model_calibration,
     parse_settings,
+    usual_calibration,
 )
 from dualmoco.mining.score_report import kept_at, report_page, sampled_pairs
 from dualmoco.models.model import Model
@@ -104,7 +104,7 @@ def score(
         opened, texts = job.resolve(sides, ("sources", "targets"))
         langs = texts[0].lang, texts[1].lang
         by_cosine = settings.margin == Margin.absolute
-        own = model_calibration(opened, langs, MiningSettings(threshold=settings.threshold), options)
+        own = usual_calibration(opened, langs, MiningSettings(threshold=settings.threshold), options)
         own = own if by_cosine else None
         threshold = own.cosine if own else settings.threshold
         stores = encode_sides(texts, opened, settings, job.work, job.engine)
