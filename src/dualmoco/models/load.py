@@ -181,7 +181,7 @@ class GivenText(NamedTuple):
 
     lang: str | None
     """None if it is to be recognised."""
-    texts: Sequence[str] | Iterable[str]
+    texts: Iterable[str]
     """Lines or sentences to recognise it by."""
     name: str = "sentences"
     """What the text is, for messages."""
@@ -263,13 +263,13 @@ def similarity(
         >>> bool(similarity("It is raining.", ["下雨了。", "我喜欢喝茶。"]).argmax() == 0)
         True
     """
-    given = [GivenText(lang, as_sentences(side)) for lang, side in ((src_lang, src), (tgt_lang, tgt))]
-    opened, langs = open_for(model, given, backend, dimension)
-    vectors = [
-        opened.encode_as(side.texts, lang) if side.lang is None else opened.encode(side.texts, lang=lang)
-        for side, lang in zip(given, langs, strict=True)
-    ]
-    return opened.similarity(*vectors)
+    sides, named = (as_sentences(src), as_sentences(tgt)), (src_lang, tgt_lang)
+    opened, langs = open_for(model, list(map(GivenText, named, sides)), backend, dimension)
+    src_vectors, tgt_vectors = (
+        opened.encode_as(side, lang) if given is None else opened.encode(side, lang=lang)
+        for side, given, lang in zip(sides, named, langs, strict=True)
+    )
+    return opened.similarity(src_vectors, tgt_vectors)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -333,7 +333,7 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
     if is_hybrid(folder):
         _refuse_settings(title, settings)
         parts = read_hybrid(folder)
-        models = [_open_part(folder, part, title, settings) for part in parts]
+        models = [_open_hybrid_part(folder, part, title, settings) for part in parts]
         return assemble_hybrid(title, models, [part.weight for part in parts])
     if is_onnx_folder(folder):
         check_links(folder)
@@ -353,7 +353,7 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
     )
 
 
-def _open_part(hybrid: Path, part: HybridPart, title: str, settings: _Settings) -> Model:
+def _open_hybrid_part(hybrid: Path, part: HybridPart, title: str, settings: _Settings) -> Model:
     """Opens a part of a hybrid, which may be a package that is not a network."""
     if not part.is_package:
         place = find_part_folder(hybrid, part)
