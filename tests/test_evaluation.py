@@ -15,7 +15,7 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.evaluation.bucc import Bucc, read_bucc
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.metrics import Score
+from dualmoco.evaluation.metrics import Score, compare
 from dualmoco.evaluation.monolingual import Paraphrases, closure
 from dualmoco.evaluation.postprocessing import Whitening
 from dualmoco.evaluation.retrieval import BitextRetrieval, Lexicon, Tatoeba, nearest_by_csls
@@ -145,6 +145,10 @@ def test_all_pairs_of_a_model_also_through_english(tmp_path: Path) -> None:
     assert len(compared.all_scores) == len(compared.scores) + 4
     both = evaluate(model, "tatoeba", data=tmp_path, pairs="all", peers=[model]).tables()[0]
     assert both.rows[-1][0] == "mean of 2" and both.rows[-1][2] == both.rows[-1][3]
+    evaluation.to_json(tmp_path / "one.json")
+    compared.to_json(tmp_path / "two.json")
+    with pytest.raises(DataError, match=r"two.json: scores of several models; expected one"):
+        compare(tmp_path / "one.json", tmp_path / "two.json")
     page = tmp_path / "report.html"
     compared.to_html(page)
     assert "Accuracy on Tatoeba, mean of both directions." in page.read_text(encoding="utf-8")
