@@ -95,8 +95,8 @@ def test_every_command_follows_the_languages(capsys: pytest.CaptureFixture[str])
         "paraphrases fr.txt --out same.tsv": ("same.tsv.json", "model", "many-static"),
         "align ru.txt de.txt --out aligned.tsv --split no --force": ("aligned.tsv.json", "model", "many-static"),
         "align en.txt zh.txt --out links.tsv --split no --force": ("links.tsv.json", "model", "en-zh"),
-        "search build index de=de.txt fr=fr.txt": ("index/index.json", "model", "many-static"),
-        "search build plain en=en.txt": ("plain/index.json", "model", "en-zh"),
+        "search build index de=de.txt fr=fr.txt": ("index/manifest.json", "model", "many-static"),
+        "search build plain en=en.txt": ("plain/manifest.json", "model", "en-zh"),
     }
     for words, (record, key, name) in made.items():
         assert main([*words.split(), *([] if "search" in words else ["--quiet"])]) == 0, words
@@ -179,7 +179,7 @@ def test_an_ambiguous_sentence_is_not_guessed(capsys: pytest.CaptureFixture[str]
 def test_an_ambiguous_sentence_has_the_language_of_the_others() -> None:
     """Or of those that are likely, such as the languages of an index; without any it is refused."""
     assert recognize_sentences([*TEXTS["de"], "Berlin"], MANY) == ["de"] * 4
-    assert recognize_sentences(["Berlin", "12"], MANY, ["fr"]) == ["fr", "en"]
+    assert recognize_sentences(["Merci Paris", "12"], MANY, ["fr"]) == ["fr", "en"]
     with pytest.raises(AmbiguousLanguageError, match=r"^'Berlin': may be .*; expected more text"):
         recognize_sentences(["Berlin", *TEXTS["ru"]], MANY)
 
