@@ -27,7 +27,7 @@ from dualmoco.search.accelerator import CPU, DEVICE_TILE, best_of_tile, choose_d
 SPARE = 2  # candidates kept in addition to the k neighbours
 UNSEEN = -2.0  # score of an empty place, below every cosine
 COSINE_PLACES = 6  # decimal places of a similarity; equal ones are ordered by row number
-TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
+TILE = (2048, 1024)  # rows and columns of similarities in the cache at once
 RESCORED_ROWS = 1024
 KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
@@ -291,9 +291,7 @@ class Candidates:
         """Candidates before anything was seen."""
         return cls(np.full((rows, kept), UNSEEN, dtype=np.float32), np.zeros((rows, kept), dtype=np.int64))
 
-    def offer(
-        self, rows: Ids, scores: Vectors, highest: Vectors, ids: Ids, lock: threading.Lock | None = None
-    ) -> None:
+    def offer(self, rows: Ids, scores: Vectors, highest: Vectors, ids: Ids, lock: threading.Lock | None = None) -> None:
         """Adds similarities (r, w) of some rows (r,) with rows (w,) of the other side; `highest` are their cell maxima.
 
         With a lock, several threads may add similarities at once; DataError if there is NaN among the similarities.
