@@ -79,9 +79,7 @@ def engine(cluster: Any) -> RayEngine:
     return RayEngine(cluster.address)
 
 
-def test_a_study_survives_a_killed_worker(
-    engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_survives_a_killed_worker(engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs on all nodes; results are those of one machine."""
     monkeypatch.setattr(ablate_module, "subprocess", SimpleNamespace(Popen=ForkedPython))  # of this process
     fast = [
