@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dualmoco.core import progress
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.text.characters import character_kinds, folded_characters
@@ -25,6 +26,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Sorts tests by `LONGEST`; the order within a file stays."""
     places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_progress_bars() -> Iterator[None]:
+    """Keeps bars out of what tests read from standard error, however slow the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "DELAY_SECONDS", 3600.0)
+        yield
 
 
 @pytest.fixture(scope="session")
