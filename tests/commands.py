@@ -15,10 +15,11 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import torch
 
@@ -101,9 +102,9 @@ class ForkedPython:
         raise AssertionError(f"the process did not end within {timeout} seconds")
 
     def send_signal(self, number: int) -> None:
-        """Sends a signal."""
-        if self.process.pid:
-            os.kill(self.process.pid, number)
+        """Sends a signal, unless the process has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(cast(int, self.process.pid), number)
 
 
 def end_command(process: ForkServerProcess, out: Path) -> Finished:
@@ -139,6 +140,7 @@ def _run_command(words: list[str], out: Path, moment: Moment | None, largest: in
 def _run_python(arguments: list[str], out: Path, environment: dict[str, str]) -> None:
     for stream in (1, 2):
         os.dup2(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), stream)
+    os.setsid()  # as with `start_new_session`
     os.environ.update(environment)
     torch.set_num_threads(1)
     if arguments[0] == "-m":
