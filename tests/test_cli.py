@@ -417,7 +417,6 @@ def test_bad_input_is_one_line(name: str, recipe: Path, tmp_path: Path, capsys: 
     [
         ("contrast.queue=8", "Key 'queue' not in 'ContrastConfig'"),
         ("contrast.temperature=0", r"contrast\.temperature is 0\.0; expected above 0"),
-        ("data.train=[none.tsv]", r"none\.tsv: no such file"),
     ],
 )
 def test_bad_input_is_one_line_in_a_process_of_its_own(recipe: Path, override: str, expected: str) -> None:

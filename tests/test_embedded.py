@@ -125,7 +125,7 @@ class TestShipped:
         english, chinese = model.encode(src, lang="en"), model.encode(tgt, lang="zh")
         scores = model.similarity(english, chinese)
         assert (scores.argmax(axis=1) == np.arange(3)).all() and (scores.argmax(axis=0) == np.arange(3)).all()
-        traditional = model.encode([OpenCC("s2t").convert(text) for text in tgt], lang="zh")
+        traditional = model.encode(list(map(OpenCC("s2t").convert, tgt)), lang="zh")
         np.testing.assert_allclose(traditional, chinese, atol=1e-6)
 
     def test_size_and_threshold(self, name: str) -> None:
