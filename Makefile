@@ -19,7 +19,7 @@ demo: install ## try the embedded model, train a tiny one, about two minutes
 	$(BIN)/dualmoco demo
 
 test: check ## set up, lint, types, tests
-	$(BIN)/pytest -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2
 
 fuzz: install ## the tests with mutated files, thousands of them; some minutes
 	DUALMOCO_FUZZ=5000 $(BIN)/pytest -n 2 tests/test_fuzz_*.py

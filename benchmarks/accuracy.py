@@ -178,7 +178,7 @@ def by_peer(config: TrainConfig, start: Path, batch_size: int, peak_rate: float,
     else:
         loss = ranking_loss(routed(src, tgt), config.contrast.temperature)
     optimizer = torch.optim.AdamW(loss.parameters(), peak_rate, weight_decay=config.optimizer.weight_decay, fused=True)
-    heldout = Heldout(split.heldout, src, tgt)
+    heldout = Heldout([split.heldout], src, [tgt])
     curve: Curve = [(0.0, heldout.score().score)]
     limit, step = 60 * config.schedule.minutes, 0
     pause = max(1, round(config.schedule.evaluate_every * config.optimizer.batch_size / batch_size))

@@ -1,12 +1,14 @@
 """Sentence alignment beside the algorithms of Bertalign and vecalign, all with the same vectors.
 
 python -m benchmarks.align accuracy --data DATA --model en-zh
+python -m benchmarks.align accuracy --data DATA --model many-static --langs de-fr
 python -m benchmarks.align robustness --data DATA --model en-zh
 python -m benchmarks.align speed --sentences 5000
 python -m benchmarks.align length --sentences 5000,20000,50000
 
 `accuracy` takes generated documents, on which our parameters were chosen, and MAC-Dev, the test; the others have their
-authors' settings. `robustness` disturbs MAC-Dev. `speed` and `length` take vectors made by chance (see
+authors' settings. With `--langs de-fr` it takes Text+Berg's development document instead, on which nothing was chosen.
+`robustness` disturbs MAC-Dev. `speed` and `length` take vectors made by chance (see
 `align_synthetic`) and measure each aligner in a process of its own; seconds are those of the processor.
 """
 
@@ -20,7 +22,15 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from benchmarks.align_documents import Suite, delete_sentences, generated_suites, insert_foreign, mac_dev, swap_chapters
+from benchmarks.align_documents import (
+    Suite,
+    delete_sentences,
+    generated_suites,
+    insert_foreign,
+    mac_dev,
+    swap_chapters,
+    textberg,
+)
 from benchmarks.align_systems import (
     ALIGNERS,
     AVERAGED,
@@ -50,6 +60,7 @@ def main() -> None:
         command.add_argument("--data", required=True, type=Path, help="folder of the corpora and test sets")
         command.add_argument("--model", default="en-zh-static", help="a model with the languages en and zh")
         command.add_argument("--test", action="store_true", help="MAC-Dev alone, without generated documents")
+        command.add_argument("--langs", default="zh-en", help="zh-en, or de-fr for Text+Berg")
         command.set_defaults(work=work)
     speed = commands.add_parser("speed", help=measure_speed.__doc__)
     speed.add_argument("--sentences", type=int, default=5_000, help="of either text")
@@ -65,9 +76,7 @@ def main() -> None:
 def measure_accuracy(parsed: argparse.Namespace) -> None:
     """Strict and lax F1 on generated documents and on MAC-Dev."""
     encoder, rows = Encoder(open_model(parsed.model)), []
-    generated = [] if parsed.test else generated_suites(parsed.data)
-    chosen = [replace(suite, name=f"{suite.name}, chosen on") for suite in generated]
-    for suite in [*chosen, replace(mac_dev(parsed.data), name="MAC-Dev, the test")]:
+    for suite in _accuracy_suites(parsed):
         golds, made = [document.gold for document in suite.documents], align_suite(suite, encoder)
         strict = {name: link_f1(golds, links) for name, links in made.items()}
         rows += [
@@ -82,6 +91,15 @@ def measure_accuracy(parsed: argparse.Namespace) -> None:
         ]
     print_table(rows)
     print(f"{parsed.model}; {peak_mib():,.0f} MiB at most, the model and all vectors included")
+
+
+def _accuracy_suites(parsed: argparse.Namespace) -> list[Suite]:
+    """The documents of a pair of languages."""
+    if parsed.langs == "de-fr":
+        return [textberg(parsed.data)]
+    generated = [] if parsed.test else generated_suites(parsed.data)
+    chosen = [replace(suite, name=f"{suite.name}, chosen on") for suite in generated]
+    return [*chosen, replace(mac_dev(parsed.data), name="MAC-Dev, the test")]
 
 
 def measure_robustness(parsed: argparse.Namespace) -> None:

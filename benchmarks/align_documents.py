@@ -117,6 +117,11 @@ def mac_dev(data: Path) -> Suite:
     return Suite("MAC-Dev", ("zh", "en"), Align(data / "eval" / "mac-dev", "zh-en").documents)
 
 
+def textberg(data: Path) -> Suite:
+    """One yearbook of the Swiss Alpine Club, German to French, from `DATA/eval/textberg-dev`."""
+    return Suite("Text+Berg dev", ("de", "fr"), Align(data / "eval" / "textberg-dev", "de-fr").documents)
+
+
 def generated_documents(data: Path, plan: Plan) -> list[GoldDocument]:
     """The documents of one plan, up to 220 links each, English to Chinese."""
     documents = []

@@ -2,9 +2,10 @@
 
     python -m benchmarks.embed en-zh-static runs/static --pairs prepared/en-zh/heldout-00000.parquet
     python -m benchmarks.embed en-zh hybrid --pairs prepared/en-zh/heldout-00000.parquet --card cards/en-zh.md
+    python -m benchmarks.embed many-static small --pairs en-de=prepared/en-de/heldout-00000.parquet en-fr=...
 
-A part of a hybrid that is itself an embedded model is stored once. Prints the retrieval of the held-out pairs, both
-ways, before and after.
+Pairs without languages are English and Chinese. A part of a hybrid that is itself an embedded model is stored once.
+Prints the retrieval of the held-out pairs, both ways, before and after.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dualmoco.models.load import open_model
 from dualmoco.models.pack import pack_model
 from dualmoco.search.exact import nearest
 
-LANGS = ("en", "zh")
+DEFAULT_LANGS = "en-zh"
 
 
 def main() -> None:
@@ -37,14 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", choices=EMBEDDED)
     parser.add_argument("model", help="run, model folder or hybrid")
-    parser.add_argument("--pairs", required=True, help="held-out pairs that nothing in the model was trained on")
+    parser.add_argument(
+        "--pairs",
+        required=True,
+        nargs="+",
+        metavar="[SRC-TGT=]FILE",
+        help="held-out pairs that nothing in the model was trained on",
+    )
     parser.add_argument("--card", help="to stand beside it as README.md")
     parsed = parser.parse_args()
 
-    def refuse(line: int, what: str) -> None:
-        raise SystemExit(f"{parsed.pairs}:{line}: {what}")
-
-    rows = [(row.src, row.tgt) for row in read_pairs(Source(Path(parsed.pairs), *LANGS), report=refuse)]
+    heldout = dict(map(read_heldout, parsed.pairs))
     folder = HOME / parsed.name
     card = folder / MODEL_CARD
     kept = card.read_text(encoding="utf-8") if card.is_file() else ""
@@ -60,11 +64,23 @@ def main() -> None:
         card.write_text(kept, encoding="utf-8")
     write_json(HOME / CHECKSUMS, checksums | {parsed.name: folder_sha256(folder)})
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    for title, place in (("whole", parsed.model), ("packed", str(folder))):
-        print(f"{title:7}", " / ".join(f"{share:.2f}" for share in retrieval(place, rows)), flush=True)
-    print(calibrate_model(folder, rows))
-    memory = peak_memory() / 2**20
-    print(f"{parsed.name}: {size / 1e6:.1f} MB, {len(rows):,} held-out pairs, {memory:,.0f} MiB at most")
+    for langs, rows in heldout.items():
+        for title, place in (("whole", parsed.model), ("packed", str(folder))):
+            shares = " / ".join(f"{share:.2f}" for share in retrieval(place, rows, langs))
+            print(f"{title:7} {'-'.join(langs)} {shares}, {len(rows):,} held-out pairs", flush=True)
+        print(calibrate_model(folder, rows, src_lang=langs[0], tgt_lang=langs[1], progress=False))
+    print(f"{parsed.name}: {size / 1e6:.1f} MB, {peak_memory() / 2**20:,.0f} MiB at most")
+
+
+def read_heldout(given: str) -> tuple[tuple[str, str], list[tuple[str, str]]]:
+    """The languages and the pairs of a file, given as [SRC-TGT=]FILE."""
+    named, _, path = given.rpartition("=")
+    src, _, tgt = (named or DEFAULT_LANGS).partition("-")
+
+    def refuse(line: int, what: str) -> None:
+        raise SystemExit(f"{path}:{line}: {what}")
+
+    return (src, tgt), [(row.src, row.tgt) for row in read_pairs(Source(Path(path), src, tgt), report=refuse)]
 
 
 def share_parts(hybrid: Path, checksums: dict[str, str]) -> None:
@@ -77,10 +93,10 @@ def share_parts(hybrid: Path, checksums: dict[str, str]) -> None:
     write_hybrid(hybrid, parts, {})
 
 
-def retrieval(name: str, rows: list[tuple[str, str]]) -> list[float]:
+def retrieval(name: str, rows: list[tuple[str, str]], langs: tuple[str, str]) -> list[float]:
     """The percentage of sentences whose nearest is their translation, each way."""
     model = open_model(name)
-    src, tgt = (model.encode([row[side] for row in rows], lang=lang) for side, lang in enumerate(LANGS))
+    src, tgt = (model.encode([row[side] for row in rows], lang=lang) for side, lang in enumerate(langs))
     own = np.arange(len(rows))
     return [100 * float((nearest(a, b, 1).ids[:, 0] == own).mean()) for a, b in ((src, tgt), (tgt, src))]
 

@@ -9,19 +9,31 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from sentence_transformers import SentenceTransformer
-from sentence_transformers.base.modules import Transformer
-from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from dualmoco.core import progress
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.text.characters import character_kinds, folded_characters
-from dualmoco.training.recipe import load_config
-from dualmoco.training.run import train
+
+# sentence-transformers and what trains are imported by the fixtures that need them: they take eight seconds
 
 PAIRS = 600
+LONGEST = "ray_engine ablate cli resuming demo interruptions docs faults onesided training prepare curriculum".split()
+"""Files that take the longest, which start first so that no process has one of them left at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Sorts tests by `LONGEST`; the order within a file stays."""
+    places = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_progress_bars() -> Iterator[None]:
+    """Keeps bars out of what tests read from standard error, however slow the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "DELAY_SECONDS", 3600.0)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +54,9 @@ def character_tables() -> None:
 @pytest.fixture(scope="session")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small static English-Chinese model."""
+    from dualmoco.training.recipe import load_config
+    from dualmoco.training.run import train
+
     out = tmp_path_factory.mktemp("tiny") / "run"
     settings = ["data.train=[grammar:2000]", "data.heldout=100", "schedule.steps=20", "schedule.evaluate_every=20"]
     train(load_config(Path(__file__).parents[1] / "recipes" / "tiny.yaml", [f"out={out}", *settings]))
@@ -79,6 +94,9 @@ def data_folder() -> Path:
 @pytest.fixture(scope="session")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random BERT of dimension 16 and its English tokenizer, as transformers saves them; not to be changed."""
+    import torch
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
     folder = tmp_path_factory.mktemp("plain") / "bert"
     tokenizer = train_tokenizer([src for src, _ in generate_pairs(300, seed=1)], 300, 16, special_tokens=True)
     torch.manual_seed(5)
@@ -98,6 +116,10 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same BERT as sentence-transformers saves it, with CLS pooling and no normalisation; not to be changed."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.base.modules import Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling
+
     folder = tmp_path_factory.mktemp("sentence") / "model"
     first: Any = Transformer(str(plain))
     model = SentenceTransformer(modules=[first, Pooling(16, pooling_mode="cls")], device="cpu")

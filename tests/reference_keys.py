@@ -17,7 +17,7 @@ from typing import Any, get_args, get_type_hints
 
 from dualmoco.analysis.study import StudyConfig
 from dualmoco.data.config import PrepareConfig
-from dualmoco.training.config import TrainConfig
+from dualmoco.training.config import LanguageConfig, TrainConfig
 from dualmoco.training.objectives import BUILT_IN, OBJECTIVES
 
 RECIPE_HEAD = """# Recipe keys
@@ -27,6 +27,7 @@ on the command line, such as `contrast.queue_size=8192`.
 [Train a pair](../guides/training.md) explains how the keys work together. The values of `objective`
 are listed [at the end](#values-of-objective).
 """
+LANGUAGES_NOTE = "`encoder` has the keys of `src` and `tgt`, and `data` those of `data`.\n"
 PREPARE_HEAD = """# Keys of `prepare`
 
 Every key of a recipe for [`dualmoco prepare`](commands/prepare.md) with its type, default and
@@ -62,7 +63,7 @@ def keys(schema: type, prefix: str) -> Iterator[tuple[str, str, str, str]]:
     kinds, described = get_type_hints(schema), comments(schema)
     for field in fields(schema):
         kind = kinds[field.name]
-        if is_dataclass(kind):
+        if is_dataclass(kind) or (schema is LanguageConfig and field.name in ("encoder", "data")):
             continue
         yield f"{prefix}{field.name}", _kind(kind), _default(field), described[field.name]
 
@@ -110,6 +111,9 @@ def recipe_keys() -> str:
         if kind in shown:
             continue
         shown.add(kind)
+        if kind is LanguageConfig:
+            sections += [table(f"Items of `{name}`", kind, ""), LANGUAGES_NOTE]
+            continue
         sections.append(table("`src` and `tgt`" if name == "src" else f"`{name}`", kind, _prefix(name)))
         for key, inner in dataclasses_of(kind):
             is_list = key == "curriculum"

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,12 +20,13 @@ import torch
 from safetensors.torch import load_file
 from scipy.stats import ttest_ind
 
-from commands import Moment, run_command
+from commands import ForkedPython, Moment, run_command
+from dualmoco.analysis import ablate as ablate_module
 from dualmoco.analysis import study as study_worker
 from dualmoco.analysis.ablate import Workers, _gpu_groups, ablate, run_task
 from dualmoco.analysis.study import Study, read_study
 from dualmoco.analysis.study_report import StudyResult, draw_rows, gather
-from dualmoco.cli.main import build_parser
+from dualmoco.cli.main import build_parser, main
 from dualmoco.core.errors import ConfigError, DataError, RunError
 from dualmoco.core.storage import locked
 from dualmoco.data.grammar import generate_pairs
@@ -58,6 +61,14 @@ def write_study(folder: Path, name: str = "study", **keys: object) -> Path:
     path = folder / f"{name}.yaml"
     path.write_text(json.dumps({key: value for key, value in content.items() if value is not None}), encoding="utf-8")
     return path
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_workers() -> Iterator[None]:
+    """Studies of this process fork their workers; those of `run_command` start Python as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ablate_module, "subprocess", SimpleNamespace(Popen=ForkedPython))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +140,9 @@ def test_overwrite_starts_again_and_deletes_nothing_else(tmp_path: Path) -> None
     assert mine.read_text() == "precious"
 
 
-def test_failed_and_diverged_runs_are_recorded_and_the_others_go_on(tmp_path: Path) -> None:
+def test_failed_and_diverged_runs_are_recorded_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The exit code tells; the table counts them; --retry tries them again."""
     rows = {
         "no data": ["data.train=[missing.tsv]"],
@@ -137,9 +150,8 @@ def test_failed_and_diverged_runs_are_recorded_and_the_others_go_on(tmp_path: Pa
         "good": [],
     }
     path = write_study(tmp_path, vary=None, rows=rows, axis="names")
-    finished = run_command(["ablate", str(path), "--parallel", "2", "--json"], tmp_path / "out.json")
-    assert finished.code == 1
-    found = {row["name"]: row for row in json.loads((tmp_path / "out.json").read_text("utf-8"))}
+    assert main(["ablate", str(path), "--parallel", "2", "--json"]) == 1
+    found = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert found["good"]["metrics"] and not found["good"]["troubles"]
     assert "missing.tsv" in found["no data"]["troubles"]["no-data-seed0"]
     assert found["too fast"]["troubles"]["too-fast-seed0"].startswith("diverged: step")
@@ -252,15 +264,13 @@ def test_a_worker_started_in_the_background_can_be_interrupted(tmp_path: Path) -
 
 
 def test_a_full_disk_is_recorded(tmp_path: Path) -> None:
-    """As the reason of every run that it ended; with room again, --retry brings the study to its end."""
-    path = write_study(tmp_path, seeds=[0])
+    """As the reason of the run that it ended; with room again, --retry brings the study to its end."""
+    path = write_study(tmp_path, vary={"contrast.temperature": [0.05]}, seeds=[0])
     finished = run_command(["ablate", str(path), "--json"], tmp_path / "out.json", largest=8_000)
     assert finished.code in (1, 2), finished.error
-    results = list((tmp_path / "study" / "results").iterdir())
-    assert len(results) == 2
-    for result in results:
-        found = json.loads(result.read_text("utf-8"))
-        assert found["status"] == "failed" and "disk" in found["reason"], found
+    (result,) = (tmp_path / "study" / "results").iterdir()
+    found = json.loads(result.read_text("utf-8"))
+    assert found["status"] == "failed" and "disk" in found["reason"], found
     assert ablate(path, retry=True, progress=False).is_whole
 
 

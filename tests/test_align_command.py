@@ -15,7 +15,7 @@ import dualmoco
 from aligned_files import EN, ZH, merged, pair_of, rows_of, run, write
 from dualmoco.alignment.aligner import DEFAULT_LONGEST
 from dualmoco.cli.main import build_parser, main
-from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
+from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL, MANY_STATIC
 from dualmoco.models.model import Model
 
 
@@ -146,7 +146,7 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended.value.code == 0
     for text in (
         f"sentences of one side in a link (default: {DEFAULT_LONGEST})",
-        f"(default: {DEFAULT_MODEL})",
+        f"(default: {DEFAULT_MODEL}, or {MANY_STATIC} for languages other than",
         "(choices: tsv, parquet, tmx, xml, intertext.xml; default: tsv)",
         "(choices: auto, encoded, averaged; default: auto)",
         "(choices: auto, yes, no; default: auto)",
@@ -155,7 +155,7 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     ):
         assert text in said
     parsed = build_parser().parse_args(["align", "a", "b", "--out", "c"])
-    assert (parsed.longest, parsed.model, parsed.min_confidence) == (DEFAULT_LONGEST, DEFAULT_MODEL, 0)
+    assert (parsed.longest, parsed.model, parsed.min_confidence) == (DEFAULT_LONGEST, None, 0)
 
 
 def test_threads_change_nothing(tmp_path: Path) -> None:

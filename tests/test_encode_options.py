@@ -17,6 +17,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
+import spawned
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
@@ -247,11 +248,6 @@ def test_half_characters_are_refused(models: dict[str, Callable[[], Model]]) -> 
             models[name]().encode(["ab\udcff"], lang="en")
 
 
-def encode_elsewhere(model: Model, texts: list[str]) -> Vectors:
-    """Runs in another process."""
-    return model.encode(texts, lang="en", progress=False)
-
-
 @pytest.mark.parametrize("name", ["static", "int8", "hybrid"])
 def test_models_can_be_copied(models: dict[str, Callable[[], Model]], name: str) -> None:
     """By pickling and copying: the copy is opened again, with the same back-end."""
@@ -267,7 +263,7 @@ def test_models_go_to_other_processes(models: dict[str, Callable[[], Model]]) ->
     """A process that is started afresh opens the model again."""
     model = models["static"]()
     with multiprocessing.get_context("spawn").Pool(1) as pool:
-        found = pool.apply_async(encode_elsewhere, (model, EN[:5])).get(PROCESS_SECONDS)
+        found = pool.apply_async(spawned.encode, (model, EN[:5])).get(PROCESS_SECONDS)
     assert np.array_equal(found, model.encode(EN[:5], lang="en"))
 
 

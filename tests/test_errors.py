@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, require
 from dualmoco.data.grammar import generate_pairs
 
@@ -115,10 +116,8 @@ sys.exit(main(sys.argv[2:]))
     [
         ("accelerate", ["train", "tiny"], "train"),
         ("omegaconf", ["train", "tiny"], "train"),
-        ("pyarrow", ["train", "tiny"], "train"),
         ("matplotlib", ["visualize", "pairs.tsv"], "eval"),
         ("omegaconf", ["data", "list"], "data"),
-        ("matplotlib", ["demo"], "eval"),
     ],
 )
 def test_a_command_names_the_extra_it_needs(tmp_path: Path, package: str, words: list[str], extra: str) -> None:
@@ -129,6 +128,18 @@ def test_a_command_names_the_extra_it_needs(tmp_path: Path, package: str, words:
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert done.stderr.endswith(f"needs the package {package}; pip install 'dualmoco[{extra}]'\n")
     assert done.stderr.count("\n") == 1 and not list(tmp_path.iterdir())
+
+
+def test_the_demo_names_the_extra_of_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before it does anything."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo"]) == 2
+    said = capsys.readouterr()
+    assert said == ("", "dualmoco: A report page needs the package matplotlib; pip install 'dualmoco[eval]'\n")
+    assert not list(tmp_path.iterdir())
 
 
 EXTRAS = (

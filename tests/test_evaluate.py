@@ -198,7 +198,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "unknown task": (["MODEL", "--data", "DATA", "--tasks", "moon"], "task 'moon'"),
     "unknown margin": (["MODEL", "--data", "DATA", "--margin", "wide"], "margin wide; expected one of distance"),
     "no neighbours": (["MODEL", "--data", "DATA", "--neighbors", "0"], "expected at least 1"),
-    "missing language": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--lang-pairs", "fr-en"], "no pair fr-en"),
+    "missing language": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--langs", "fr-en"], "no pair fr-en"),
     "postprocessing": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--postprocessing", "magic"], "magic"),
     "fit alone": (["MODEL", "--data", "DATA", "--tasks", "tatoeba", "--fit", "en=x"], "together with --postprocessing"),
     "no model": (["nothing/here", "--data", "DATA", "--tasks", "tatoeba"], "nothing/here"),

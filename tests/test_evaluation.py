@@ -15,7 +15,7 @@ from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.evaluation.bucc import Bucc, read_bucc
 from dualmoco.evaluation.evaluate import evaluate
-from dualmoco.evaluation.metrics import Score
+from dualmoco.evaluation.metrics import Score, compare
 from dualmoco.evaluation.monolingual import Paraphrases, closure
 from dualmoco.evaluation.postprocessing import Whitening
 from dualmoco.evaluation.retrieval import BitextRetrieval, Lexicon, Tatoeba, nearest_by_csls
@@ -124,12 +124,37 @@ def test_all_pairs_of_a_model_also_through_english(tmp_path: Path) -> None:
         ]
         assert found[f"{src}-{tgt}"].n == len(right) == 60
         assert found[f"{src}-{tgt}"].value == pytest.approx(100 * sum(right) / 60)
-    (table, _) = evaluation.tables()
+    (table, without_english) = evaluation.tables()
+    assert without_english.rows[0][:2] == ["zh-de", "60"] and len(without_english.rows) == 1
     assert [row[0] for row in table.rows] == [f"trigrams, {name}" for name in ("cmn-eng", "deu-eng", "mean of 2")]
     forward = [score.value for score in evaluation.scores if score.metric == "accuracy" and score.protocol[3:] == "en"]
     assert len(forward) == 2 and table.rows[-1][1] == f"{sum(forward) / 2:.2f}"
     with pytest.raises(DataError, match="no pair of fi; expected one of cmn-eng, deu-eng, fra-eng"):
         read_tasks("tatoeba", tmp_path, "all", languages=["fi"])
+    (shared,) = evaluate(model, "tatoeba", data=tmp_path, pairs="de-zh").scores[:1]
+    assert (shared.task, shared.n) == ("tatoeba through English", 60)
+    with pytest.raises(DataError, match="de-fr share 10 English sentences; expected at least 40"):
+        read_tasks("tatoeba", tmp_path, "de-fr")
+
+    pair = Model(Identity("pair", "cd" * 32), ["en", "zh"], lambda lang: TrigramBackend(lang, []))
+    compared = evaluate(model, "tatoeba", data=tmp_path, pairs="all", peers=[pair])
+    accuracy, errors, through = compared.tables()
+    assert accuracy.columns == ["languages", "n", "trigrams", "pair"]
+    assert [row[0] for row in accuracy.rows] == ["zh-en", "de-en"] and accuracy.rows[0][2] == accuracy.rows[0][3]
+    assert accuracy.rows[1][3] == through.rows[0][3] == "–" and errors.title.endswith("xSIM error")
+    assert len(compared.all_scores) == len(compared.scores) + 4
+    both = evaluate(model, "tatoeba", data=tmp_path, pairs="all", peers=[model]).tables()[0]
+    assert both.rows[-1][0] == "mean of 2" and both.rows[-1][2] == both.rows[-1][3]
+    evaluation.to_json(tmp_path / "one.json")
+    compared.to_json(tmp_path / "two.json")
+    with pytest.raises(DataError, match=r"two.json: scores of several models; expected one"):
+        compare(tmp_path / "one.json", tmp_path / "two.json")
+    page = tmp_path / "report.html"
+    compared.to_html(page)
+    assert "Accuracy on Tatoeba, mean of both directions." in page.read_text(encoding="utf-8")
+    lacking = Model(Identity("finnish", "ef" * 32), ["fi"], lambda lang: TrigramBackend(lang, []))
+    with pytest.raises(ModelError, match="finnish: has the languages of none of the tasks"):
+        evaluate(model, "tatoeba", data=tmp_path, pairs="all", peers=[lacking])
 
 
 def test_wrong_tower_is_an_error(data: Path) -> None:

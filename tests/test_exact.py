@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
-from dualmoco.search.exact import COSINE_PLACES, nearest, nearest_both_ways
+from dualmoco.search.exact import COSINE_PLACES, _hits, cell_maxima, nearest, nearest_both_ways
 
 
 def random_units(count: int, dimension: int, seed: int) -> Vectors:
@@ -147,6 +147,20 @@ def test_threads_and_dense_tiles_change_nothing(
             order = np.argsort(-right, axis=1, kind="stable")[:, :k]
             np.testing.assert_array_equal(found.ids, order)
             np.testing.assert_array_equal(found.scores, np.take_along_axis(right, order, axis=1))
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 5), (64, 48), (65, 1023)])
+@pytest.mark.parametrize("share", [0.001, 0.5], ids=["few", "many"])
+def test_cells_hold_every_similarity_above_the_lowest_candidate(shape: tuple[int, int], share: float) -> None:
+    """As comparing the whole tile finds them, in the same order, also in a transposed tile."""
+    generator = np.random.default_rng(0)
+    for scores in (generator.random(shape, dtype=np.float32), generator.random(shape[::-1], dtype=np.float32).T):
+        lowest = (1 - share * generator.random(shape[0])).astype(np.float32)
+        highest = cell_maxima(scores)
+        assert highest.max() == scores.max()
+        own, other, found = _hits(scores, highest, lowest, shape[1])
+        np.testing.assert_array_equal((own, other), np.nonzero(scores > lowest[:, None]))
+        np.testing.assert_array_equal(found, scores[own, other])
 
 
 @pytest.mark.parametrize("side", [0, 1])

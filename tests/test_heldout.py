@@ -39,7 +39,7 @@ class Table(nn.Module):
 def score(src: Tensor, tgt: Tensor) -> HeldoutScore:
     """The score of encoders that give these vectors, row by row translations of each other."""
     pairs = Pairs.from_texts([(str(row), str(row)) for row in range(len(src))])
-    return Heldout(pairs, Encoder([Table(src)]), Encoder([Table(tgt)])).score()
+    return Heldout([pairs], Encoder([Table(src)]), [Encoder([Table(tgt)])]).score()
 
 
 def loop_oracle(queries: Tensor, candidates: Tensor) -> float:

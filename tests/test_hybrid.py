@@ -106,8 +106,9 @@ def test_a_part_without_a_direction_leaves_the_others_to_decide() -> None:
 def test_each_part_converts_text_by_itself(hybrid: Path) -> None:
     """The table simplifies, the BERT, which has no such record, does not."""
     model = open_model(hybrid)
-    row = next(row for row, text in enumerate(ZH) if OpenCC("s2t").convert(text) != text)
-    plain, other = model.encode([ZH[row], OpenCC("s2t").convert(ZH[row])], lang="zh")
+    convert = OpenCC("s2t").convert
+    row = next(row for row, text in enumerate(ZH) if convert(text) != text)
+    plain, other = model.encode([ZH[row], convert(ZH[row])], lang="zh")
     np.testing.assert_array_equal(plain[:16], other[:16])
     assert np.abs(plain[16:] - other[16:]).max() > 1e-3
 
@@ -202,7 +203,7 @@ def test_exports_of_hybrids_open_again(parts: list[Path], hybrid: Path, tmp_path
     model, source = open_model(tmp_path / "out"), open_model(hybrid)
     assert done.sha256 == source.identity.sha256 and done.lowest_cosine > 0.99 and is_export(tmp_path / "out")
     assert model.backend("zh").name == to
-    texts = [OpenCC("s2t").convert(text) for text in ZH[:30]]
+    texts = list(map(OpenCC("s2t").convert, ZH[:30]))
     found, expected = model.encode(texts, lang="zh"), source.encode(texts, lang="zh")
     tolerance = 0.1 if to == "onnx-int8" else 1e-5
     np.testing.assert_allclose(found, expected, atol=tolerance)

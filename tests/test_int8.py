@@ -22,8 +22,8 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+import spawned
 from dualmoco.core.errors import ConfigError, ModelError
-from dualmoco.core.vectors import Vectors
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.backends.int8 import write_int8_graphs
 from dualmoco.models.backends.int8_graph import Int8GraphBuilder
@@ -208,13 +208,8 @@ def test_eight_threads_and_new_processes(packed: Path) -> None:
         for found in threads.map(lambda _: model.encode(EN, lang="en", progress=False), range(16)):
             np.testing.assert_allclose(found, expected, atol=2e-3)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as processes:
-        for found in processes.map(encode_again, [packed, packed]):
+        for found in processes.map(spawned.encode, [packed, packed], [EN, EN]):
             np.testing.assert_allclose(found, expected, atol=2e-3)
-
-
-def encode_again(folder: Path) -> Vectors:
-    """Vectors of a model that this process opens."""
-    return open_model(folder).encode(EN, lang="en", progress=False)
 
 
 def test_it_needs_neither_pytorch_nor_transformers(packed: Path) -> None:

@@ -30,10 +30,14 @@ def test_a_bar_moves_while_one_unit_takes_long(fast: None, capsys: pytest.Captur
     assert len(re.findall(r"counting nothing: 00:0\d", shown)) >= 3 and shown.endswith("\n")
 
 
-def test_short_and_quiet_work_shows_nothing(fast: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """Neither work that ends at once nor work in silence has a bar."""
-    with counting("short", 3), working("short"):
-        pass
+def test_short_and_quiet_work_shows_nothing(
+    fast: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither work that ends before the delay nor work in silence has a bar."""
+    with monkeypatch.context() as patch:
+        patch.setattr(progress, "DELAY_SECONDS", 60.0)
+        with counting("short", 3), working("short"):
+            time.sleep(0.2)
     with showing(False), counting("quiet", 3), working("quiet"):
         time.sleep(0.5)
     assert capsys.readouterr().err == ""

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +21,8 @@ import psutil
 import pytest
 import torch
 
+from commands import ForkedPython
+from dualmoco.analysis import ablate as ablate_module
 from dualmoco.analysis.ablate import RunWork, ablate
 from dualmoco.core.config_loader import VectorPrecision
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
@@ -76,8 +79,9 @@ def engine(cluster: Any) -> RayEngine:
     return RayEngine(cluster.address)
 
 
-def test_a_study_survives_a_killed_worker(engine: RayEngine, tmp_path: Path) -> None:
+def test_a_study_survives_a_killed_worker(engine: RayEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs on all nodes; results are those of one machine."""
+    monkeypatch.setattr(ablate_module, "subprocess", SimpleNamespace(Popen=ForkedPython))  # of this process
     fast = [
         "data.train=[grammar:300]",
         "data.heldout=20",

@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import signal
-import subprocess
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,10 +17,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from commands import ForkedPython, Moment, run_command
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ModelError, RunError
 from dualmoco.core.storage import LOCK, locked
 from dualmoco.data.config import DataConfig
+from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.pairs import load_pairs
 from dualmoco.models.network import open_routes
 from dualmoco.training import init_encoders, run
@@ -32,7 +34,6 @@ from dualmoco.training.trainer import Trainer
 from runfolders import assert_same_state, losses, state
 
 STEPS = 24
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 RECIPE = """
 out: run
 src: {{lang: en, kind: bert, width: 16, layers: 1, heads: 2, vocab_size: 300}}
@@ -59,6 +60,20 @@ def frozen_small(small: Path, plain: Path) -> Path:
     frozen = f"src: {{lang: en, kind: pretrained, name: {plain}, frozen: true}}"
     lines = small.read_text(encoding="utf-8").splitlines()
     path.write_text("\n".join(frozen if line.startswith("src:") else line for line in lines), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def several_small(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same recipe with a third language: English spelt backwards."""
+    corpus = tmp_path_factory.mktemp("third") / "pairs.tsv"
+    pairs = [(src, " ".join(word[::-1] for word in src.split())) for src, _ in generate_pairs(300, seed=2)]
+    corpus.write_text("".join(f"{src}\t{tgt}\n" for src, tgt in pairs), encoding="utf-8")
+    path = small.with_name("several.yaml")
+    third = "{lang: xx, kind: bert, width: 16, layers: 1, heads: 2, vocab_size: 300, dropout: 0.0}"
+    data = f'{{train: ["{corpus}"], heldout: 50, bucket: 4}}'
+    more = f"\nlanguages:\n- {{encoder: {third}, data: {data}, share: 0.5}}\n"
+    path.write_text(small.read_text(encoding="utf-8") + more, encoding="utf-8")
     return path
 
 
@@ -92,23 +107,10 @@ def signal_after(monkeypatch: pytest.MonkeyPatch, step: int, number: signal.Sign
     monkeypatch.setattr(Trainer, "step", signalled)
 
 
-KILLED = """
-import os, signal, sys
-from dualmoco.cli.main import main
-from dualmoco.training.trainer import Trainer
-
-usual = Trainer.step
-def killed(self, *arguments):
-    values = usual(self, *arguments)
-    if arguments[-1].step + 1 == int(sys.argv[1]):
-        os.kill(os.getpid(), signal.SIGKILL)
-    return values
-Trainer.step = killed
-sys.exit(main(sys.argv[2:]))
-"""
+KILLED = Moment(signal.SIGKILL, "dualmoco.training.trainer", "Trainer.step", call=9)  # step 15 if resumed after step 6
 
 
-@pytest.mark.parametrize("name", ["small", "frozen_small"])
+@pytest.mark.parametrize("name", ["small", "frozen_small", "several_small"])
 def test_resume_equals_never_having_stopped(
     name: str, tmp_path: Path, one_thread: None, request: pytest.FixtureRequest
 ) -> None:
@@ -124,8 +126,8 @@ def test_resume_equals_never_having_stopped(
     words = ["train", str(small), f"out={out}", "--quiet"]
     for number, step in ((signal.SIGTERM, 6), (signal.SIGINT, 18)):
         if number == signal.SIGINT:
-            killed = subprocess.run([sys.executable, "-c", KILLED, "15", *words], env=ENVIRONMENT, capture_output=True)
-            assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
+            killed = run_command(words, tmp_path / "killed", moment=KILLED)
+            assert killed.code == -signal.SIGKILL, killed.error
             assert list_checkpoints(out / "checkpoints")[-1].name == "step-00000012"
         with pytest.MonkeyPatch.context() as patch:
             signal_after(patch, step, number)
@@ -384,7 +386,8 @@ def run(name, *words, recipe=recipe, resume=False, open_tasks=None):
 run("in-batch", *still, "objective=in-batch", resume=True)
 short = "contrast.dimensions=[8,4]"
 run("micro-batches", *still, "objective=in-batch", "optimizer.accumulate=2", short, resume=True)
-run("frozen", *still, recipe=Path(recipe).with_name("frozen.yaml"), resume=True)
+for other in ("frozen", "several"):
+    run(other, *still, recipe=Path(recipe).with_name(f"{other}.yaml"), resume=True)
 run("dual-moco", *still, "objective=dual-moco", resume=True)
 if only in ("all", "dual-moco"):
     queues = {f"{side}.{name}": value.contiguous() for side in ("src", "tgt")
@@ -415,11 +418,14 @@ STILL = ["src.dropout=0", "tgt.dropout=0", "contrast.batch_keys=true", "schedule
 
 
 @pytest.fixture(scope="module")
-def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of one process, and the same with two gloo processes of one torchrun, with what each process saw."""
+def two_processes(
+    small: Path, frozen_small: Path, several_small: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Runs of one process, and the same with two gloo processes, with what each process saw."""
     folder = tmp_path_factory.mktemp("two")
     runs: dict[str, tuple[Path, list[str]]] = {"dual-moco": (small, []), "in-batch": (small, ["objective=in-batch"])}
     runs["frozen"] = (frozen_small, [])
+    runs["several"] = (several_small, [])
     runs["micro-batches"] = (small, ["objective=in-batch", "optimizer.accumulate=2", "contrast.dimensions=[8,4]"])
     for name, (recipe, settings) in runs.items():
         train(recipe, f"out={folder / 'one' / name}", *STILL, *settings)
@@ -433,18 +439,28 @@ def two_processes(small: Path, frozen_small: Path, tmp_path_factory: pytest.Temp
 
 
 def run_processes(count: int, recipe: Path, folder: Path, only: str) -> None:
-    """Trains with several gloo processes of one torchrun, from the starts in a folder, all runs or one of them."""
+    """Trains with several gloo processes, from the starts in a folder, all runs or one of them.
+
+    The processes have what torchrun gives them; a test of studies starts torchrun itself.
+    """
     (folder / "worker.py").write_text(SEVERAL, encoding="utf-8")
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(count), "--master-port", "0"]
-    launch += ["--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0"]
+    with socket.create_server(("localhost", 0)) as server:
+        port = server.getsockname()[1]
+    together = {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count)}
+    together |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     words = [str(folder / "worker.py"), str(recipe), str(folder), only, *STILL]
     with (folder / "errors.txt").open("wb") as errors:
-        process = subprocess.Popen([*launch, *words], env=ENVIRONMENT, stdout=errors, stderr=errors)
-        try:
-            process.wait(timeout=240)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGTERM)
-            process.wait(timeout=60)
+        processes = [
+            ForkedPython(
+                [sys.executable, *words],
+                stdout=errors,
+                stderr=errors,
+                env={**together, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            )
+            for rank in range(count)
+        ]
+        for process in processes:
+            process.wait()
 
 
 def results(folder: Path, name: str, count: int = 2) -> list[dict[str, Any]]:
@@ -455,7 +471,7 @@ def results(folder: Path, name: str, count: int = 2) -> list[dict[str, Any]]:
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
 
 
-@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "micro-batches", "frozen"])
+@pytest.mark.parametrize("objective", ["dual-moco", "in-batch", "micro-batches", "frozen", "several"])
 def test_two_processes_equal_one(two_processes: Path, objective: str) -> None:
     """Two processes with half the batch each give the losses of one, relative 1e-4, and identical queues."""
     first, second = results(two_processes, objective)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dualmoco.alignment.splitting import SplitMode, Text, split_text
 from dualmoco.core.errors import ConfigError, DataError
+from dualmoco.text.languages import WITHOUT_SPACES
 
 PROSE = [
     "Mr. Smith went to Washington on Jan. 5 and met Dr. Lee, who had been waiting for him. He was late, as ever. "
@@ -310,3 +311,114 @@ def test_a_missing_splitter_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=message):
         sentences_of(["One."], split=SplitMode.yes)
     assert sentences_of(["One."], split=SplitMode.no) == ["One."]
+
+
+PARAGRAPHS = {
+    "en": [
+        "Dr. Smith arrived at 3 p.m. on Jan. 5.",
+        "He paid $3.50 for the U.S. edition.",
+        "“Is it far?” she asked.",
+        "No, i.e. about 2 km.",
+    ],
+    "de": [
+        "Am 3. Mai kam Dr. Müller nach Berlin.",
+        "Das kostet z. B. 3,50 Euro.",
+        "„Wo warst du?“, fragte sie.",
+        "Er schwieg.",
+        "Ludwig XIV. war der 2. Sohn.",
+        "Die Nr. 5 fährt bzw. fuhr bis ca. 22 Uhr.",
+        "Danach geht man zu Fuß.",
+    ],
+    "fr": [
+        "M. Dupont habite au 3e étage, n° 5.",
+        "« Où étais-tu ? » demanda-t-elle.",
+        "Mme Martin vécut vers 50 av. J.-C., etc., tout cela est loin.",
+        "C'est vrai ?",
+        "Oui !",
+        "Alors, partons.",
+    ],
+    "es": [
+        "El Sr. García llegó a las 3 p. m. del 5 de mayo.",
+        "¿Dónde estabas?",
+        "¡No lo sé!",
+        "La Sra. López vive en la Av. Central, n.º 7.",
+        "—Vamos —dijo él.",
+    ],
+    "pt": [
+        "O Sr. Silva chegou às 15h de 3 de maio.",
+        "Onde você estava?",
+        "A Dra. Souza mora na Av. Paulista, n.º 7.",
+        "Ele respondeu: “Não sei.”",
+        "E saiu.",
+    ],
+    "it": [
+        "Il sig. Rossi è arrivato il 3 maggio alle 15.30.",
+        "«Dove sei stato?» chiese lei.",
+        "La dott.ssa Bianchi non rispose.",
+        "Costa ca. 3,50 euro, ecc., peccato!",
+    ],
+    "nl": [
+        "Dhr. De Vries kwam op 3 mei om 15.30 uur.",
+        "Dat kost bijv. 3,50 euro.",
+        "‘Waar was je?’ vroeg ze.",
+        "Hij woont o.a. in Den Haag.",
+        "'s Avonds leest hij.",
+    ],
+    "ru": [
+        "Проф. Иванов приехал в г. Москва 3 мая 1990 г. вместе с женой.",
+        "Это стоит 3,50 руб. за штуку.",
+        "— Где ты был? — спросила она.",
+        "А. С. Пушкин родился в 1799 году.",
+        "«Не знаю!» — ответил он.",
+    ],
+    "uk": [
+        "Проф. Шевченко приїхав до м. Київ 3 травня 1990 р. разом із дружиною.",
+        "Де ти був?",
+        "Т. Г. Шевченко народився 1814 року.",
+        "«Не знаю!» — відповів він.",
+        "Це коштує 5 грн. за штуку.",
+    ],
+    "ja": [
+        "彼は三時に来ました。",
+        "「どこにいたの？」と彼女は聞いた。",
+        "彼は答えなかった……。",
+        "本当ですか！",
+        "はい。",
+    ],
+    "zh": [
+        "他三点钟来了。",
+        "他没有回答。",
+        "“真的吗？”",
+        "“是的。”",
+        "是的！",
+    ],
+    "pl": [
+        "Dr Kowalski przyjechał 3 maja o godz. 15.30.",
+        "To kosztuje np. 3,50 zł.",
+        "„Gdzie byłeś?” – zapytała.",
+        "Prof. Nowak mieszka przy ul. Długiej 5.",
+        "Jan III Sobieski był królem.",
+    ],
+    "cs": [
+        "Dr. Novák přijel 3. května v 15.30.",
+        "Stojí to např. 3,50 Kč.",
+        "„Kde jsi byl?“ zeptala se.",
+        "Karel IV. založil univerzitu r. 1348.",
+        "Bydlí v ul. Dlouhá 5.",
+    ],
+    "tr": [
+        "Dr. Yılmaz 3 Mayıs'ta saat 15.30'da geldi.",
+        "Fiyatı 3,50 TL vb. tutar.",
+        "“Neredeydin?” diye sordu.",
+        "Prof. Kaya Atatürk Cad. No. 5'te oturuyor.",
+        "II. Mehmed İstanbul'u aldı.",
+    ],
+}
+
+
+@pytest.mark.parametrize("lang", PARAGRAPHS)
+def test_paragraphs_of_every_language(lang: str) -> None:
+    """Abbreviations, ordinals, quoted questions and marks that open a sentence."""
+    sentences = PARAGRAPHS[lang]
+    paragraph = ("" if lang in WITHOUT_SPACES else " ").join(sentences)
+    assert list(split_text(Text("x.txt", [paragraph]), lang, SplitMode.yes).sentences) == sentences

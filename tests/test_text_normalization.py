@@ -28,7 +28,7 @@ from dualmoco.models.text_normalization import TextConversion
 from dualmoco.text.languages import Chinese
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(200, seed=4), strict=True))
-TRADITIONAL = [OpenCC("s2t").convert(text) for text in ZH[:30]]
+TRADITIONAL = list(map(OpenCC("s2t").convert, ZH[:30]))
 BERT = EncoderConfig("en", EncoderKind.bert, width=16, layers=1, heads=2, vocab_size=300, max_tokens=32)
 TABLE = EncoderConfig("en", EncoderKind.static, width=16, vocab_size=300)
 BOTH = {"chinese": "simplified", "nfkc": True}
@@ -106,7 +106,7 @@ def test_exports_keep_the_conversion(tmp_path: Path, kind: EncoderConfig) -> Non
     export_model(str(source), "zh", "sentence-transformers", tmp_path / "zh")
     np.testing.assert_allclose(open_model(tmp_path / "zh").encode(texts, lang="zh"), expected, atol=1e-6)
     plain = SentenceTransformer(str(tmp_path / "zh"), device="cpu")
-    simplified = [OpenCC("t2s").convert(text) for text in texts]
+    simplified = list(map(OpenCC("t2s").convert, texts))
     np.testing.assert_allclose(plain.encode(simplified), expected, atol=1e-6)
     card = (tmp_path / "zh" / "README.md").read_text(encoding="utf-8")
     assert 'OpenCC("t2s")' in card and "NFKC" not in card

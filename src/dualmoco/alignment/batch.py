@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import count
@@ -31,6 +31,7 @@ from dualmoco.alignment.pipeline import (
     check_alignment_files,
     check_outputs,
     keep_confident,
+    model_for_texts,
     resolve_languages,
     write_outputs,
 )
@@ -44,7 +45,7 @@ from dualmoco.core.vectors import Ids, Vectors
 from dualmoco.embeddings.encode import model_opener
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.mining.margins import Margin, ScoredPairs, one_to_one, select_pairs
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.embedded import all_languages
 from dualmoco.models.load import as_model
 from dualmoco.models.model import AUTO, TORCH, Model
 from dualmoco.search.exact import nearest_both_ways
@@ -349,7 +350,7 @@ class Outcome:
 class BatchOptions(AlignOptions, total=False):
     """Options of `align_folders` and `align_list`: those of `align`, and these."""
 
-    model: Model | str | Path  # a model, or its name; en-zh
+    model: Model | str | Path | None  # a model, or its name; chosen by the languages of the first pair if None
     src_lang: str | None  # language of the source documents; guessed if None
     tgt_lang: str | None  # language of the target documents; guessed if None
     to: str  # format of the outputs: tsv (default), tmx, parquet or xml
@@ -378,11 +379,15 @@ def align_folders(
         DataError: A folder has no documents, none of them have a partner, or one has several.
         ModelError: The model cannot be opened, or lacks a language.
     """
+    run = _run_options(options)
 
-    def find_pairs(batch: BatchSettings, model: Model, ending: str) -> Pairing:
+    def find_pairs(batch: BatchSettings, given: Model | None, ending: str) -> Pairing:
         if match:
+            model = given or _default_for(
+                zip(documents_of(Path(src)), documents_of(Path(tgt)), strict=False), batch, run
+            )
             return pairs_by_content(Path(src), Path(tgt), batch.langs, model, batch.align, Path(out), ending)
-        known = model.languages or ["en", "zh"]
+        known = (given.languages if given else None) or all_languages()
         sides = [[lang] if lang else known for lang in batch.langs]
         names = [(one, other) for one in sides[0] for other in sides[1] if one != other]
         return pairs_by_name(Path(src), Path(tgt), names or [(sides[0][0], sides[1][0])], Path(out), ending)
@@ -410,7 +415,7 @@ def align_list(pairs: str | Path, out: str | Path, **options: Unpack[BatchOption
 
 
 def _align_pairs(
-    find_pairs: Callable[[BatchSettings, Model, str], Pairing], out: Path, options: BatchOptions
+    find_pairs: Callable[[BatchSettings, Model | None, str], Pairing], out: Path, options: BatchOptions
 ) -> list[Outcome]:
     check_options(options, BatchOptions)
     ending = f".{options.get('to', 'tsv')}"
@@ -421,11 +426,29 @@ def _align_pairs(
     langs = options.get("src_lang"), options.get("tgt_lang")
     settings = align_settings(own)
     batch = BatchSettings(langs, settings, options.get("min_confidence", 0.0), options.get("pages", False))
-    model = as_model(options.get("model", DEFAULT_MODEL), options.get("backend", AUTO), options.get("dimension"))
+    name, run = options.get("model"), _run_options(options)
+    model = None if name is None else as_model(name, *run)
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with showing(options.get("progress", True)):
-        pairs, overwrite = find_pairs(batch, model, ending), options.get("overwrite", False)
-        return align_batch(pairs, out, model, batch, engine, overwrite=overwrite)
+        found, overwrite = find_pairs(batch, model, ending), options.get("overwrite", False)
+        opened = model or _default_for(((pair.src, pair.tgt) for pair in found.pairs), batch, run)
+        return align_batch(found, out, opened, batch, engine, overwrite=overwrite)
+
+
+def _run_options(options: BatchOptions) -> tuple[str, int | None]:
+    """The back-end and dimension of a model given by name."""
+    return options.get("backend", AUTO), options.get("dimension")
+
+
+def _default_for(pairs: Iterable[tuple[Path, Path]], batch: BatchSettings, run: tuple[str, int | None]) -> Model:
+    """The default model for the languages of the first pair of documents whose languages are recognised."""
+    errors: list[Exception] = []
+    for src, tgt in pairs:
+        try:
+            return model_for_texts((read_text(src), read_text(tgt)), batch.langs, *run)
+        except (ConfigError, DataError, ModelError) as error:
+            errors.append(error)
+    raise errors[0] if errors else DataError("no two documents; expected a folder of each language")
 
 
 def align_batch(

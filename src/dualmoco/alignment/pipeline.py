@@ -40,8 +40,7 @@ from dualmoco.core.errors import ConfigError, DataError, require
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import check_replaceable, write_recorded
 from dualmoco.mining.io import check_pairs_path
-from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import as_model
+from dualmoco.models.load import GivenText, as_model, open_for
 from dualmoco.models.model import AUTO, STATIC, Model, warn_of_language
 from dualmoco.text.languages import apparent_language, base_language
 
@@ -131,7 +130,7 @@ def align(
     src: DocumentInput,
     tgt: DocumentInput,
     *,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     out: str | Path | None = None,
@@ -143,7 +142,7 @@ def align(
     Args:
         src: One version.
         tgt: The other version.
-        model: A model, or its name.
+        model: A model, or its name; chosen by the languages if None.
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
         out: Write the links to this file: .tsv, .parquet, .tmx or .xml.
@@ -167,10 +166,11 @@ def align(
     settings = align_settings(options)
     check_outputs(out, html)
     check_alignment_files(out, html, (src, tgt), overwrite=options.get("overwrite", False))
-    opened = as_model(model, options.get("backend", AUTO), options.get("dimension"))
+    langs, run = (src_lang, tgt_lang), (options.get("backend", AUTO), options.get("dimension"))
+    opened = None if model is None else as_model(model, *run)
     with showing(options.get("progress", True)):
         texts = as_text(src, "src"), as_text(tgt, "tgt")
-        aligned = align_texts(*texts, (src_lang, tgt_lang), opened, settings)
+        aligned = align_texts(*texts, langs, opened or model_for_texts(texts, langs, *run), settings)
     kept = keep_confident(aligned, options.get("min_confidence", 0.0))
     write_outputs(kept, out, html)
     return Alignment(aligned, aligned_pairs(kept))
@@ -248,6 +248,14 @@ def align_texts(
     src_side, tgt_side = map(Side.from_sentences, sentences, (src_lang, tgt_lang), vectors, encoders, words)
     links = align_sides(src_side, tgt_side, anchors, longest=settings.longest)
     return Aligned(*documents, links, _origin(*documents, model, settings, is_encoded, len(anchors.src)))
+
+
+def model_for_texts(
+    texts: Sequence[Text], langs: Sequence[str | None], backend: str = AUTO, dimension: int | None = None
+) -> Model:
+    """The default model for the languages of documents, which are recognised where they are None."""
+    given = [GivenText(lang, text.lines, text.name) for lang, text in zip(langs, texts, strict=True)]
+    return open_for(None, given, backend, dimension)[0]
 
 
 def resolve_languages(

@@ -59,6 +59,24 @@ MISSED_END = re.compile(
     rf"|(?:。）|[。！？｡][”’」』]{{2,}})\s*(?=[^\s{CLOSERS}，、；：])"  # nor looks past one closing mark
     r"|…[”’」』]+\s*(?=[“‘「『])"  # one speaker trails off and another starts; elsewhere …… is often just a pause
 )
+INNER_STOPS = {
+    code: re.compile(pattern)
+    for code, pattern in {
+        "cs": r"\b[IVX]{2,}\.",
+        "de": r"\b(?:[Dd](?:er|ie|as|em|en|es)|[AaIi]m|[Vv]om|[Zz]u[mr]|[Bb]eim) \d{1,3}\.|\b[IVX]{2,}\.",
+        "es": r"\b(?:Avd?a?|[ap]\. ?m)\.",
+        "fr": r"\b(?:av|ap)\. J\.|\b(?:Bd|Av)\.",
+        "ja": r"[。！？…]+(?=[」』](?:と|って))",
+        "nl": r"\b(?:o\.a|d\.w\.z|m\.n)\.",
+        "pl": r"\b(?:godz|ul|al)\.",
+        "pt": r"\b(?:Av|R|Pç)\.",
+        "tr": r"\b(?:Cad|Sok|Mah|Bul)\.|\b[IVX]{2,}\.",
+    }.items()
+}
+"""Text whose full stops do not end a sentence: abbreviations, ordinals and quoted questions that sentencex splits."""
+CONTINUED = re.compile(r"[.!?…]+(?=[\"»”’)]*\s*[—–-]?\s*(\w))")  # its stops are inside if a lowercase letter follows
+DUTCH_APOSTROPHE = re.compile(r"(?<=\s)['’](?=[snt]\s[A-Z])")  # of 's Avonds, which starts a sentence
+MASKED_STOP = ","  # written for stops that do not end a sentence, when sentencex splits
 LONG_TEXT = re.compile(r".{4000}[^。！？]*[。！？]+|.+", re.DOTALL)
 """Parts that are split separately, because sentencex takes quadratic time on Chinese text."""
 
@@ -198,7 +216,10 @@ def _split_quotations(sentence: str, code: str) -> list[str]:
 def _segment(paragraph: str, code: str) -> list[str]:
     """Splits a paragraph with sentencex and fixes its mistakes; the sentences add up to the paragraph."""
     segment = require("sentencex", "align", "Splitting into sentences").segment
-    pieces = [piece for part in LONG_TEXT.findall(paragraph) for piece in segment(code, part)]
+    pieces: list[str] = []
+    for part in LONG_TEXT.findall(paragraph):
+        ends = [*accumulate(map(len, segment(code, _mask_stops(part, code))))]
+        pieces += _cut_at(part, ends)
     sentences: list[str] = []
     for piece in _fix_unspaced(pieces) if code in WITHOUT_SPACES else pieces:
         if sentences and _belong_together(sentences[-1], piece, code):
@@ -206,6 +227,19 @@ def _segment(paragraph: str, code: str) -> list[str]:
         else:
             sentences.append(piece)
     return sentences
+
+
+def _mask_stops(text: str, code: str) -> str:
+    """A text of the same length that sentencex splits better: stops that do not end a sentence are MASKED_STOP."""
+
+    def mask(match: re.Match[str]) -> str:
+        return re.sub(rf"[{STOPS}]", MASKED_STOP, match[0])
+
+    if code == "nl":
+        text = DUTCH_APOSTROPHE.sub("X", text)
+    if code not in WITHOUT_SPACES:
+        text = CONTINUED.sub(lambda match: mask(match) if match[1].islower() else match[0], text)
+    return INNER_STOPS[code].sub(mask, text) if code in INNER_STOPS else text
 
 
 def _fix_unspaced(pieces: Sequence[str]) -> list[str]:

@@ -25,7 +25,6 @@ from torch.nn.functional import normalize
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.progress import counting, showing
-from dualmoco.data.pairs import load_pairs
 from dualmoco.evaluation.report import Table
 from dualmoco.models.build import Shape, read_shape, shape_of
 from dualmoco.models.config import EncoderKind
@@ -52,7 +51,7 @@ from dualmoco.training.memory import (
     whole_run,
 )
 from dualmoco.training.recipe import load_config
-from dualmoco.training.run import build_trainer, order_of, start_accelerator
+from dualmoco.training.run import build_trainer, load_splits, orders_of, start_accelerator
 from dualmoco.training.schedule import RunProgress
 from dualmoco.training.trainer import Trainer
 
@@ -150,8 +149,8 @@ class DryRunResult:
 def dry_run(config: TrainConfig, seconds: float) -> DryRunResult:
     """Measures the start, an evaluation, a checkpoint and, for about `seconds`, steps of every stage."""
     clock, before = Clock(), peak_here()
-    split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
-    order, used, reading = order_of(config, split), used_here(), clock.lap()
+    split = load_splits(config)
+    order, used, reading = orders_of(config, split)[0], used_here(), clock.lap()
     size = max(SAMPLE_BATCHES * config.optimizer.batch_size, config.contrast.queue_size if config.frozen else 0)
     if _trains_tokenizers(config):
         size = max(size, TOKENIZER_SAMPLE)

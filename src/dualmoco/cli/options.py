@@ -8,11 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeVar, cast
 
-from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
+from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL, MANY_STATIC, default_model
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,8 +45,10 @@ BITEXT_FILES = "bitext files, or - for standard input; with --format aligned, a 
 STANDARD_INPUT_FORMAT = ".tsv"
 """Extension of a bitext on standard input, which is its format unless `--format` names another."""
 MODEL_HELP = (
-    f"{DEFAULT_MODEL} or {FAST_MODEL}, which come with dualmoco; a run or model folder, hub name or package:NAME"
+    f"{DEFAULT_MODEL}, {FAST_MODEL} or {MANY_STATIC}, which come with dualmoco; a run or model folder, hub name or "
+    "package:NAME"
 )
+DEFAULT_MODEL_HELP = f"(default: {DEFAULT_MODEL}, or {MANY_STATIC} for languages other than English and Chinese)"
 
 
 def add_command(
@@ -179,7 +181,7 @@ def add_overwrite(group: Container, what: str = "replace files that were edited 
 def add_model(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
     """Adds the model that a command works with; `open_named_model` opens it."""
     group = parser.add_argument_group("model")
-    group.add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODEL_HELP)
+    group.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP} {DEFAULT_MODEL_HELP}")
     add_backend(group)
     add_dimension(group)
     return group
@@ -301,12 +303,13 @@ def mining_options(parsed: argparse.Namespace) -> MiningOptions:
     return cast("MiningOptions", {name: getattr(parsed, name) for name in names})
 
 
-def open_named_model(parsed: argparse.Namespace) -> Model:
-    """Opens the model of a command, with its back-end and dimension, and the pooling and prompt if it has these."""
+def open_named_model(parsed: argparse.Namespace, langs: Iterable[str]) -> Model:
+    """Opens the model of a command, by default the one for some languages, with the options that it has."""
     from dualmoco.models.load import open_model
 
+    name = parsed.model or default_model(langs)
     pooling, prompt = getattr(parsed, "pooling", "auto"), getattr(parsed, "prompt", "")
-    return open_model(parsed.model, parsed.backend, pooling=pooling, prompt=prompt, dimension=parsed.dimension)
+    return open_model(name, parsed.backend, pooling=pooling, prompt=prompt, dimension=parsed.dimension)
 
 
 def parse_columns(text: str | None) -> tuple[str, str] | None:

@@ -131,7 +131,7 @@ def run_build(parsed: argparse.Namespace) -> int:
 
     kind = parse_choice(IndexKind, parsed.index, "--index")
     precision = parse_choice(VectorPrecision, parsed.precision, "--precision")
-    model, on_error = open_named_model(parsed), parsed.on_error
+    model, on_error = open_named_model(parsed, (file.lang for file in files)), parsed.on_error
     manifest = build_index(parsed.folder, files, model, kind=kind, precision=precision, on_error=on_error)
     show_index(parsed, manifest)
     return 0
@@ -160,8 +160,9 @@ def _opened(parsed: argparse.Namespace) -> Iterator[Index]:
     from tempfile import TemporaryDirectory
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.models.embedded import DEFAULT_MODEL
+    from dualmoco.models.embedded import all_languages, default_model
     from dualmoco.models.load import open_model
+    from dualmoco.models.model import recognize_sentences
     from dualmoco.search.index import build_index, open_index
     from dualmoco.text.files import STANDARD_INPUT, standard_input
 
@@ -172,7 +173,8 @@ def _opened(parsed: argparse.Namespace) -> Iterator[Index]:
     if str(file.path) == STANDARD_INPUT and not parsed.texts:
         raise ConfigError(f"{parsed.folder}: standard input is the text to search; expected queries as TEXT")
     with standard_input([str(file.path)]) as (name,), TemporaryDirectory(prefix="dualmoco-") as folder:
-        model = open_model(parsed.model or DEFAULT_MODEL)
+        asked = [parsed.lang] if parsed.lang else recognize_sentences(parsed.texts, all_languages(), [file.lang])
+        model = open_model(parsed.model or default_model([file.lang, *asked]))
         build_index(f"{folder}/index", {file.lang: name}, model)
         yield open_index(f"{folder}/index", model, check=False)
 

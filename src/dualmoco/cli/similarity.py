@@ -15,7 +15,6 @@ from dualmoco.cli.options import (
     add_model,
     add_overwrite,
     add_recognized_languages,
-    open_named_model,
     print_json,
 )
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from dualmoco.core.vectors import Vectors
-    from dualmoco.models.model import Model
 
     Writer = Callable[[str], object]
     Encode = Callable[[list[str]], Vectors]
@@ -75,10 +73,13 @@ def run(parsed: argparse.Namespace) -> int:
     counts = [count_sentences(path) for path in files]
     check_files(parsed, files, counts)
 
-    model = open_named_model(parsed)
+    from dualmoco.models.load import GivenText, open_for
+
     texts = [sentences(path) for path in files] or [iter([sentence]) for sentence in parsed.given]
     names = [str(path) for path in files] or [f"{sentence!r:.60}" for sentence in parsed.given]
-    src, tgt = map(partial(encoder, model), (parsed.src, parsed.tgt), texts, names)
+    given = list(map(GivenText, (parsed.src, parsed.tgt), texts, names))
+    model, langs = open_for(parsed.model, given, parsed.backend, parsed.dimension)
+    src, tgt = (partial(model.encode, lang=lang, progress=False) for lang in langs)
     if files:
         as_json = parsed.out.endswith(".jsonl") if parsed.out else parsed.json
         with output(parsed.out) as write:
@@ -93,11 +94,6 @@ def run(parsed: argparse.Namespace) -> int:
     if parsed.heatmap:
         draw(parsed, [list(sentences(path)) for path in files], src, tgt)
     return 0
-
-
-def encoder(model: Model, lang: str | None, texts: Iterator[str], name: str) -> Encode:
-    """Encodes sentences of a language, which is recognised from `texts` if it is None; `name` is for messages."""
-    return partial(model.encode, lang=model.resolve(lang, texts, name), progress=False)
 
 
 def given_files(parsed: argparse.Namespace) -> list[Path]:

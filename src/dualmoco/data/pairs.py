@@ -106,6 +106,11 @@ class Split:
     heldout: Pairs
     counts: dict[str, int]  # pairs read, and dropped by reason
     stages: Sequence[StageConfig] = ()  # of the curriculum, with the weights that remain after sampling
+    others: Sequence[Split] = ()  # of the further languages of a run
+
+    def digest(self) -> str:
+        """A hash of all training pairs."""
+        return "-".join(split.train.digest() for split in (self, *self.others))
 
 
 def load_pairs(config: DataConfig, *, langs: tuple[str, str], seed: int) -> Split:

@@ -18,8 +18,7 @@ from dualmoco.data.config import OnError
 from dualmoco.embeddings.engine import Engine, LocalEngine, open_engine
 from dualmoco.embeddings.store import SHARD_ROWS, Store, StoreKey, open_or_start, pack, pending
 from dualmoco.embeddings.unique_lines import TextChangedError, TextFile, find_unique_lines, readable_texts
-from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import as_model
+from dualmoco.models.load import GivenText, as_model, open_for
 from dualmoco.models.model import AUTO, BAR_SENTENCES, TORCH, Model, warn_of_language
 from dualmoco.text.files import check_sentence_file, read_lines
 from dualmoco.text.languages import apparent_language
@@ -38,7 +37,7 @@ def encode(
     out: str | Path,
     *,
     lang: str | None = None,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     precision: str = VectorPrecision.fp32,
     shard_rows: int = SHARD_ROWS,
     engine: str | Engine = "local",
@@ -54,7 +53,7 @@ def encode(
         file: Text with one sentence per line, plain or compressed.
         out: Folder for the vectors.
         lang: Language of the text; recognised if None.
-        model: Model that encodes the text, or its name.
+        model: Model that encodes the text, or its name; chosen by the language if None.
         precision: Precision of the stored vectors: fp32, fp16 or int8.
         shard_rows: Sentences per file of vectors.
         engine: local, ray, or an engine that is already open.
@@ -76,23 +75,36 @@ def encode(
         raise ConfigError(f"shard_rows {shard_rows}; expected at least 1")
     form = StoreForm(parse_choice(VectorPrecision, precision, "precision"), shard_rows)
     opened_engine = open_engine(engine, address)
-    opened = as_model(model, backend, dimension)
+    model = None if model is None else as_model(model, backend, dimension)
     given = TextFile(Path(file), lang or "")
     with showing(progress), readable_texts([given], on_error) as (readable,), locked(Path(out)):
-        text = resolve_text(readable, opened, str(file))
+        opened, (text,) = resolve_texts(model, [readable], [str(file)], backend, dimension)
         return encode_file(text, Path(out), opened, form, opened_engine)
 
 
-def resolve_text(text: TextFile, model: Model, name: str = "") -> TextFile:
-    """A text with its language recognised if it is empty, by the rules of `Model.resolve`; `name` is for messages."""
-    if text.lang:
-        model.language(text.lang)
-        return text
-    if not text.path.is_file():
-        raise DataError(f"{text.path}: no such file; expected text, one sentence per line")
-    check_sentence_file(text.path)
-    lang = model.resolve(None, read_lines(text.path), name or str(text.path))
-    return replace(text, lang=lang, is_known=True)
+def resolve_texts(
+    model: Model | None,
+    texts: Sequence[TextFile],
+    names: Sequence[str],
+    backend: str = AUTO,
+    dimension: int | None = None,
+) -> tuple[Model, list[TextFile]]:
+    """The model for some texts, chosen by their languages if None, and the texts with languages that are not empty.
+
+    Errors are those of `open_for`; `names` are for messages, by default the paths.
+    """
+    given = []
+    for text, name in zip(texts, names, strict=True):
+        if not text.lang:
+            if not text.path.is_file():
+                raise DataError(f"{text.path}: no such file; expected text, one sentence per line")
+            check_sentence_file(text.path)
+        given.append(GivenText(text.lang or None, read_lines(text.path), name or str(text.path)))
+    opened, langs = open_for(model, given, backend, dimension)
+    known = [
+        text if text.lang else replace(text, lang=lang, is_known=True) for text, lang in zip(texts, langs, strict=True)
+    ]
+    return opened, known
 
 
 def encode_file(

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dualmoco.core.display import data_frame, html_table
-from dualmoco.core.errors import require
+from dualmoco.core.errors import ModelError, require
 from dualmoco.core.progress import showing
 from dualmoco.core.storage import file_sha256, write_json, write_text
 from dualmoco.core.vectors import Vectors, unit_vectors
 from dualmoco.embeddings.unique_lines import TextFile
+from dualmoco.evaluation.metrics import Score
 from dualmoco.evaluation.report import Table, evaluation_tables, markdown_report
 from dualmoco.evaluation.task import (
     EvaluationResult,
@@ -26,10 +27,11 @@ from dualmoco.evaluation.task import (
     read_sentences,
 )
 from dualmoco.evaluation.tasks import ALL_PAIRS, read_tasks
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.embedded import all_languages, default_model
 from dualmoco.models.folder import model_folder
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
+from dualmoco.text.languages import base_language
 
 if TYPE_CHECKING:
     from dualmoco.evaluation.postprocessing import Postprocessing
@@ -52,15 +54,20 @@ class Evaluation(EvaluationResult):
     def to_pandas(self) -> Any:
         """Returns a DataFrame with one row per score; ConfigError if pandas is not installed."""
         columns = ("task", "subset", "protocol", "metric", "value", "low", "high", "n", "signature")
-        return data_frame(columns, ([getattr(score, column) for column in columns] for score in self.scores))
+        return data_frame(columns, ([getattr(score, column) for column in columns] for score in self.all_scores))
 
     def tables(self) -> list[Table]:
         """Tables of the scores, those of the paper first."""
         return evaluation_tables(self)
 
+    @property
+    def all_scores(self) -> list[Score]:
+        """The scores of the model, then those of the peers."""
+        return [*self.scores, *(score for peer in self.peers for score in peer.scores)]
+
     def to_json(self, path: str | Path) -> None:
         """Writes the scores as JSON, also for `dualmoco compare`; RunError if the file cannot be written."""
-        write_json(Path(path), [score.to_json() for score in self.scores])
+        write_json(Path(path), [score.to_json() for score in self.all_scores])
 
     def to_markdown(self) -> str:
         """The tables and signatures as Markdown."""
@@ -89,7 +96,7 @@ def require_page_packages() -> None:
 
 
 def evaluate(
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     tasks: str | Sequence[str] | Sequence[Task] = "paper",
     postprocessing: Postprocessing | str | None = None,
     fitting: TextFile | None = None,
@@ -97,12 +104,13 @@ def evaluate(
     data: str | Path | None = None,
     pairs: str = "zh-en",
     about: str = "",
+    peers: Sequence[Model | str | Path] = (),
     progress: bool = True,
 ) -> Evaluation:
     """Scores a model on some tasks.
 
     Args:
-        model: A model, or its name.
+        model: A model, or its name; chosen by the languages of `pairs` if None.
         tasks: Task names, separated by commas or in a list, such as `tatoeba,sts`; `paper` stands for the tasks of the
             paper. Or tasks from `read_tasks`.
         postprocessing: Transformation of the vectors before they are compared, such as `whitening:256`.
@@ -111,6 +119,7 @@ def evaluate(
         pairs: Language pairs of the cross-lingual tasks, separated by commas; `all` for every available pair of the
             model's languages. For tasks by name.
         about: Description of the test sentences, if they are not those of the published test sets.
+        peers: Other models, or their names, to compare with on the tasks whose languages they have.
         progress: Whether to show progress bars.
 
     Returns:
@@ -126,9 +135,11 @@ def evaluate(
         from dualmoco.evaluation.postprocessing import parse_postprocessing
 
         postprocessing = parse_postprocessing(postprocessing)
+    if model is None:
+        model = default_model(evaluated_languages(pairs))
     names = tasks if isinstance(tasks, str) else [task for task in tasks if isinstance(task, str)]
-    path = Path(model.identity.name if isinstance(model, Model) else model)
-    folder = model_folder(str(path)) if path.is_dir() else None
+    name = model.identity.name if isinstance(model, Model) else str(model)
+    folder = model_folder(name) if Path(name).is_dir() else None
     ready = [task for task in tasks if not isinstance(task, str)]
     with showing(progress):
         if names and pairs == ALL_PAIRS:  # those of the model
@@ -137,7 +148,24 @@ def evaluate(
         elif names:
             ready += read_tasks(names, data, pairs, model=folder)
         opened = model if isinstance(model, Model) else open_model(model)
-        return _evaluate(opened, ready, postprocessing, fitting, about)
+        found = _evaluate(opened, ready, postprocessing, fitting, about)
+        others = (peer if isinstance(peer, Model) else open_model(peer) for peer in peers)
+        return replace(found, peers=[_evaluate_peer(peer, ready, about) for peer in others])
+
+
+def evaluated_languages(pairs: str) -> list[str]:
+    """The languages of language pairs such as `de-en,ja-zh`; of `all`, those of the default models."""
+    if pairs == ALL_PAIRS:
+        return all_languages()
+    return [base_language(code) for pair in pairs.split(",") for code in pair.split("-")]
+
+
+def _evaluate_peer(model: Model, tasks: Sequence[Task], about: str) -> Evaluation:
+    """Scores a model on the tasks whose languages it has."""
+    possible = [task for task in tasks if all(map(model.has_language, task.texts()))]
+    if not possible:
+        raise ModelError(f"{model.identity.name}: has the languages of none of the tasks; expected a model that has")
+    return _evaluate(model, possible, None, None, about)
 
 
 def _evaluate(

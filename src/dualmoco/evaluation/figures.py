@@ -32,8 +32,7 @@ from dualmoco.data.pairs import SentencePair
 from dualmoco.data.readers.base import SkippedLines, Source
 from dualmoco.data.readers.formats import check_format, read_pairs
 from dualmoco.evaluation.canvas import BLUE, COLORS, GREY, ORANGE, new_figure, place_labels, shorten, wrap
-from dualmoco.models.embedded import DEFAULT_MODEL
-from dualmoco.models.load import as_model
+from dualmoco.models.load import GivenText, open_for
 from dualmoco.models.model import AUTO, Model
 
 Flags = np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
@@ -56,6 +55,7 @@ MATRIX_LABEL_WIDTH = 32  # in Latin letters
 BAR_HATCHES = ("", "///", "...")  # distinguish models beyond the number of colours
 BAR_GROUP_WIDTH = 0.84  # of the bars of one data set; the rest is the gap to the next one
 BAR_NUMBERS = 64  # more numbers would not be readable
+POINT_MARKERS = "os^Dv"  # of the models of `draw_languages`
 
 
 def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
@@ -360,6 +360,23 @@ def draw_sts(rows: ScoresByName, title: str) -> Figure:
     return figure
 
 
+def draw_languages(rows: ScoresByName, title: str) -> Figure:
+    """Draws the accuracy of models by language as points, in the order of the first model; one may lack some."""
+    names = next(iter(rows.values())).keys()
+    values = [score for scores in rows.values() for score in scores.values()]
+    with new_figure(title, 7.5, 1.6 + 0.3 * len(names), [*rows, *names]) as (figure, axes):
+        for number, (model, scores) in enumerate(rows.items()):
+            shown = [(place, scores[name]) for place, name in enumerate(names) if name in scores]
+            places, points = zip(*shown, strict=True)
+            style = {"color": COLORS[number % len(COLORS)], "marker": POINT_MARKERS[number % len(POINT_MARKERS)]}
+            axes.scatter(points, places, s=52, label=model, zorder=3 + len(rows) - number, **style)
+        axes.set_yticks(range(len(names)), list(names))
+        axes.tick_params(axis="y", length=0)
+        axes.set(xlabel="accuracy x 100", xlim=(min(values) - 1, 100.5), ylim=(len(names) - 0.4, -0.6))
+        figure.legend(loc="outside lower center", ncols=min(len(rows), 3))
+    return figure
+
+
 def draw_subsets(
     values: ScoresByName, title: str = "STS by subset", label: str = "Spearman correlation x 100"
 ) -> Figure:
@@ -407,7 +424,7 @@ def visualize(
     pairs: str | Path,
     out: str | Path = "parallel.png",
     *,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     tgt_file: str | Path | None = None,
@@ -428,7 +445,7 @@ def visualize(
     Args:
         pairs: Bitext in any format of `prepare`, or a folder written by it.
         out: Figure to write: .png, .svg or .html.
-        model: Model that encodes the sentences, or its name.
+        model: Model that encodes the sentences, or its name; chosen by the languages if None.
         src_lang: Source language; recognised if None, and en in the names of columns and TMX segments.
         tgt_lang: Target language; recognised if None, and zh in the names of columns and TMX segments.
         tgt_file: Target side, if `pairs` is a line-aligned source file.
@@ -464,12 +481,12 @@ def visualize(
     source = Source(Path(pairs), src_lang or "en", tgt_lang or "zh", columns, Path(tgt_file) if tgt_file else None)
     skipped = SkippedLines(skip=parse_choice(OnError, on_error, "on_error") == OnError.skip)
     chosen = choose_pairs(source, format, count, None if first else seed, skipped)
-    opened = as_model(model, backend, dimension, pooling=pooling)
     texts = [pair[0] for pair in chosen], [pair[1] for pair in chosen]
-    languages = opened.resolve(src_lang, texts[0], "sources"), opened.resolve(tgt_lang, texts[1], "targets")
+    given = [GivenText(src_lang, texts[0], "sources"), GivenText(tgt_lang, texts[1], "targets")]
+    opened, languages = open_for(model, given, backend, dimension, pooling=pooling)
     with showing(progress):
         src, tgt = (opened.encode(side, lang=lang) for side, lang in zip(texts, languages, strict=True))  # (n, D) each
-    save_figure(draw_parallel(*texts, src, tgt, languages=languages, seed=seed), Path(out))
+    save_figure(draw_parallel(*texts, src, tgt, languages=(languages[0], languages[1]), seed=seed), Path(out))
     cosines = np.einsum("nd,nd->n", src, tgt, dtype=np.float64).round(6).tolist()
     return Visualization(Path(out), chosen, cosines, skipped.count)
 

@@ -418,7 +418,15 @@ def compare(
     """
     if resamples < 1:
         raise ConfigError(f"resamples {resamples}; expected at least 1")
-    scores = read_scores(Path(a))
+    scores, others = (_of_one_model(Path(path)) for path in (a, b))
     if not subsets:
         scores = [score for score in scores if score.protocol != "subset" and score.metric != "pearson"]
-    return compare_scores(scores, read_scores(Path(b)), resamples, seed)
+    return compare_scores(scores, others, resamples, seed)
+
+
+def _of_one_model(path: Path) -> list[Score]:
+    """The scores of a file; DataError if they are those of several models."""
+    scores = read_scores(path)
+    if len({score.key for score in scores}) < len(scores):
+        raise DataError(f"{path}: scores of several models; expected one: evaluate each model with its own --out")
+    return scores

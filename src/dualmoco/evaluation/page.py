@@ -15,6 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from dualmoco.core import VERSION
 from dualmoco.evaluation.canvas import to_svg
 from dualmoco.evaluation.figures import (
+    draw_languages,
     draw_margins,
     draw_parallel,
     draw_precision_recall,
@@ -22,7 +23,7 @@ from dualmoco.evaluation.figures import (
     draw_sts,
     draw_subsets,
 )
-from dualmoco.evaluation.report import PAPER, evaluation_tables, is_paper_sts
+from dualmoco.evaluation.report import PAPER, evaluation_tables, is_paper_sts, language_scores
 from dualmoco.evaluation.retrieval import SHARED_TATOEBA
 from dualmoco.evaluation.sts import STS_SETS
 from dualmoco.evaluation.task import EvaluationResult, ParallelText, Sentences
@@ -96,6 +97,10 @@ def _language_pictures(evaluation: EvaluationResult) -> list[Picture]:
     }
     if len(means.get("tatoeba", {})) < 2:
         return []
+    if evaluation.peers:
+        rows = {one.identity.name: language_scores(one) for one in (evaluation, *evaluation.peers)}
+        figure = draw_languages(rows, "Similarity search by language")
+        return [Picture("Languages", "Accuracy on Tatoeba, mean of both directions.", to_svg(figure))]
     figure = draw_subsets(means, "Similarity search by language", "accuracy x 100")
     return [Picture("Languages", "Accuracy of similarity search, mean of both directions.", to_svg(figure))]
 

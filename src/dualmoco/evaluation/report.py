@@ -11,12 +11,15 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from statistics import fmean
 from typing import Any
 
 from dualmoco.core.display import markdown_table
 from dualmoco.evaluation.metrics import Score
+from dualmoco.evaluation.retrieval import SHARED_TATOEBA
 from dualmoco.evaluation.sts import STS_AVERAGE, STS_SETS
 from dualmoco.evaluation.task import EvaluationResult
+from dualmoco.text.languages import base_language
 
 PAPER: dict[str, Any] = json.loads((files("dualmoco.evaluation") / "paper.json").read_text(encoding="utf-8"))
 """Rows by table. `table 1` is Tatoeba accuracy zh-en and en-zh; its first four rows are one number each, whose
@@ -105,9 +108,17 @@ class Table:
 
 
 def evaluation_tables(evaluation: EvaluationResult) -> list[Table]:
-    """The tables of an evaluation, those of the paper first."""
+    """The tables of an evaluation, those of the paper first; models that are compared share the tables of Tatoeba."""
     return [
         *_tatoeba_tables(evaluation),
+        *_comparisons([evaluation, *evaluation.peers]),
+        *(table for one in (evaluation, *evaluation.peers) for table in _task_tables(one)),
+    ]
+
+
+def _task_tables(evaluation: EvaluationResult) -> list[Table]:
+    """The tables of all tasks but Tatoeba."""
+    return [
         *_bucc_tables(evaluation),
         *_sts_tables(evaluation, "wmean", "STS, Spearman, weighted mean of subsets", "table 3"),
         *_sts_tables(evaluation, "all", "STS, Spearman, all pairs of a year together", "table 9"),
@@ -123,7 +134,8 @@ def markdown_report(evaluation: EvaluationResult) -> str:
         lines += [f"Rows that are not bold: {PAPER['source']}.", ""]
     lines += [table.as_markdown() for table in tables]
     lines += ["### Signatures", ""]
-    lines += [f"- {' '.join(score.key)}: {score.value:.2f} `{score.signature}`" for score in evaluation.scores]
+    for one in (evaluation, *evaluation.peers):
+        lines += [f"- {' '.join(score.key)}: {score.value:.2f} `{score.signature}`" for score in one.scores]
     return "\n".join(lines) + "\n"
 
 
@@ -133,7 +145,58 @@ def _tatoeba_tables(evaluation: EvaluationResult) -> list[Table]:
     shared = {score.subset for score in found if (score.subset, score.n) == PAPER_TATOEBA and not evaluation.about}
     own = [score for score in found if score.subset in shared]
     tables = [_tatoeba_table(evaluation, own, paper=True)] if own else []
-    return tables if len(own) == len(found) else [*tables, _tatoeba_table(evaluation, found, paper=False)]
+    return (
+        tables
+        if len(own) == len(found) or evaluation.peers
+        else [*tables, _tatoeba_table(evaluation, found, paper=False)]
+    )
+
+
+def _comparisons(evaluations: Sequence[EvaluationResult]) -> list[Table]:
+    """Pairs of languages by row and models by column: of Tatoeba if there are several models, and without English."""
+    with_english = "Tatoeba similarity search"
+    shared = "Tatoeba without English, through the English sentences that two sets share"
+    wanted = [("tatoeba", "accuracy", with_english), ("tatoeba", "xsim-ratio-error", f"{with_english}, xSIM error")]
+    wanted = [*(wanted if len(evaluations) > 1 else []), (SHARED_TATOEBA, "accuracy", shared)]
+    tables = (_comparison(evaluations, task, metric, title) for task, metric, title in wanted)
+    return [table for table in tables if table.rows]
+
+
+def _comparison(evaluations: Sequence[EvaluationResult], task: str, metric: str, title: str) -> Table:
+    """Both directions of every pair of languages by each model, and the means over the pairs that all models have."""
+    found = [_both_directions(evaluation.scores, task, metric) for evaluation in evaluations]
+    pairs = {score.subset: score for score in evaluations[0].scores if (score.task, score.metric) == (task, metric)}
+    names = {subset: "-".join(reversed(score.protocol.split("-"))) for subset, score in pairs.items()}
+    rows = [
+        [
+            names[pair],
+            f"{score.n:,}",
+            *(" / ".join(map(_number, values.get(pair, []))) or MISSING_VALUE for values in found),
+        ]
+        for pair, score in pairs.items()
+    ]
+    common = [pair for pair in pairs if all(pair in values for values in found)]
+    if len(common) > 1:
+        means = [[fmean(values[pair][side] for pair in common) for side in (0, 1)] for values in found]
+        rows.append([f"mean of {len(common)}", "", *(" / ".join(map(_number, both)) for both in means)])
+    note = "From the first language to the second, and back; the mean is over the pairs that all models have."
+    return Table(title, ["languages", "n", *(evaluation.identity.name for evaluation in evaluations)], rows, note=note)
+
+
+def _both_directions(scores: Iterable[Score], task: str, metric: str) -> dict[str, list[float]]:
+    """The values of both directions by pair of languages."""
+    found: dict[str, list[float]] = {}
+    for score in scores:
+        if (score.task, score.metric) == (task, metric):
+            found.setdefault(score.subset, []).append(score.value)
+    return found
+
+
+def language_scores(evaluation: EvaluationResult) -> dict[str, float]:
+    """Accuracy of similarity search by language, mean of both directions, the best first."""
+    found = _both_directions(evaluation.scores, "tatoeba", "accuracy")
+    means = {base_language(pair.split("-")[0]): fmean(values) for pair, values in found.items()}
+    return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 def _tatoeba_table(evaluation: EvaluationResult, scores: Sequence[Score], *, paper: bool) -> Table:
@@ -205,7 +268,7 @@ def _other_tables(evaluation: EvaluationResult) -> list[Table]:
     rows = [
         [f"{score.task}, {score.subset}", score.protocol, score.metric, _with_interval(score), f"{score.n:,}"]
         for score in evaluation.scores
-        if score.task not in ("tatoeba", "bucc", "sts")
+        if score.task not in ("tatoeba", SHARED_TATOEBA, "bucc", "sts")
     ]
     columns = ["task", "protocol", "metric", "value", "n"]
     return [Table(f"More tasks, {evaluation.identity.name}", columns, rows)] if rows else []

@@ -97,6 +97,7 @@ class EvaluationResult:
     mined: Sequence[JudgedMining] = field(default_factory=list)
     parallel: Sequence[ParallelText] = field(default_factory=list)
     about: str = ""  # description of the test sentences if they are not those of the published test sets
+    peers: Sequence[EvaluationResult] = field(default_factory=list)  # of other models, on the same tasks
 
 
 def distinct_sentences(wanted: Iterable[TextsByLanguage]) -> dict[str, dict[str, int]]:

@@ -54,7 +54,27 @@ def _tatoeba(settings: TaskSettings) -> list[Task]:
     known = tatoeba_pairs(folder)
     if settings.pairs == (ALL_PAIRS,):
         return _all_tatoeba(folder, known, settings.languages)
-    return [Tatoeba(folder, _matching(pair, known, folder)) for pair in settings.pairs]
+    return [_tatoeba_pair(folder, pair, known) for pair in settings.pairs]
+
+
+def _tatoeba_pair(folder: Path, pair: str, known: Sequence[str]) -> Task:
+    """The set of a pair of languages, or without English the sentences that two sets share."""
+    langs = [base_language(code) for code in pair.split("-")]
+    names = [f"{lang}-en" for lang in langs]
+    if (
+        len(langs) == 2
+        and "en" not in langs
+        and not _find_pair(pair, known)
+        and all(_find_pair(name, known) for name in names)
+    ):
+        first, second = (Tatoeba(folder, _matching(name, known, folder)) for name in names)
+        shared = SharedTatoeba(first, second)
+        if len(shared.rows[0]) >= FEWEST_SHARED:
+            return shared
+        raise DataError(
+            f"{folder}: {pair} share {len(shared.rows[0])} English sentences; expected at least {FEWEST_SHARED}"
+        )
+    return Tatoeba(folder, _matching(pair, known, folder))
 
 
 def _all_tatoeba(folder: Path, known: Sequence[str], languages: Sequence[str] | None) -> list[Task]:
@@ -175,12 +195,16 @@ def read_tasks(
 
 
 def _matching(pair: str, known: Sequence[str], folder: Path) -> str:
-    """The Tatoeba pair of the same two languages, in any order and with any codes."""
+    """The Tatoeba pair of the same two languages, in any order and with any codes; DataError if there is none."""
+    found = _find_pair(pair, known)
+    if not found:
+        raise DataError(f"{folder}: no pair {pair}; expected one of the {len(known)} there, such as {known[0]}")
+    return found
+
+
+def _find_pair(pair: str, known: Sequence[str]) -> str | None:
     wanted = {base_language(code) for code in pair.split("-")}
-    for name in known:
-        if {base_language(code) for code in name.split("-")} == wanted:
-            return name
-    raise DataError(f"{folder}: no pair {pair}; expected one of the {len(known)} there, such as {known[0]}")
+    return next((name for name in known if {base_language(code) for code in name.split("-")} == wanted), None)
 
 
 def _gold_pairs(folder: Path, settings: TaskSettings) -> list[str]:

@@ -7,6 +7,7 @@ and write the pairs (io.py). The commands of the same names call these functions
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -25,7 +26,7 @@ from dualmoco.core.progress import showing
 from dualmoco.core.storage import check_replaceable, locked, write_text
 from dualmoco.core.vectors import Ids
 from dualmoco.data.config import OnError
-from dualmoco.embeddings.encode import encode_file, resolve_text
+from dualmoco.embeddings.encode import encode_file, resolve_texts
 from dualmoco.embeddings.engine import Engine, open_engine
 from dualmoco.embeddings.store import Store
 from dualmoco.embeddings.unique_lines import EMPTY, TextFile, readable_copy
@@ -47,21 +48,25 @@ from dualmoco.mining.precision import FEWEST_SCORES
 from dualmoco.mining.prefilter import make_prefilter
 from dualmoco.mining.score_report import check_report, kept_at, report_page, sampled_pairs
 from dualmoco.mining.threshold import (
+    BorrowedCalibration,
     Calibration,
     ModelCalibration,
     PlantedRows,
+    borrow_calibration,
     distinct_pairs,
     judge_by_gold,
     judge_by_planted,
     judge_by_scores,
     read_calibration,
 )
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.embedded import default_model
 from dualmoco.models.load import as_model
 from dualmoco.models.model import AUTO, Model
 from dualmoco.search.exact import COSINE_PLACES, Neighbors
 from dualmoco.search.ivf import require_faiss
 from dualmoco.text.files import read_lines
+
+logger = logging.getLogger(__name__)
 
 
 class MiningOptions(TypedDict, total=False):
@@ -140,7 +145,7 @@ def mine(
     src: Texts,
     tgt: Texts,
     *,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     out: str | Path | None = None,
@@ -158,7 +163,7 @@ def mine(
     Args:
         src: Source text.
         tgt: Target text.
-        model: Model that encodes both texts, or its name.
+        model: Model that encodes both texts, or its name; chosen by the languages if None.
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
         out: File to write the pairs to, .tsv, .csv, .jsonl or .tmx, also followed by .gz, or .parquet; None to keep
@@ -192,20 +197,21 @@ def mine(
     if min_precision is not None and not 0 < min_precision <= 1:
         raise ConfigError(f"min_precision {min_precision}; expected more than 0 and at most 1")
     with mining_job(out, model, options, (src, tgt, gold, planted), report) as job:
-        opened = [job.open_text(src, src_lang, "src", on_error), job.open_text(tgt, tgt_lang, "tgt", on_error)]
-        texts, unreadable = [text for text, _ in opened], sum(count for _, count in opened)
+        given = (src, src_lang, "src"), (tgt, tgt_lang, "tgt")
+        opened, texts, unreadable = job.open_texts(given, on_error)
         langs = texts[0].lang, texts[1].lang
-        own = model_calibration(job.model, langs, settings, options)
-        if min_precision is not None and not (own or known.gold or known.planted):
+        own = usual_calibration(opened, langs, settings, options)
+        is_calibrated = own is not None and not isinstance(own, BorrowedCalibration)
+        if min_precision is not None and not (is_calibrated or known.gold or known.planted):
             raise ConfigError(
-                f"min_precision: {job.model.identity.name} is not calibrated for these languages and this margin; "
+                f"min_precision: {opened.identity.name} is not calibrated for these languages and this margin; "
                 "expected gold or planted pairs, or run dualmoco calibrate"
             )
         fast = make_prefilter(prefilter, langs, settings) if prefilter else None
         planting = Planting(known.planted)
         texts = planting.apply(texts, job.work)
         texts = fast.apply(texts, settings, job.work / "prefilter", job.engine) if fast else texts
-        stores = encode_sides(texts, job.model, settings, job.work, job.engine)
+        stores = encode_sides(texts, opened, settings, job.work, job.engine)
         src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)
         pairs = select_pairs(src_near, tgt_near, settings.margin, settings.retrieval)
         estimating = None if fast else own  # a prefilter leaves out wrong pairs of which the estimate would know
@@ -231,7 +237,7 @@ def mine(
             "tool": "dualmoco mine",
             "version": VERSION,
             "pairs": len(kept),
-            "model": job.model.identity.name,
+            "model": opened.identity.name,
             "model_sha256": src_store.key.model_sha256,
             "backend": src_store.key.backend,
             "dimension": src_store.dimension,
@@ -271,7 +277,7 @@ def mine(
 def paraphrases(
     text: Texts,
     *,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     lang: str | None = None,
     out: str | Path | None = None,
     on_error: str = "stop",
@@ -281,7 +287,7 @@ def paraphrases(
 
     Args:
         text: The text; equal lines are one sentence.
-        model: Model that encodes the text, or its name.
+        model: Model that encodes the text, or its name; chosen by the language if None.
         lang: Language of the text; recognised if None.
         out: File to write the pairs to, see `PAIRS_ENDINGS`; None to keep them in memory.
         on_error: What to do with a line that is not UTF-8: stop, or skip.
@@ -298,10 +304,10 @@ def paraphrases(
     settings = parse_settings(options)
     parse_choice(OnError, on_error, "on_error")
     with mining_job(out, model, options, (text,)) as job:
-        file, unreadable = job.open_text(text, lang, "text", on_error)
-        own = _paraphrase_calibration(job.model, file.lang, settings, options)
+        opened, (file,), unreadable = job.open_texts([(text, lang, "text")], on_error)
+        own = _paraphrase_calibration(opened, file.lang, settings, options)
         threshold = own.threshold if own else settings.threshold
-        store = encode_file(file, job.work / "src", job.model, settings.form, job.engine)
+        store = encode_file(file, job.work / "src", opened, settings.form, job.engine)
         if store.count < 2:
             raise DataError(f"{file.path}: {store.count} sentence; expected at least two that differ")
         wider = replace(settings, k=settings.k + 1)
@@ -315,7 +321,7 @@ def paraphrases(
             "tool": "dualmoco paraphrases",
             "version": VERSION,
             "pairs": len(pairs),
-            "model": job.model.identity.name,
+            "model": opened.identity.name,
             "model_sha256": store.key.model_sha256,
             "backend": store.key.backend,
             "dimension": store.dimension,
@@ -369,18 +375,42 @@ def parse_settings(options: MiningOptions, retrieval: str = Retrieval.max.value)
 class MiningJob:
     """What a call of `mine`, `score` or `paraphrases` works with."""
 
-    model: Model
+    model: Model | None  # None for the default one, which follows the languages
     engine: Engine
     file: Path  # file of pairs, in a temporary folder if `is_temporary`
     work: Path
     is_temporary: bool
+    backend: str
+    dimension: int | None
 
-    def open_text(self, given: Texts, lang: str | None, name: str, on_error: str) -> tuple[TextFile, int]:
-        """A text with its language, and the number of lines that were skipped; `name` is for messages and files."""
-        text, skipped = as_text_file(given, lang or "", self.work / f"given.{name}.txt"), 0
-        if on_error == "skip":
-            text, skipped = readable_copy(text, self.work / f"readable.{name}.txt")
-        return resolve_text(text, self.model, "" if isinstance(given, str | Path) else name), skipped
+    def check_languages(self, langs: Sequence[str]) -> None:
+        """Refuses languages that the model lacks, with ModelError."""
+        if self.model is None:
+            default_model(langs)
+            return
+        for lang in langs:
+            self.model.language(lang)
+
+    def open_texts(
+        self, given: Sequence[tuple[Texts, str | None, str]], on_error: str
+    ) -> tuple[Model, list[TextFile], int]:
+        """The model, the texts with their languages, and the number of lines that were skipped.
+
+        `given` has texts, their languages if known, and names for messages and files.
+        """
+        texts, names, skipped = list[TextFile](), list[str](), 0
+        for content, lang, name in given:
+            text = as_text_file(content, lang or "", self.work / f"given.{name}.txt")
+            if on_error == "skip":
+                text, count = readable_copy(text, self.work / f"readable.{name}.txt")
+                skipped += count
+            texts.append(text)
+            names.append("" if isinstance(content, str | Path) else name)
+        return *self.resolve(texts, names), skipped
+
+    def resolve(self, texts: Sequence[TextFile], names: Sequence[str]) -> tuple[Model, list[TextFile]]:
+        """The model, and the texts with their languages; see `resolve_texts`."""
+        return resolve_texts(self.model, texts, names, self.backend, self.dimension)
 
     def result(self, found: MiningResult) -> MiningResult:
         """The result, with the pairs in memory if their file is temporary."""
@@ -390,12 +420,12 @@ class MiningJob:
 @contextmanager
 def mining_job(
     out: str | Path | None,
-    model: Model | str | Path,
+    model: Model | str | Path | None,
     options: MiningOptions,
     inputs: Sequence[object],
     report: str | Path | None = None,
 ) -> Iterator[MiningJob]:
-    """Opens the model and the engine, and locks the work folder.
+    """Opens the model, if it is given, and the engine, and locks the work folder.
 
     The work folder is removed at the end unless it was named. It stays if the block fails, so that the same call
     resumes; without an output file, everything is temporary.
@@ -405,14 +435,15 @@ def mining_job(
         check_pairs_path(Path(out))
     outputs = [Path(name) for name in (out, report) if name is not None]
     check_replaceable(outputs, inputs, overwrite=options.get("overwrite", False), has_record=out is not None)
-    opened = as_model(model, options.get("backend", AUTO), options.get("dimension"))
+    run = options.get("backend", AUTO), options.get("dimension")
+    opened = None if model is None else as_model(model, *run)
     engine = open_engine(options.get("engine", "local"), options.get("address"))
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as temporary, showing(options.get("progress", True)):
         file = Path(out) if out is not None else Path(temporary) / "pairs.tsv"
         named = options.get("work")
         work = Path(named) if named else file.with_name(f"{file.name}.work")
         with locked(work):
-            yield MiningJob(opened, engine, file, work, is_temporary=out is None)
+            yield MiningJob(opened, engine, file, work, out is None, *run)
         if not named and not options.get("keep"):
             shutil.rmtree(work)
 
@@ -421,8 +452,22 @@ def model_calibration(
     model: Model, langs: tuple[str, str], settings: MiningSettings, options: MiningOptions
 ) -> ModelCalibration | None:
     """The calibration of a model for these languages; None if there is none, or a threshold was given."""
-    own = model.language(langs[0]), model.language(langs[1])
-    return read_calibration(model, own, settings, options.get("calibration")) if settings.threshold is None else None
+    known = model.language(langs[0]), model.language(langs[1])
+    return read_calibration(model, known, settings, options.get("calibration")) if settings.threshold is None else None
+
+
+def usual_calibration(
+    model: Model, langs: tuple[str, str], settings: MiningSettings, options: MiningOptions
+) -> ModelCalibration | None:
+    """The calibration of a model for two languages, or else a borrowed one; None if a threshold was given."""
+    own = model_calibration(model, langs, settings, options)
+    if own or settings.threshold is not None or options.get("calibration"):
+        return own
+    borrowed = borrow_calibration(model, (model.language(langs[0]), model.language(langs[1])), settings)
+    if borrowed:
+        name, known = model.identity.name, "-".join(borrowed.langs)
+        logger.info("%s: not calibrated for %s, so the thresholds start from those of %s", name, "-".join(langs), known)
+    return borrowed
 
 
 class Planting:

@@ -24,7 +24,6 @@ from dualmoco.data.config import OnError
 from dualmoco.data.readers.base import Row, Source
 from dualmoco.data.readers.extra_columns import read_extra_columns
 from dualmoco.data.readers.formats import check_format
-from dualmoco.embeddings.encode import resolve_text
 from dualmoco.embeddings.store import Store
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.mining.io import Bitext, PairTable, Problems, read_bitext, sentences_at, write_pairs
@@ -34,11 +33,10 @@ from dualmoco.mining.mine import (
     MiningOptions,
     MiningResult,
     mining_job,
-    model_calibration,
     parse_settings,
+    usual_calibration,
 )
 from dualmoco.mining.score_report import kept_at, report_page, sampled_pairs
-from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.models.model import Model
 from dualmoco.search.exact import COSINE_PLACES
 from dualmoco.text.files import read_lines
@@ -55,7 +53,7 @@ CHECKED_PAIRS = 100
 def score(
     pairs: Bitext,
     *,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     out: str | Path | None = None,
@@ -74,7 +72,7 @@ def score(
 
     Args:
         pairs: The bitext.
-        model: Model that encodes both sides, or its name.
+        model: Model that encodes both sides, or its name; chosen by the languages if None.
         src_lang: Language of the sources; recognised if None, and en in the names of columns and TMX segments.
         tgt_lang: Language of the targets; recognised if None, and zh in the names of columns and TMX segments.
         out: File to write the accepted pairs to, .tsv, .csv, .jsonl or .tmx, also followed by .gz, or .parquet; None to
@@ -99,18 +97,17 @@ def score(
     settings = parse_settings({**options, "margin": options.get("margin", Margin.absolute)})
     given_langs = src_lang or "", tgt_lang or ""
     with mining_job(out, model, options, (pairs, tgt_file), report) as job:
-        for lang in filter(None, given_langs):
-            job.model.language(lang)
+        job.check_languages([lang for lang in given_langs if lang])
         problems, named = Problems(pairs, skip=on_error == "skip"), (src_lang or "en", tgt_lang or "zh")
         rows = read_bitext(pairs, named, tgt_file, format, problems, columns)
         sides, lines = _write_sides(rows, given_langs, job.work, problems)
-        texts = [resolve_text(side, job.model, name) for side, name in zip(sides, ("sources", "targets"), strict=True)]
+        opened, texts = job.resolve(sides, ("sources", "targets"))
         langs = texts[0].lang, texts[1].lang
         by_cosine = settings.margin == Margin.absolute
-        own = model_calibration(job.model, langs, MiningSettings(threshold=settings.threshold), options)
+        own = usual_calibration(opened, langs, MiningSettings(threshold=settings.threshold), options)
         own = own if by_cosine else None
         threshold = own.cosine if own else settings.threshold
-        stores = encode_sides(texts, job.model, settings, job.work, job.engine)
+        stores = encode_sides(texts, opened, settings, job.work, job.engine)
         src, tgt = stores[0].lines, stores[1].lines  # (pairs,) rows
         cosines, recall = _cosines(stores, src, tgt), None
         src_means = tgt_means = np.zeros(len(src))
@@ -134,7 +131,7 @@ def score(
             "pairs": len(kept),
             "scored": len(scores),
             "untranslated": int(untranslated.sum()),
-            "model": job.model.identity.name,
+            "model": opened.identity.name,
             "model_sha256": stores[0].key.model_sha256,
             "backend": stores[0].key.backend,
             "dimension": stores[0].dimension,

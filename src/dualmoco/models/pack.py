@@ -21,12 +21,14 @@ def pack_model(folder: Path, out: Path) -> None:
         new.rmdir()
         copy_model(folder, new)
         for part in parts:
-            if not (new / part.folder).is_dir():
+            if not part.is_package and not (new / part.folder).is_dir():
                 copy_model(find_part_folder(folder, part), new / part.folder)
         for weights in new.rglob(WEIGHTS_FILE):
             save_file(pack_tensors(load_tensors(weights)), weights.with_name(INT8_FILE))
             weights.unlink()
-        for part_folder in [new / part.folder for part in parts] or [new]:
+        inside = [part for part in parts if not part.is_package]
+        for part_folder in [new / part.folder for part in inside] or [new]:
             write_int8_graphs(part_folder)
         if parts:
-            write_hybrid(new, [replace(part, sha256=folder_sha256(new / part.folder)) for part in parts], {})
+            packed = {part.folder: folder_sha256(new / part.folder) for part in inside}
+            write_hybrid(new, [replace(part, sha256=packed.get(part.folder, part.sha256)) for part in parts], {})

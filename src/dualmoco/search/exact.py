@@ -1,9 +1,10 @@
 """Exact nearest neighbours by cosine.
 
-Similarities are computed in single precision, tile by tile, one tile per thread. A similarity is looked at again only
-if it exceeds the lowest candidate of its row, so hardly anything is sorted. `rerank` then scores the candidates in
-double precision, so that results do not depend on tiles, blocks, threads or devices. Shapes: n rows or queries, m rows
-of the other side or keys, D dimension, k neighbours, c candidates, h similarities that may be candidates.
+Similarities are computed in single precision, tile by tile, one tile per thread. A tile is read once, for the maxima of
+small cells of it. A cell is looked at again only if its maximum exceeds the lowest candidate of one of its rows, so
+hardly anything is compared or sorted. `rerank` then scores the candidates in double precision, so that results do not
+depend on tiles, blocks, threads or devices. Shapes: n rows or queries, m rows of the other side or keys, D dimension,
+k neighbours, c candidates, h similarities that may be candidates, r rows and w columns of a tile, R and W of its cells.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dualmoco.search.accelerator import CPU, DEVICE_TILE, best_of_tile, choose_d
 SPARE = 2  # candidates kept in addition to the k neighbours
 UNSEEN = -2.0  # score of an empty place, below every cosine
 COSINE_PLACES = 6  # decimal places of a similarity; equal ones are ordered by row number
-TILE = (1024, 1024)  # rows and columns of similarities in the cache at once
+TILE = (2048, 1024)  # rows and columns of similarities in the cache at once
 RESCORED_ROWS = 1024
 KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
@@ -34,6 +35,8 @@ NAN_VECTORS = "vectors hold NaN, so that they are not of length 1; encode them a
 LANES = 64  # least number of parts of a row whose maxima tell how high its candidates are at least
 DENSE_HITS = 4  # times the candidates: if more similarities exceed the lowest candidate, it is raised first
 PAIRS_AT_ONCE = 32_768
+CELL = 4  # rows, and columns, of a cell
+FEW_CELLS = 1 / 16  # share of a tile's cells up to which looking at them alone is faster
 
 
 @dataclass(frozen=True)
@@ -152,10 +155,10 @@ def _scan_block(
             keys = as_floats(tgt[columns])
             scores = room[: len(queries) * len(keys)].reshape(len(queries), len(keys))
             np.matmul(queries, keys.T, out=scores)
-            across = np.arange(columns.start, columns.stop)
-            src_found.offer(above - block.rows.start, scores, across, lock)
+            across, highest = np.arange(columns.start, columns.stop), cell_maxima(scores)
+            src_found.offer(above - block.rows.start, scores, highest, across, lock)
             if tgt_found:
-                tgt_found.offer(across - block.columns.start, scores.T, above, lock)
+                tgt_found.offer(across - block.columns.start, scores.T, highest.T, above, lock)
 
     with _each_in_a_thread(min(threads, len(work))) as each:
         for piece, _ in zip(work, each(run, work), strict=True):
@@ -288,23 +291,18 @@ class Candidates:
         """Candidates before anything was seen."""
         return cls(np.full((rows, kept), UNSEEN, dtype=np.float32), np.zeros((rows, kept), dtype=np.int64))
 
-    def offer(self, rows: Ids, scores: Vectors, ids: Ids, lock: threading.Lock | None = None) -> None:
-        """Adds similarities (r, w) of some rows (r,) with rows (w,) of the other side.
+    def offer(self, rows: Ids, scores: Vectors, highest: Vectors, ids: Ids, lock: threading.Lock | None = None) -> None:
+        """Adds similarities (r, w) of some rows (r,) with rows (w,) of the other side; `highest` are their cell maxima.
 
         With a lock, several threads may add similarities at once; DataError if there is NaN among the similarities.
         """
-        lowest = self.scores[rows, -1]  # (r,) only rises, whatever other threads do meanwhile
-        highest = scores.max(axis=1)
-        if np.isnan(highest).any():
+        if np.isnan(highest.max()):
             raise DataError(NAN_VECTORS)
-        improved = np.flatnonzero(highest > lowest)
-        if not len(improved):
-            return
-        if scores.flags.c_contiguous:  # of a transposed tile, all rows are compared faster than some are copied
-            rows, lowest, scores = rows[improved], lowest[improved], scores[improved]
-        hits = _hits(scores, lowest, self.scores.shape[1])
-        with lock or nullcontext():
-            self._add_hits(rows, *hits, ids)
+        lowest = self.scores[rows, -1]  # (r,) only rises, whatever other threads do meanwhile
+        hits = _hits(scores, highest, lowest, self.scores.shape[1])
+        if len(hits[0]):
+            with lock or nullcontext():
+                self._add_hits(rows, *hits, ids)
 
     def add(self, rows: Ids, scores: Vectors, ids: Ids) -> None:
         """Adds rows (r, a) of the other side to the candidates of some rows (r,); DataError if a score is NaN."""
@@ -342,34 +340,75 @@ class Candidates:
         return others
 
     def _add_hits(self, rows: Ids, own: Ids, other: Ids, scores: np.ndarray, ids: Ids) -> None:
-        """Adds h similarities: `own` numbers `rows`, `other` numbers `ids`."""
-        order = np.lexsort((-scores, own))
-        own, other, scores = own[order], other[order], scores[order]
-        starts = np.flatnonzero(np.r_[True, own[1:] != own[:-1]])
-        counts = np.diff(np.r_[starts, len(own)])
-        group = np.repeat(np.arange(len(starts)), counts)
-        place = np.arange(len(own)) - starts[group]  # 0 for the best of a row, then 1 and so on
-        best = place < self.scores.shape[1]
-        new = Candidates.empty(len(starts), min(self.scores.shape[1], int(counts.max())))
-        new.scores[group[best], place[best]] = scores[best]
-        new.ids[group[best], place[best]] = ids[other[best]]
+        """Adds h similarities, in the order of `own`: `own` numbers `rows`, `other` numbers `ids`."""
+        is_first = np.concatenate([[True], own[1:] != own[:-1]])  # (h,) of its row
+        starts, group = np.flatnonzero(is_first), np.cumsum(is_first) - 1
+        place = np.arange(len(own)) - starts[group]  # 0 for the first of a row, then 1 and so on
+        new = Candidates.empty(len(starts), int(place.max()) + 1)
+        new.scores[group, place], new.ids[group, place] = scores, ids[other]
         self.add(rows[own[starts]], new.scores, new.ids)
 
 
-def _hits(scores: Vectors, lowest: np.ndarray, kept: int) -> tuple[Ids, Ids, np.ndarray]:
+def cell_maxima(scores: Vectors) -> Vectors:
+    """Maxima (R, W) of the cells of a tile (r, w): a cell is CELL rows by CELL columns, each R or W apart."""
+    return _folded(_folded(scores, np.maximum).T, np.maximum).T
+
+
+def _folded(values: np.ndarray, fold: np.ufunc) -> np.ndarray:
+    """Combines the members of each cell along the first axis."""
+    size, starts = _cells(len(values))
+    folded = np.copy(values[:size], order="K")
+    for start in starts[1:].tolist():
+        fold(folded, values[start : start + size], out=folded)
+    return folded
+
+
+def _cells(length: int) -> tuple[int, Ids]:
+    """Number of cells along an axis, and where the first, second, ... members of the cells begin; they may overlap."""
+    size = -(-length // CELL)
+    return size, np.minimum(size * np.arange(CELL), length - size)
+
+
+def _hits(scores: Vectors, highest: Vectors, lowest: np.ndarray, kept: int) -> tuple[Ids, Ids, np.ndarray]:
     """Rows, columns and values (h,) of the similarities (r, w) that exceed the lowest candidate (r,) of their row.
 
-    If there are many, most that cannot be among the `kept` best of their row are left out.
+    They are ordered by row and column. If there are many, most that cannot be among the `kept` best of their row are
+    left out.
     """
+    cells = np.flatnonzero(highest > _folded(lowest, np.minimum)[:, None])
+    if len(cells) <= FEW_CELLS * highest.size:
+        return _hits_of_cells(scores, np.divmod(cells, highest.shape[1]), lowest)
+    above = _above(scores, lowest, kept)
+    if scores.flags.c_contiguous:
+        own, other = np.divmod(np.flatnonzero(above), scores.shape[1])
+    else:  # a transposed tile is read in the order of its memory
+        other, own = np.divmod(np.flatnonzero(above.T), len(scores))
+        order = np.argsort(own, kind="stable")
+        own, other = own[order], other[order]
+    return own, other, scores[own, other]
+
+
+def _hits_of_cells(scores: Vectors, cells: tuple[Ids, Ids], lowest: np.ndarray) -> tuple[Ids, Ids, np.ndarray]:
+    """Does the same as `_hits` for the similarities in some cells, given by the numbers of their row and column."""
+    (row, column), (height, width) = cells, scores.shape
+    own = row[:, None, None] + _cells(height)[1][:, None]  # (cells, CELL, 1)
+    other = column[:, None, None] + _cells(width)[1]  # (cells, 1, CELL)
+    place = own * width + other
+    in_memory = place if scores.flags.c_contiguous else other * height + own
+    values = scores.ravel(order="K").take(in_memory)
+    is_hit = values > lowest.take(own)
+    place, first = np.unique(place[is_hit], return_index=True)  # cells at an edge may overlap
+    own, other = np.divmod(place, width)
+    return own, other, values[is_hit][first]
+
+
+def _above(scores: Vectors, lowest: np.ndarray, kept: int) -> np.ndarray:
+    """Which similarities (r, w) exceed the lowest candidate (r,) of their row, without hopeless ones if most do."""
     above = scores > lowest[:, None]
     lanes = max(LANES, 2 * kept)
     if np.count_nonzero(above) > DENSE_HITS * kept * len(scores) and lanes <= scores.shape[1]:
         above = scores > np.maximum(lowest, _lower_bound(scores, kept, lanes))[:, None]
-    if above.flags.c_contiguous:
-        own, other = np.divmod(np.flatnonzero(above), scores.shape[1])
-    else:
-        other, own = np.divmod(np.flatnonzero(above.T), len(scores))
-    return own, other, scores[own, other]
+    return np.asarray(above)
 
 
 def _lower_bound(scores: Vectors, kept: int, lanes: int) -> np.ndarray:

@@ -27,10 +27,10 @@ from dualmoco.core.vectors import Ids, Vectors, check_vectors, unit_vectors
 from dualmoco.data.config import OnError
 from dualmoco.embeddings.encode import StoreForm, encode_file
 from dualmoco.embeddings.unique_lines import TextFile, readable_texts
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.embedded import all_languages, default_model
 from dualmoco.models.folder import portable_name
 from dualmoco.models.load import as_model, open_model
-from dualmoco.models.model import AUTO, BACKENDS, Model
+from dualmoco.models.model import AUTO, BACKENDS, Model, recognize_sentences
 from dualmoco.search.exact import Neighbors, nearest
 from dualmoco.search.faiss_index import InvertedLists
 from dualmoco.search.index_files import (
@@ -71,7 +71,7 @@ GivenSentences = Mapping[str, Iterable[str]] | Iterable[str]
 def build_index(
     folder: str | Path,
     files: Files = (),
-    model: Model | str | Path = DEFAULT_MODEL,
+    model: Model | str | Path | None = None,
     *,
     sentences: GivenSentences = (),
     kind: str = IndexKind.exact,
@@ -85,7 +85,7 @@ def build_index(
     Args:
         folder: New folder for the index.
         files: Text files to search, by language.
-        model: Model that encodes the files and the queries, or its name.
+        model: Model that encodes the files and the queries, or its name; chosen by the languages if None.
         sentences: Sentences to search, by language, or in one list whose languages are recognised. A hit tells its
             place in the list, from 1, as `line`.
         kind: Kind of search: exact, or inverted lists: ivf or ivfpq.
@@ -108,7 +108,9 @@ def build_index(
     building = building_folder(folder)
     if building.exists():
         logger.info("%s: resuming an interrupted build", folder)
-    model = as_model(model)
+    if not isinstance(sentences, Mapping):
+        sentences = _lines(sentences, "sentences")
+    model = as_model(model or default_model(_known_languages(texts, sentences)))
     name, pooling = portable_name(model.identity.name), model.identity.pooling
     with _written(sentences, model, 1) as given, readable_texts([*texts, *given], on_error) as readable:
         backend = _check_languages(model, readable)
@@ -183,6 +185,13 @@ def _written(sentences: GivenSentences, model: Model, number: int) -> Iterator[l
             yield files
         except DataError as error:
             raise DataError(re.sub(rf"{re.escape(place)}\W\d+\W", "", str(error))) from None
+
+
+def _known_languages(files: Sequence[TextFile], sentences: GivenSentences) -> list[str]:
+    """The languages of files and of sentences, which are recognised among those of the default models."""
+    if isinstance(sentences, Mapping):
+        return [*(file.lang for file in files), *sentences]
+    return [*(file.lang for file in files), *recognize_sentences(list(sentences), all_languages())]
 
 
 def _by_language(sentences: GivenSentences, model: Model) -> dict[str, list[str]]:
@@ -412,7 +421,9 @@ class Index:
         return [[hit for hit in hits if hit.score >= min_score] for hits in found]
 
     def _encode(self, queries: list[str], lang: str | None) -> Vectors:
-        return self.model.encode(queries, lang=lang, progress=False) if lang else self.model.encode_each(queries)
+        if lang:
+            return self.model.encode(queries, lang=lang, progress=False)
+        return self.model.encode_each(queries, self.manifest.languages)
 
     def _query_vectors(self, vectors: Any) -> Vectors:
         """Vectors of queries (q, D), of unit length."""

@@ -22,7 +22,7 @@ from dualmoco.core.errors import ConfigError, DataError
 from dualmoco.core.progress import Progress
 from dualmoco.core.storage import write_bytes
 from dualmoco.core.vectors import Floats, Ids, VectorRows, Vectors
-from dualmoco.search.exact import SPARE, Candidates, Neighbors, as_floats, nearest
+from dualmoco.search.exact import SPARE, Candidates, Neighbors, as_floats, cell_maxima, nearest
 
 TRAINED_PER_LIST = 40  # training rows per list
 KMEANS_ROUNDS = 10
@@ -170,7 +170,8 @@ def _score_list(found: Candidates, vectors: Vectors, guests: Ids, first: int, ke
     """Scores the visitors of a list, numbered from `first`, against its targets (r, D)."""
     for start in range(0, len(guests), VISITORS_AT_ONCE):
         some = guests[start : start + VISITORS_AT_ONCE]
-        found.offer(some + first, vectors[some] @ keys.T, ids)
+        scores = vectors[some] @ keys.T
+        found.offer(some + first, scores, cell_maxima(scores), ids)
 
 
 def _by_list(lists: Ids, count: int) -> Sequence[Ids]:

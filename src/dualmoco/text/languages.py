@@ -19,9 +19,10 @@ IDENTIFIED_CHARACTERS = 4000
 CLEAR_SHARE = 0.8  # share of the lines that must have one script
 KANA_SHARE = 0.1  # share of kana among the letters from which Han characters are Japanese
 HAN_WEIGHT = 3  # Latin letters that one Han character counts as, because it says as much
-FOREIGN_MARGIN, FOREIGN_MARGIN_PER_LETTER = 20.0, 0.5
-"""Differences of log-probability from which a text is in none of the languages it is compared with. Of 2,000 English
-sentences of Tatoeba none reaches both, of 1,000 German ones more than 90 %."""
+AMBIGUOUS_MARGIN = 3.0  # difference of log-probability below which either of two languages may be right
+FOREIGN_MARGIN, FOREIGN_MARGIN_PER_LETTER = 10.0, 0.2
+"""Differences of log-probability from which a short text is in none of the languages it is compared with.
+`benchmarks.identification` measures all three."""
 logger = logging.getLogger(__name__)
 
 SCRIPTS: dict[str, frozenset[str]] = {  # as the first words of the Unicode names of their letters
@@ -83,6 +84,15 @@ WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my", "bo"})
 LATIN_OR_MARK = re.compile(r"[!-~\u00c0-\u024f]")  # ASCII, and Latin letters with accents
 
 
+class AmbiguousLanguageError(DataError):
+    """A text may be in any of several languages."""
+
+    def __init__(self, name: str, candidates: Sequence[str]) -> None:
+        likely = ", ".join(candidates[:-1]) + f" or {candidates[-1]}"
+        super().__init__(f"{name}: may be {likely}; expected more text, or its language by name")
+        self.candidates = list(candidates)
+
+
 class Chinese(StrEnum):
     """Chinese characters to write."""
 
@@ -111,8 +121,9 @@ def text_separator(left: str, right: str, lang: str) -> str:
 
 COMMON_WORDS = {
     "en": frozenset(
-        "the and this that these those you your with have has are were they their his her its it there from what which "
-        "when where who how would could should my our she he we not been will does did because about".split()
+        "the and this that these those you your with have are were they their his its it there from what which when "
+        "where who how would could should my our she not been does did because about hello hi thanks thank please "
+        "yes".split()
     )
 }
 """Common words of a language that others of its script do not have."""
@@ -158,17 +169,19 @@ def find_language(code: str, known: Sequence[str]) -> str | None:
     return next((lang for lang in known if base_language(lang) == base_language(code)), None)
 
 
-def recognize_language(texts: Iterable[str], known: Sequence[str] | None) -> str:
+def recognize_language(texts: Iterable[str], known: Sequence[str] | None, name: str = "sentences") -> str:
     """Recognises the language of a text by its script, and where several languages share the script, by its words.
 
     Args:
         texts: Its lines or sentences; the first 2,000 are looked at.
         known: Languages to choose from; None for any.
+        name: What the text is, for messages.
 
     Returns:
         One of `known`; another code if the text is clearly in none of them; empty if it has no letters.
 
     Raises:
+        AmbiguousLanguageError: The text is too short to tell languages of one script apart.
         DataError: The sentences are in several scripts.
     """
     lines = _sample(texts)
@@ -180,11 +193,13 @@ def recognize_language(texts: Iterable[str], known: Sequence[str] | None) -> str
     script, count = scripts.most_common(1)[0]
     if count < CLEAR_SHARE * len(lines):
         shares = ", ".join(f"{100 * part / len(lines):.0f} % {name}" for name, part in scripts.most_common(3))
-        raise DataError(f"sentences in several scripts ({shares}); expected one language: name it, or separate them")
+        raise DataError(
+            f"{name}: sentences in several scripts ({shares}); expected one language: name it, or separate them"
+        )
     fitting = [lang for lang in known if script in SCRIPTS.get(base_language(lang), {script})]
-    if len(fitting) == 1 and (script == "CJK" or _has_words_of(fitting[0], lines)):
-        return fitting[0]
-    return _closest(lines, fitting) if fitting else _other_language(lines, script, known)
+    if not fitting:
+        return _other_language(lines, script, known)
+    return _obvious(lines, script, fitting) or _closest(lines, fitting, name)
 
 
 def apparent_language(texts: Iterable[str], lang: str) -> str:
@@ -245,12 +260,18 @@ def _identified(lines: Sequence[str], known: Sequence[str]) -> str:
     return found if found in known else VARIETIES.get(found, found)
 
 
-def _has_words_of(lang: str, lines: Sequence[str]) -> bool:
-    """Whether a text has so many common words of a language that it need not be identified, which takes a moment."""
-    common = COMMON_WORDS.get(base_language(lang), frozenset())
+def _obvious(lines: Sequence[str], script: str, fitting: Sequence[str]) -> str:
+    """The language of a text that need not be identified, which takes a moment; empty if it must be.
+
+    Han characters without kana are Chinese, and some languages have common words that others of their script lack.
+    """
+    if script == "CJK":
+        return find_language("zh", fitting) or (fitting[0] if len(fitting) == 1 else "")
     words = re.findall(r"[^\W\d_]+", " ".join(lines)[:IDENTIFIED_CHARACTERS].lower())
-    is_plain = all(map(str.isascii, words))
-    return bool(words) and is_plain and sum(word in common for word in words) > COMMON_SHARE * len(words)
+    if not words or not all(map(str.isascii, words)):
+        return ""
+    shares = {lang: sum(word in common for word in words) / len(words) for lang, common in COMMON_WORDS.items()}
+    return next((lang for lang in fitting if shares.get(base_language(lang), 0) > COMMON_SHARE), "")
 
 
 def _other_language(lines: Sequence[str], script: str, known: Sequence[str]) -> str:
@@ -260,20 +281,28 @@ def _other_language(lines: Sequence[str], script: str, known: Sequence[str]) -> 
     return found if found and fits else script.capitalize()
 
 
-def _closest(lines: Sequence[str], fitting: Sequence[str]) -> str:
+def _closest(lines: Sequence[str], fitting: Sequence[str], name: str) -> str:
     """The most likely of some languages, or the language that is clearly more likely than all of them."""
     ranked = _ranked(lines)
     if not ranked:
-        return fitting[0]
-    found = _identified(lines, fitting)
-    if same := find_language(found, fitting):
-        return same
+        return _only(fitting, name)
     scores = {lang: _likelihood(base_language(lang), ranked) for lang in fitting}
-    best = max(scores, key=lambda lang: scores[lang])
-    margin, letters = next(iter(ranked.values())) - scores[best], sum(map(str.isalpha, " ".join(lines)))
-    letters = min(letters, IDENTIFIED_CHARACTERS)
-    is_foreign = margin >= max(FOREIGN_MARGIN, FOREIGN_MARGIN_PER_LETTER * letters)
-    return found if is_foreign and all(base_language(lang) in ranked for lang in fitting) else best
+    best = max(scores.values())
+    voted = common_language(lines)
+    found = VARIETIES.get(voted, voted) or _identified(lines, fitting)
+    if find_language(found, fitting) is None and all(base_language(lang) in ranked for lang in fitting):
+        letters = 0 if voted else min(sum(map(str.isalpha, " ".join(lines))), IDENTIFIED_CHARACTERS)
+        if next(iter(ranked.values())) - best >= max(FOREIGN_MARGIN, FOREIGN_MARGIN_PER_LETTER * letters):
+            return found
+    likely = [lang for lang, score in scores.items() if score >= best - AMBIGUOUS_MARGIN]
+    return _only(sorted(likely, key=lambda lang: -scores[lang]), name)
+
+
+def _only(languages: Sequence[str], name: str) -> str:
+    """The only one of some languages; AmbiguousLanguageError if there are several."""
+    if len({*map(base_language, languages)}) > 1:
+        raise AmbiguousLanguageError(name, languages)
+    return languages[0]
 
 
 def _likelihood(lang: str, ranked: dict[str, float]) -> float:

@@ -169,6 +169,7 @@ class PairBatch:
     tgt_ids: Tensor
     src_texts: list[str]
     tgt_texts: list[str]
+    language: int = 0  # of the target side: 0 for tgt, then the further languages of the run
 
     @property
     def pair_tokens(self) -> int:
@@ -186,6 +187,7 @@ class PairBatch:
             self.tgt_ids.to(device),
             self.src_texts,
             self.tgt_texts,
+            self.language,
         )
 
 
@@ -215,9 +217,10 @@ class PairLoader:
         shard: ShardSpec,
         *,
         mask_repeats: bool = True,  # equal texts have equal ids; otherwise every pair has ids of its own
+        language: int = 0,
     ) -> None:
         self.pairs, self.order, self.src, self.tgt, self.shard = pairs, order, src, tgt, shard
-        self.mask_repeats, self.batches_per_epoch = mask_repeats, order.batches_per_epoch
+        self.mask_repeats, self.batches_per_epoch, self.language = mask_repeats, order.batches_per_epoch, language
 
     def step(self, step: int) -> list[PairBatch]:
         """The micro-batches of a step."""
@@ -228,7 +231,26 @@ class PairLoader:
         ids = (self.pairs.src_ids[rows], self.pairs.tgt_ids[rows]) if self.mask_repeats else (2 * rows, 2 * rows + 1)
         src_ids, tgt_ids = map(torch.from_numpy, ids)
         src, tgt = TokenParts.split(self.src(src_texts)), TokenParts.split(self.tgt(tgt_texts))
-        return PairBatch(src, tgt, src_ids, tgt_ids, src_texts, tgt_texts)
+        return PairBatch(src, tgt, src_ids, tgt_ids, src_texts, tgt_texts, self.language)
+
+
+class LanguageLoader:
+    """The micro-batches of several languages, one of them in each step, as often as their shares say."""
+
+    def __init__(self, loaders: Sequence[PairLoader], shares: Sequence[float]) -> None:
+        self.loaders, self.shares = loaders, np.array(shares)
+        self.batches_per_epoch = sum(loader.batches_per_epoch for loader in loaders)
+        self._taken: list[tuple[int, int]] = []  # of each step: the loader, and its own step
+
+    def step(self, step: int) -> list[PairBatch]:
+        """The micro-batches of a step."""
+        counts = np.bincount([loader for loader, _ in self._taken], minlength=len(self.loaders))
+        while len(self._taken) <= step:
+            wanted = int(np.argmin((counts + 1) / self.shares))  # the one whose next step is due first
+            self._taken.append((wanted, int(counts[wanted])))
+            counts[wanted] += 1
+        loader, own_step = self._taken[step]
+        return self.loaders[loader].step(own_step)
 
 
 def prefetch(make: Callable[[int], Made], start: int) -> Generator[Made, None, None]:

@@ -19,7 +19,15 @@ from dualmoco.data.config import OnError
 from dualmoco.mining.io import Bitext, Problems, read_bitext
 from dualmoco.models.backends.onnx_runtime import is_onnx_folder
 from dualmoco.models.folder import check_place, copy_model
-from dualmoco.models.hybrid import HybridPart, check_weights, is_hybrid, join_vectors, shared_languages, write_hybrid
+from dualmoco.models.hybrid import (
+    PACKAGE_PREFIX,
+    HybridPart,
+    check_weights,
+    is_hybrid,
+    join_vectors,
+    shared_languages,
+    write_hybrid,
+)
 from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
 from dualmoco.search.exact import nearest_both_ways
@@ -69,7 +77,8 @@ def combine(
     """Writes several models as one, in a folder that `load` and every command accept.
 
     Args:
-        models: Two or more model or run folders, hub names or `package:NAME`, all of the same languages.
+        models: Two or more model or run folders, hub names or `package:NAME`, all of the same languages or for any. A
+            package that is not a network is not copied, so it must be installed wherever the hybrid is used.
         out: The folder to write, into which the models are copied; an earlier hybrid there is replaced.
         weights: One per model, above 0: cosines are their weighted mean. Equal if neither weights nor pairs are given.
         pairs: Held-out translations, a file or pairs of sentences, on which weights are chosen by retrieval.
@@ -96,7 +105,7 @@ def combine(
     check_weights(weights, len(names))
     check_place(out, [Path(name) for name in names], "hybrid", replace=overwrite or is_hybrid(out))
     folders = [_part_folder(name) for name in names]
-    if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders):
+    if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders if folder):
         raise ConfigError(f"{out}: lies in one of the models; expected a folder outside of them")
     opened = [open_model(name) for name in names]
     languages = shared_languages(opened)
@@ -110,8 +119,10 @@ def combine(
     with new_folder(out) as folder:
         parts = []
         for number, (model, source, weight) in enumerate(zip(opened, folders, weights, strict=True), start=1):
-            part = HybridPart(f"part-{number}", float(weight), model.identity.sha256, model.identity.name)
-            copy_model(source, folder / part.folder)
+            place = f"part-{number}" if source else names[number - 1]  # a package stays where it is
+            part = HybridPart(place, float(weight), model.identity.sha256, model.identity.name)
+            if source:
+                copy_model(source, folder / part.folder)
             parts.append(part)
         write_hybrid(folder, parts, {"pairs": count, "trials": [asdict(trial) for trial in trials]})
         sha256 = open_model(folder).identity.sha256  # holds the copies to their checksums
@@ -144,9 +155,11 @@ def best_weights(trials: Sequence[WeightTrial]) -> tuple[float, ...]:
     ).weights
 
 
-def _part_folder(name: str) -> Path:
-    """The folder of a model that can be a part."""
+def _part_folder(name: str) -> Path | None:
+    """The folder of a model that can be a part; None for a package that is not a network."""
     folder = find_folder(name)
+    if folder is None and name.startswith(PACKAGE_PREFIX):
+        return None
     if folder is None:
         raise ModelError(f"{name}: is not a network; expected a model folder, a hub name or package:NAME of one")
     if is_hybrid(folder):

@@ -185,6 +185,28 @@ class NliConfig:
 
 
 @dataclass(frozen=True)
+class LanguageConfig:
+    """A further language of a run, which is trained with the source language."""
+
+    encoder: EncoderConfig = field(default_factory=EncoderConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    share: float = 1.0  # batches of this language for each batch of the target language
+
+    def rules(self, key: str) -> list[Rule]:
+        """What must be true of the settings of the language `key`, such as languages[0]."""
+        kind, stages = self.encoder.kind, len(self.data.curriculum)
+        one_of_three = "pretrained, bert or static"
+        return [
+            (f"{key}.encoder.kind", kind.value, kind != EncoderKind.shared, one_of_three),
+            (f"{key}.encoder.frozen", True, not self.encoder.frozen, "false: only src or tgt can be frozen"),
+            (f"{key}.share", self.share, 0 < self.share < math.inf, "above 0"),
+            (f"{key}.data.curriculum", stages, stages < 2, "at most one stage when a run has several languages"),
+            *((f"{key}.{rule[0]}", *rule[1:]) for rule in self.data.rules()),
+            *self.encoder.rules(f"{key}.encoder"),
+        ]
+
+
+@dataclass(frozen=True)
 class TrainConfig:
     """Everything that `dualmoco train` needs to know."""
 
@@ -201,6 +223,12 @@ class TrainConfig:
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     nli: NliConfig = field(default_factory=NliConfig)
+    languages: list[LanguageConfig] = field(default_factory=list)  # more languages, each with pairs of src and itself
+
+    @property
+    def encoders(self) -> list[EncoderConfig]:
+        """The encoders of src, tgt and all further languages."""
+        return [self.src, self.tgt, *(language.encoder for language in self.languages)]
 
     @property
     def frozen(self) -> str:
@@ -240,6 +268,21 @@ class TrainConfig:
             ("tgt.projection_init", "ridge", not both_ridge, "random when src.projection_init is ridge"),
             ("contrast.hard_negatives", hard, hard_fits, "0, or more if src.frozen or tgt.frozen is true"),
         ]
+        langs = [encoder.lang for encoder in self.encoders]
+        repeated = [lang for number, lang in enumerate(langs) if number > 1 and lang in langs[:number]]
+        alone = not self.languages or not (self.frozen or shared)
+        rules += [
+            ("languages", repeated, not repeated, "each language once"),
+            ("languages", langs[2:], alone, "none when src or tgt is frozen or shared"),
+            (
+                "data.curriculum",
+                len(self.data.curriculum),
+                not self.languages or len(self.data.curriculum) < 2,
+                "at most one stage when a run has several languages",
+            ),
+        ]
+        for number, language in enumerate(self.languages):
+            rules += language.rules(f"languages[{number}]")
         largest = max(self.contrast.dimensions, default=0)
         for topic in (self.contrast, self.optimizer, self.schedule, self.data, self.nli):
             rules += topic.rules()

@@ -103,6 +103,22 @@ class DualMomentumContrast(nn.Module):
         self.src_queue, self.tgt_queue = Queue(queue_size, dimension), Queue(queue_size, dimension)
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn_temperature)
 
+    def with_target(self, tgt_encoder: nn.Module) -> DualMomentumContrast:
+        """The contrast of the same source language with another one, which shares all that belongs to the source."""
+        size, dimension = self.src_queue.vectors.shape
+        other = DualMomentumContrast(
+            self.src_encoder,
+            tgt_encoder,
+            dimension=dimension,
+            queue_size=size,
+            temperature=1.0,  # replaced by the shared one
+            key_dropout=self.key_dropout,
+            dimensions=self.dimensions,
+        )
+        other.src_momentum_encoder, other.src_queue = self.src_momentum_encoder, self.src_queue
+        other.log_temperature = self.log_temperature
+        return other
+
     def train(self, mode: bool = True) -> DualMomentumContrast:
         """Sets training mode; the momentum encoders use dropout only with `key_dropout`."""
         super().train(mode)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,30 +32,46 @@ class HeldoutScore:
 
 
 class Heldout:
-    """The held-out pairs of a run, and the held-out task of its objective."""
+    """The held-out pairs of a run, and the held-out task of its objective.
 
-    def __init__(self, pairs: Pairs, src: Encoder, tgt: Encoder, task: HeldoutTask | None = None) -> None:
-        self.encoders, self.task = (src, tgt), task
-        self.texts = pairs.texts()
+    Args:
+        pairs: Pairs of the source language with each of the other languages.
+        src: Encoder of the source language.
+        others: Encoders of the other languages.
+        task: Held-out task of the objective, if it has one.
+    """
+
+    def __init__(
+        self, pairs: Sequence[Pairs], src: Encoder, others: Sequence[Encoder], task: HeldoutTask | None = None
+    ) -> None:
+        self.task, self.scores = task, list[float]()  # of each other language, from 0 to 1
+        self.sides = [
+            side
+            for part, encoder in zip(pairs, others, strict=True)
+            for side in zip((src, encoder), part.texts(), strict=True)
+        ]
         self.kept: dict[int, Vectors] = {}  # of frozen encoders, by side: they do not change
 
     def score(self) -> HeldoutScore:
         """Scores the present encoders with a progress bar, and leaves them in evaluation mode."""
-        total = sum(len(texts) for side, texts in enumerate(self.texts) if side not in self.kept)
+        total = sum(len(texts) for side, (_, texts) in enumerate(self.sides) if side not in self.kept)
         total += self.task.sentences if self.task else 0
         with counting("encoding held-out sentences", total) as progress:
-            src, tgt = (self._vectors(side, progress) for side in range(2))
+            vectors = [self._vectors(side, progress) for side in range(len(self.sides))]
             own = self.task.measure(progress) if self.task else None
-        src_to_tgt, tgt_to_src = (float(near.found_translations.mean()) for near in nearest_both_ways(src, tgt, 1))
+        both_ways = [nearest_both_ways(src, tgt, 1) for src, tgt in zip(vectors[::2], vectors[1::2], strict=True)]
+        found = np.array([[near.found_translations.mean() for near in pair] for pair in both_ways])
+        self.scores = found.mean(axis=1).tolist()
+        src_to_tgt, tgt_to_src = found.mean(axis=0).tolist()  # over the languages
         score = own if own is not None and self.task and self.task.decides else (src_to_tgt + tgt_to_src) / 2
         return HeldoutScore(src_to_tgt, tgt_to_src, own, score)
 
     def _vectors(self, side: int, progress: Progress) -> Vectors:
-        """Vectors (n, D) of one side; those of a frozen encoder are computed once."""
+        """Vectors (n, D) of the held-out sentences of one side; those of a frozen encoder are computed once."""
         if side in self.kept:
             return self.kept[side]
-        encoder = self.encoders[side]
-        vectors = encode_heldout(encoder, self.texts[side], progress)
+        encoder, texts = self.sides[side]
+        vectors = encode_heldout(encoder, texts, progress)
         if encoder.is_frozen:
             self.kept[side] = vectors
         return vectors

@@ -20,7 +20,7 @@ from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError
 from dualmoco.core.progress import working
 from dualmoco.core.storage import new_folder, restore_folder, write_json
 from dualmoco.data.manifest import read_prepared_manifest
-from dualmoco.data.pairs import Split
+from dualmoco.data.pairs import Pairs, Split
 from dualmoco.models.backends.pytorch import run_in_torch
 from dualmoco.models.build import build_encoders, set_trainable, start_projection
 from dualmoco.models.config import Attention, EncoderConfig, EncoderKind, ProjectionInit
@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 def check_named_models(config: TrainConfig, out: Path) -> None:
     """Finds the models that a recipe names, before the data is read; ModelError if one does not exist."""
-    sides = () if (out / "config.yaml").exists() else (config.src, config.tgt)  # a resumed run has its encoders
+    sides = [] if (out / "config.yaml").exists() else config.encoders  # a resumed run has its encoders
     names = [side.name for side in sides if side.kind == EncoderKind.pretrained]
     names += [side.entry_vectors for side in sides if side.kind == EncoderKind.static]
     for name in dict.fromkeys([*names, config.teacher]):
@@ -66,7 +66,8 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             torch.manual_seed(config.seed)
             text = converted_text(config)
             with working("building encoders"):
-                built = build_encoders(config.src, config.tgt, _tokenizer_texts(config, split))
+                src, tgt, *others = config.encoders
+                built = build_encoders(src, tgt, _tokenizer_texts(config, split), others)
                 _start_projections(config, split, built)
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
@@ -84,7 +85,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             "folder that all nodes share: set out"
         )
     encoders = open_initial(config, initial)
-    for side in (config.src, config.tgt):
+    for side in config.encoders:
         set_attention(encoders[side.lang], side)
     for encoder in dict.fromkeys(encoders.values()):
         if config.optimizer.gradient_checkpointing:
@@ -95,7 +96,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
 def open_initial(config: TrainConfig, initial: Path) -> dict[str, Encoder]:
     """The first encoders of a run by language, as the recipe trains them."""
     encoders = open_routes(initial)
-    for settings in (config.src, config.tgt):
+    for settings in config.encoders:
         if settings.kind == EncoderKind.shared:
             encoders[settings.lang] = encoders[config.src.lang]
             continue
@@ -168,7 +169,7 @@ def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: 
     """
     scales = {
         weight: side.lr_scale
-        for side in (config.tgt, config.src)  # src decides for a shared encoder
+        for side in reversed(config.encoders)  # src decides for a shared encoder
         for weight in encoders[side.lang].parameters()
     }
     optimizer = config.optimizer
@@ -194,23 +195,30 @@ def _start_projections(config: TrainConfig, split: Split, built: dict[str, Encod
 
 def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
     """Sentences of each language to train tokenizers on, if the recipe trains any."""
-    langs = (config.src.lang, config.tgt.lang)
-    if config.src.kind not in TRAINS_TOKENIZER and config.tgt.kind not in TRAINS_TOKENIZER:
-        return {lang: [] for lang in langs}
-    rows = np.random.default_rng([config.seed, 3]).permutation(len(split.train))[:TOKENIZER_SENTENCES]
-    logger.info("training tokenizers on %s pairs", f"{len(rows):,}")
-    return dict(zip(langs, split.train.texts(rows), strict=True))
+    if not any(side.kind in TRAINS_TOKENIZER for side in config.encoders):
+        return {side.lang: [] for side in config.encoders}
+    drawn = [_draw_texts(part.train, config.seed) for part in (split, *split.others)]
+    logger.info("training tokenizers on %s pairs", f"{sum(len(src) for src, _ in drawn):,}")
+    src = [text for texts, _ in drawn for text in texts[: TOKENIZER_SENTENCES // len(drawn)]]
+    if len(drawn) > 1:  # what goes together is learnt from the first sentences
+        src = [src[row] for row in np.random.default_rng([config.seed, 6]).permutation(len(src))]
+    return dict(zip((side.lang for side in config.encoders), [src, *(tgt for _, tgt in drawn)], strict=True))
+
+
+def _draw_texts(pairs: Pairs, seed: int) -> tuple[list[str], list[str]]:
+    """Random pairs, in random order."""
+    return pairs.texts(np.random.default_rng([seed, 3]).permutation(len(pairs))[:TOKENIZER_SENTENCES])
 
 
 def converted_text(config: TrainConfig) -> dict[str, object]:
     """How prepared pairs or pretrained encoders convert text (see `TextConversion`); the saved model does the same."""
     chinese = Chinese.keep
-    if config.data.prepared:
-        manifest = read_prepared_manifest(Path(config.data.prepared))
+    for folder in filter(None, (data.prepared for data in (config.data, *(more.data for more in config.languages)))):
+        manifest = read_prepared_manifest(Path(folder))
         if "zh" in (base_language(manifest["src"]), base_language(manifest["tgt"])):
             chinese = Chinese(manifest["settings"]["clean"]["chinese"])
-    bases = [_base_conversion(side) for side in (config.src, config.tgt)]
-    for side, base in zip((config.src, config.tgt), bases, strict=True):
+    bases = [_base_conversion(side) for side in config.encoders]
+    for side, base in zip(config.encoders, bases, strict=True):
         if base.chinese not in (Chinese.keep, chinese):
             raise DataError(
                 f"{side.name}: converts Chinese to {base.chinese} characters, the pairs were not converted so; "

@@ -21,7 +21,7 @@ import torch
 from dualmoco.core.errors import RunError
 from dualmoco.core.progress import peak_memory
 from dualmoco.data.pairs import Split
-from dualmoco.models.build import Shape, read_shape
+from dualmoco.models.build import Shape, read_shape, shape_of
 from dualmoco.models.config import ALL, HEAD, LAST, EncoderConfig, EncoderKind
 from dualmoco.models.network import Encoder, TokenParts
 from dualmoco.training.batches import Curriculum
@@ -119,6 +119,8 @@ def device_memory(
             )
             layer = 2 * shape.feed_forward + 4 * shape.width  # gradients of one layer, per token
             kept += cost.passes * rows * tokens * layer * FLOAT_BYTES
+    others = [shape_of(language.encoder).parameters for language in config.languages]
+    weights, learning = weights + sum(others), learning + sum(others)
     more = math.ceil(cost.more_src_sentences / (devices * optimizer.accumulate))
     kept += more * saved_bytes(shapes[0], lengths.longest_src, config.src.dropout, kind=kind)
     mixed = optimizer.precision != MixedPrecision.fp32
@@ -126,7 +128,7 @@ def device_memory(
         weights=FLOAT_BYTES * weights * (1.5 if mixed else 1.0),
         momentum=FLOAT_BYTES * learning if cost.momentum_encoders else 0.0,  # other weights are shared
         learning=3 * FLOAT_BYTES * learning,
-        queue=cost.queue,
+        queue=cost.queue * (1 + len(others) / 2),  # two queues for the first pair of languages, and one for each other
         activations=kept * (MIXED_SHARE if mixed else 1.0),
         scores=cost.scores,
     )

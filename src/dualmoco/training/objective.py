@@ -36,6 +36,7 @@ class RunInputs:
     encoders: dict[str, Encoder]  # by language
     accelerator: Accelerator
     files: Any = None  # what `Objective.read_files` returned
+    other_orders: Sequence[Curriculum] = ()  # of the further languages
 
     @property
     def src(self) -> Encoder:
@@ -46,6 +47,11 @@ class RunInputs:
     def tgt(self) -> Encoder:
         """The encoder of the target language."""
         return self.encoders[self.config.tgt.lang]
+
+    @property
+    def others(self) -> list[Encoder]:
+        """The encoders of the further languages."""
+        return [self.encoders[language.encoder.lang] for language in self.config.languages]
 
     @property
     def shard(self) -> ShardSpec:
@@ -102,6 +108,8 @@ class Objective(nn.Module):
     """The class that replaces this one if an encoder is frozen; None if both encoders must learn."""
     trains_prefixes: ClassVar[bool] = False
     """Whether it trains the shorter vectors of `contrast.dimensions`."""
+    takes_languages: ClassVar[bool] = False
+    """Whether it trains more than two languages: the constructor then takes their encoders as a fourth argument."""
 
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:
@@ -155,7 +163,7 @@ class Objective(nn.Module):
         return {}
 
     def momentum_encoders(self) -> dict[str, nn.Module]:
-        """The momentum encoders by side, src and tgt; none if the objective has none."""
+        """The momentum encoders by language; none if the objective has none."""
         return {}
 
     def constant_modules(self) -> list[nn.Module]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +19,7 @@ from dualmoco.core.config_loader import Rule
 from dualmoco.core.errors import ConfigError
 from dualmoco.models.build import load_teacher
 from dualmoco.models.network import Encoder, TokenParts
-from dualmoco.training.batches import PairBatch
+from dualmoco.training.batches import LanguageLoader, Loader, PairBatch, PairLoader
 from dualmoco.training.config import TrainConfig
 from dualmoco.training.contrast import DualMomentumContrast, KeyBatch
 from dualmoco.training.distributed import gather_rows, gather_with_gradient, process_rank
@@ -26,16 +27,16 @@ from dualmoco.training.frozen import OneSidedMoco
 from dualmoco.training.grad_cache import WholeBatchObjective
 from dualmoco.training.infonce import is_false_negative, limit_temperature, unit_prefix
 from dualmoco.training.nli import Nli, with_nli
-from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, queue_cost
+from dualmoco.training.objective import Metrics, Objective, ObjectiveCost, RunInputs, queue_cost
 
 
 class DualMoco(Objective):
     """The paper's method, which is in `contrast.py`."""
 
     frozen_variant = OneSidedMoco
-    trains_prefixes = True
+    trains_prefixes = takes_languages = True
 
-    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
+    def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig, others: Sequence[Encoder] = ()) -> None:
         super().__init__()
         self.batch_keys = config.contrast.batch_keys
         self.contrast = DualMomentumContrast(
@@ -48,6 +49,29 @@ class DualMoco(Objective):
             key_dropout=config.contrast.key_dropout,
             dimensions=config.contrast.prefixes(src.dimension),
         )
+        self.others = nn.ModuleList(map(self.contrast.with_target, others))  # of src with each further language
+        self.language = 0  # of the step; 0 is tgt
+        self.langs = [encoder.lang for encoder in config.encoders]
+
+    @property
+    def current(self) -> DualMomentumContrast:
+        """The contrast of the language of this step."""
+        other: DualMomentumContrast = self.others[self.language - 1] if self.language else self.contrast  # type: ignore[assignment]
+        return other
+
+    def make_loader(self, inputs: RunInputs) -> Loader:
+        """Pairs of the two languages, or of one language after another."""
+        loader = super().make_loader(inputs)
+        if not inputs.others:
+            return loader
+        mask, loaders = inputs.config.contrast.mask_repeats, [cast(PairLoader, loader)]
+        parts = zip(inputs.split.others, inputs.other_orders, inputs.others, strict=True)
+        for language, (split, order, encoder) in enumerate(parts, start=1):
+            tokenizers = inputs.src.tokenize, encoder.tokenize
+            loaders.append(
+                PairLoader(split.train, order, *tokenizers, inputs.shard, mask_repeats=mask, language=language)
+            )
+        return LanguageLoader(loaders, [1.0, *(language.share for language in inputs.config.languages)])
 
     @classmethod
     def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
@@ -56,19 +80,20 @@ class DualMoco(Objective):
 
     def begin_step(self, micro_batches: Sequence[PairBatch]) -> list[KeyBatch]:
         """Encodes the keys of the whole step, so that micro-batches see the same negatives as one batch would."""
-        keys = [self.contrast.encode_keys(part.src, part.tgt, part.src_ids, part.tgt_ids) for part in micro_batches]
+        self.language = micro_batches[0].language
+        keys = [self.current.encode_keys(part.src, part.tgt, part.src_ids, part.tgt_ids) for part in micro_batches]
         if self.batch_keys:
             self._enqueue(keys)
         return keys
 
     def forward(self, batch: PairBatch, prepared: KeyBatch) -> Metrics:
         """Equation 3 for one micro-batch."""
-        metrics: Metrics = self.contrast(batch.src, batch.tgt, prepared)
+        metrics: Metrics = self.current(batch.src, batch.tgt, prepared)
         return metrics
 
     def update_momentum(self, momentum: float) -> None:
-        """Equation 1 for both momentum encoders."""
-        self.contrast.update_momentum(momentum)
+        """Equation 1 for the momentum encoders of the step's languages."""
+        self.current.update_momentum(momentum)
 
     def end_step(self, prepared: Sequence[KeyBatch]) -> None:
         """Enqueues the keys unless `begin_step` has done so, and limits the temperature."""
@@ -86,13 +111,15 @@ class DualMoco(Objective):
         }
 
     def momentum_encoders(self) -> dict[str, nn.Module]:
-        """One for each side."""
-        return {"src": self.contrast.src_momentum_encoder, "tgt": self.contrast.tgt_momentum_encoder}
+        """One for each language."""
+        contrasts = [self.contrast, *self.others]
+        encoders = [contrast.get_submodule("tgt_momentum_encoder") for contrast in contrasts]
+        return dict(zip(self.langs, [self.contrast.src_momentum_encoder, *encoders], strict=True))
 
     def _enqueue(self, keys: Sequence[KeyBatch]) -> None:
         """Enqueues the keys of all micro-batches and processes in one order, so that all queue replicas stay equal."""
         joined = (gather_rows(torch.cat([getattr(part, name) for part in keys])) for name in ("src", "tgt", "ids"))
-        self.contrast.enqueue(KeyBatch(*joined))
+        self.current.enqueue(KeyBatch(*joined))
 
 
 class InBatch(WholeBatchObjective):

@@ -32,5 +32,13 @@ def check_config(config: TrainConfig) -> None:
     dimensions = config.contrast.dimensions
     whole = f"[] when objective is {config.objective}; use {' or '.join(shortens)}"
     prefix_rule = ("contrast.dimensions", dimensions, objective.trains_prefixes or not dimensions, whole)
+    many = [name for name, known in OBJECTIVES.items() if known.takes_languages]
+    langs, takes = [language.encoder.lang for language in config.languages], objective.takes_languages
+    languages_rule = (
+        "languages",
+        langs,
+        takes or not langs,
+        f"none with this objective; use {' or '.join(many)} without nli.train",
+    )
     options_rule = ("options", unknown, not unknown, known_options)
-    check_rules([frozen_rule, options_rule, prefix_rule, *objective.rules(config)])
+    check_rules([frozen_rule, options_rule, prefix_rule, languages_rule, *objective.rules(config)])

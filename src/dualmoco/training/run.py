@@ -11,6 +11,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -104,11 +105,22 @@ def _train(config: TrainConfig, *, resume: bool, score_model: ScoreModel | None 
         check_run_folder(config, out, resume=resume)  # another run may have ended in it meanwhile
         if accelerator.is_main_process:
             check_named_models(config, out)
-        with first_before_others() if config.data.prepared else nullcontext():  # the first unpacks for all
-            split = load_pairs(config.data, langs=(config.src.lang, config.tgt.lang), seed=config.seed)
+        prepared = [config.data.prepared, *(language.data.prepared for language in config.languages)]
+        with first_before_others() if any(prepared) else nullcontext():  # the first unpacks for all
+            split = load_splits(config)
         check_same_pairs(split)
         _say("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
         return build_trainer(config, split, accelerator, score_model).run(resume=resume)
+
+
+def load_splits(config: TrainConfig) -> Split:
+    """The pairs of a run, with those of its further languages."""
+    src, tgt, *langs = (encoder.lang for encoder in config.encoders)
+    others = [
+        load_pairs(language.data, langs=(src, lang), seed=config.seed)
+        for lang, language in zip(langs, config.languages, strict=True)
+    ]
+    return replace(load_pairs(config.data, langs=(src, tgt), seed=config.seed), others=others)
 
 
 def start_accelerator(config: TrainConfig) -> Accelerator:
@@ -118,7 +130,13 @@ def start_accelerator(config: TrainConfig) -> Accelerator:
         cpu=not torch.accelerator.is_available(),
         mixed_precision=ACCELERATE_PRECISION[config.optimizer.precision],
         # Queues are equal on all processes by construction, so buffers are not sent.
-        kwargs_handlers=[DistributedDataParallelKwargs(broadcast_buffers=False, gradient_as_bucket_view=True)],
+        kwargs_handlers=[
+            DistributedDataParallelKwargs(
+                broadcast_buffers=False,
+                gradient_as_bucket_view=True,
+                find_unused_parameters=bool(config.languages),  # each step trains the encoders of two languages
+            )
+        ],
         log_with=config.schedule.trackers or None,
         project_config=ProjectConfiguration(logging_dir=str(Path(config.out) / TRACKER_FOLDER)),
     )
@@ -164,7 +182,7 @@ def check_workspace(device: torch.device) -> None:
 
 def check_same_pairs(split: Split) -> None:
     """Refuses processes that read other pairs than the first one, for example from another node's disk."""
-    own = torch.tensor([int(split.train.digest()[:DIGITS], 16)])
+    own = torch.tensor([[int(digest[:DIGITS], 16)] for digest in split.digest().split("-")])
     if not torch.equal(first_numbers(own.clone()), own):
         raise RunError(
             f"process {process_rank()} on {socket.gethostname()} read other training pairs than the first process; "
@@ -193,12 +211,13 @@ def build_trainer(
     config: TrainConfig, split: Split, accelerator: Accelerator, score_model: ScoreModel | None = None
 ) -> Trainer:
     """Does everything between reading the pairs and the first step, and writes the inputs into the run folder."""
-    objective, order = objective_class(config), order_of(config, split)
+    objective, (order, *other_orders) = objective_class(config), orders_of(config, split)
     files = objective.read_files(config)
     encoders = start_encoders(config, split, Path(config.out), accelerator)
-    inputs = RunInputs(config, split, order, encoders, accelerator, files)
+    inputs = RunInputs(config, split, order, encoders, accelerator, files, other_orders)
     check_memory(config, split, order, (inputs.src, inputs.tgt), accelerator.num_processes)
-    built = objective(inputs.src, inputs.tgt, config)
+    more = [inputs.others] if config.languages else []
+    built = objective(inputs.src, inputs.tgt, config, *more)
     if config.optimizer.compile:
         compile_encoders(built)
     if accelerator.is_main_process:
@@ -206,13 +225,17 @@ def build_trainer(
     return Trainer(inputs, built, score_model)
 
 
-def order_of(config: TrainConfig, split: Split) -> Curriculum:
-    """The order of a run's batches."""
-    return order_pairs(
-        split.train,
-        config.optimizer.batch_size,
-        seed=config.seed,
-        bucket=config.data.bucket,
-        frozen=config.frozen,
-        stages=split.stages,
-    )
+def orders_of(config: TrainConfig, split: Split) -> list[Curriculum]:
+    """The orders of a run's batches: of the target language, then of the further ones."""
+    data = [config.data, *(language.data for language in config.languages)]
+    return [
+        order_pairs(
+            part.train,
+            config.optimizer.batch_size,
+            seed=config.seed,
+            bucket=own.bucket,
+            frozen=config.frozen,
+            stages=part.stages,
+        )
+        for own, part in zip(data, (split, *split.others), strict=True)
+    ]

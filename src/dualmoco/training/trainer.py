@@ -69,15 +69,16 @@ class Trainer:
         self.score_model = score_model
         self.text = read_conversion(self.out / INITIAL).to_json()
         self.objective = objective.to(accelerator.device)
-        src, tgt = inputs.src.to(accelerator.device), inputs.tgt.to(accelerator.device)
+        src, *others = (encoder.to(accelerator.device) for encoder in (inputs.src, inputs.tgt, *inputs.others))
         self.loader = objective.make_loader(inputs)
-        self.heldout = Heldout(inputs.split.heldout, src, tgt, objective.make_heldout_task(inputs))
+        pairs = [split.heldout for split in (inputs.split, *inputs.split.others)]
+        self.heldout = Heldout(pairs, src, others, objective.make_heldout_task(inputs))
         self.schedule = Schedule(config, self.loader.batches_per_epoch)
         optimizer = torch.optim.AdamW(weight_groups(config, self.encoders, objective), fused=True)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
-        data = f"{inputs.split.train.digest()}{teacher_digest(config)}"
+        data = f"{inputs.split.digest()}{teacher_digest(config)}"
         self.signature = f"{config.fingerprint()}-{data}"
         self.resumable = f"{config.fingerprint(with_length=False)}-{data}"  # the schedule may become longer
 
@@ -216,6 +217,10 @@ class Trainer:
         first = self.accelerator.is_main_process
         score = share_score(self.heldout.score() if first else None)
         if first:
+            if self.config.languages:
+                langs = (encoder.lang for encoder in self.config.encoders[1:])
+                parts = zip(langs, self.heldout.scores, strict=True)
+                logger.info("held-out pairs: %s", ", ".join(f"{lang} {100 * part:.1f} %" for lang, part in parts))
             log.record({"step": progress.step, "heldout": asdict(score), **self._score_tasks(progress.step)})
         if progress.evaluated(score.score) and first:
             self._save_model(self.out / "model", {"step": progress.step, "heldout": asdict(score)})
@@ -249,7 +254,6 @@ class Trainer:
 
     def checkpoint(self, progress: RunProgress) -> None:
         """Writes a checkpoint."""
-        langs = {"src": self.config.src.lang, "tgt": self.config.tgt.lang}
         save_checkpoint(
             self.out / "checkpoints",
             progress,
@@ -260,7 +264,7 @@ class Trainer:
             signature=self.resumable,
             encoders={
                 TRAINED: self.encoders,
-                MOMENTUM: {langs[side]: encoder for side, encoder in self.objective.momentum_encoders().items()},
+                MOMENTUM: self.objective.momentum_encoders(),
             },
         )
         wait_for_all()
