@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from playwright.sync_api import Browser, Page
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from browser import Server, browsing, chromium, serving
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.text.characters import character_kinds, folded_characters
@@ -103,6 +105,27 @@ def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     model = SentenceTransformer(modules=[first, Pooling(16, pooling_mode="cls")], device="cpu")
     model.save(str(folder), create_model_card=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A Chromium; tests that use it are marked `browser`."""
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A new page of 1280 pixels in a light colour scheme."""
+    with browsing(browser) as opened:
+        yield opened
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """`dualmoco serve` on a new project in `tmp_path / "project"`, with the model en-zh-static."""
+    with serving(tmp_path / "project") as started:
+        yield started
 
 
 @pytest.fixture

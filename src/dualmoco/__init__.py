@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from dualmoco.models.load import similarity
     from dualmoco.models.model import Model
     from dualmoco.search.index import Index, add_to_index, build_index, open_index
+    from dualmoco.server.serve import serve
     from dualmoco.training.checkpoint_model import export_encoders as export
     from dualmoco.training.combine import combine
     from dualmoco.training.join import join
@@ -84,6 +85,7 @@ __all__ = [
     "plan_study",
     "prepare",
     "score",
+    "serve",
     "similarity",
     "train",
     "visualize",
@@ -115,6 +117,7 @@ LAZY_EXPORTS = {
     "plan_study": ("analysis.study_plan", "plan_study"),
     "prepare": ("data.prepare", "prepare"),
     "score": ("mining.score", "score"),
+    "serve": ("server.serve", "serve"),
     "similarity": ("models.load", "similarity"),
     "train": ("evaluation.training_scores", "train_and_score"),
     "visualize": ("evaluation.figures", "visualize"),
@@ -144,6 +147,7 @@ EXTRAS = {
     "plan": "all",
     "plan_study": "all",
     "prepare": "data",
+    "serve": "serve",
     "train": "train",
     "visualize": "eval",
 }

@@ -1,0 +1,68 @@
+"""The web application of a project: pages for people and endpoints for programs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from dualmoco.core.errors import DualmocoError
+from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.server import editor, endpoints, review, search_page
+from dualmoco.server.documents import document_routes
+from dualmoco.server.handlers import error_answer, http_status
+from dualmoco.server.jobs import Jobs, job_routes
+from dualmoco.server.project import Project
+from dualmoco.server.studio import STATIC, Studio
+
+PAGES = (search_page, review, editor, endpoints)
+"""The modules that add routes; each has `routes(studio)`."""
+
+
+def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | None = None) -> Starlette:
+    """The application.
+
+    Args:
+        project: The files it works on.
+        model: Name of the model that is used where none is given.
+        token: What every request must bring; None if nothing is asked.
+    """
+    studio = Studio(project, model, Jobs(project))
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        studio.jobs.resume()
+        yield
+        studio.jobs.stop()
+
+    async def failed(request: Request, error: Exception) -> Response:
+        if "text/html" not in request.headers.get("accept", ""):
+            return error_answer(error)
+        answer = studio.render(request, "error.html.j2", message=_message(error), page="")
+        answer.status_code = http_status(error)
+        return answer
+
+    routes: list[Route | Mount] = [
+        Route("/", lambda request: RedirectResponse("/search")),
+        Mount("/static", StaticFiles(directory=STATIC)),
+        *document_routes(project),
+        *job_routes(studio.jobs),
+    ]
+    for page in PAGES:
+        routes += page.routes(studio)
+    handlers = {DualmocoError: failed, HTTPException: failed, Exception: failed}
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    app.state.studio = studio
+    return app
+
+
+def _message(error: Exception) -> str:
+    if http_status(error) == 500:
+        return "internal error; the server's terminal shows it"
+    return str(error.detail if isinstance(error, HTTPException) else error)

@@ -1,0 +1,18 @@
+"""The alignment editor."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+from starlette.routing import Route
+
+from dualmoco.server.studio import Studio
+
+
+def routes(studio: Studio) -> list[Route]:
+    """The page and its API."""
+
+    def show(request: Request) -> HTMLResponse:
+        return studio.render(request, "align.html.j2", page="align")
+
+    return [Route("/align", show)]

@@ -1,0 +1,76 @@
+"""Requests and answers in JSON, and what errors look like."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from dualmoco.core.errors import DualmocoError
+from dualmoco.server.journal import ConflictError
+from dualmoco.server.project import NotFoundError
+
+logger = logging.getLogger(__name__)
+MAX_JSON_BYTES = 32 << 20  # of the body of a request
+JsonHandler = Callable[[Request, dict[str, Any]], Any]
+
+
+def json_route(path: str, handler: JsonHandler, method: str = "GET") -> Route:
+    """A route that takes and gives JSON.
+
+    Args:
+        path: Such as `/api/alignments/{name}`.
+        handler: Gets the request and its body, an object, which is empty for GET; gives what is answered, or a
+            Response. Runs in a thread, so it may take a while. Every DualmocoError becomes an answer.
+        method: GET, POST, PUT or DELETE.
+    """
+
+    async def endpoint(request: Request) -> Response:
+        body = {} if method == "GET" else await read_body(request)
+        answer = await run_in_threadpool(handler, request, body)
+        return answer if isinstance(answer, Response) else JSONResponse(answer)
+
+    return Route(path, endpoint, methods=[method])
+
+
+async def read_body(request: Request) -> dict[str, Any]:
+    """The JSON object in the body of a request, empty if there is no body; HTTPException if it is something else."""
+    parts, size = [], 0
+    async for part in request.stream():
+        size += len(part)
+        if size > MAX_JSON_BYTES:
+            raise HTTPException(413, f"a request of more than {MAX_JSON_BYTES >> 20} MiB; send it in parts")
+        parts.append(part)
+    try:
+        body = json.loads(b"".join(parts) or b"{}")
+    except (ValueError, RecursionError) as error:
+        raise HTTPException(400, f"the request is not JSON ({error}); expected a JSON object") from None
+    if not isinstance(body, dict):
+        raise HTTPException(400, f"the request is a JSON {type(body).__name__}; expected an object")
+    return body
+
+
+def http_status(error: Exception) -> int:
+    """The HTTP status of an error."""
+    if isinstance(error, HTTPException):
+        return error.status_code
+    kinds = {ConflictError: 409, NotFoundError: 404, DualmocoError: 400}
+    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 500)
+
+
+def error_answer(error: Exception) -> JSONResponse:
+    """The answer to a request that failed: `{"error": {"message": ..., "type": ...}}`, never a traceback."""
+    status = http_status(error)
+    message = str(error.detail if isinstance(error, HTTPException) else error)
+    kind = type(error).__name__
+    if status == 500:
+        logger.error("internal error", exc_info=error)
+        message, kind = "internal error; the server's terminal shows it", "InternalError"
+    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status)

@@ -1,0 +1,61 @@
+"""What all pages and endpoints of a server share: the project, open models, jobs and templates."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from dualmoco.core import VERSION
+from dualmoco.models.model import Model
+from dualmoco.server.jobs import Jobs
+from dualmoco.server.project import Project
+
+TEMPLATES = Environment(
+    loader=PackageLoader("dualmoco.server"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+)
+STATIC = Path(__file__).with_name("static")
+
+
+class Studio:
+    """The state of a server.
+
+    Args:
+        project: The files it works on.
+        model: Name of the model that is used where none is given.
+        jobs: Its long-running work.
+    """
+
+    def __init__(self, project: Project, model: str, jobs: Jobs) -> None:
+        self.project, self.default_model, self.jobs = project, model, jobs
+        self._models: dict[str, Model] = {}
+        self._opening = threading.Lock()
+
+    def model(self, name: str | None = None) -> Model:
+        """A model, opened at the first call; its `encode` may be called from several threads."""
+        name = name or self.default_model
+        with self._opening:
+            if name not in self._models:
+                from dualmoco.models.load import open_model
+
+                model = open_model(name)
+                for lang in model.languages or []:
+                    model.backend(lang)  # opened here, because opening is not safe in several threads
+                self._models[name] = model
+            return self._models[name]
+
+    @property
+    def open_models(self) -> dict[str, Model]:
+        """The models that are open, by name."""
+        return dict(self._models)
+
+    def render(self, request: Request, template: str, **values: Any) -> HTMLResponse:
+        """A page made of a template, which extends `base.html.j2`; the values are escaped."""
+        text = TEMPLATES.get_template(template).render(
+            project=self.project.name, version=VERSION, path=request.url.path, **values
+        )
+        return HTMLResponse(text)
