@@ -14,11 +14,14 @@ from playwright.sync_api import Browser, Page
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Transformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from starlette.testclient import TestClient
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from browser import Server, browsing, chromium, serving
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
+from dualmoco.server.app import create_app
+from dualmoco.server.project import Project
 from dualmoco.text.characters import character_kinds, folded_characters
 from dualmoco.training.recipe import load_config
 from dualmoco.training.run import train
@@ -126,6 +129,14 @@ def server(tmp_path: Path) -> Iterator[Server]:
     """`dualmoco serve` on a new project in `tmp_path / "project"`, with the model en-zh-static."""
     with serving(tmp_path / "project") as started:
         yield started
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[TestClient]:
+    """The studio of a new project in `tmp_path / "project"`, without a process or a port."""
+    app = create_app(Project(tmp_path / "project"), model="en-zh-static")
+    with TestClient(app, base_url="http://127.0.0.1:8477") as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -21,8 +21,12 @@ def add(commands: Any) -> None:
     parser.add_argument(
         "folder", nargs="?", default="dualmoco-project", metavar="FOLDER", help="project, created if necessary"
     )
-    parser.add_argument("--port", type=int, default=8477, metavar="N", help="port; a free one if it is taken")
-    parser.add_argument("--no-browser", action="store_true", help="do not open the browser")
+    server = parser.add_argument_group("server")
+    server.add_argument("--port", type=int, default=8477, metavar="N", help="port; a free one if it is in use")
+    server.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address; if others can reach it, a token is needed"
+    )
+    server.add_argument("--no-browser", action="store_true", help="leave the browser closed")
     parser.add_argument_group("model").add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODEL_HELP)
 
 
@@ -30,5 +34,5 @@ def run(parsed: argparse.Namespace) -> int:
     """Serves until it is interrupted."""
     from dualmoco.server.serve import serve
 
-    serve(parsed.folder, port=parsed.port, model=parsed.model, browser=not parsed.no_browser)
+    serve(parsed.folder, host=parsed.host, port=parsed.port, model=parsed.model, browser=not parsed.no_browser)
     return 0

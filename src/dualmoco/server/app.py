@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
@@ -19,6 +20,7 @@ from dualmoco.server.documents import document_routes
 from dualmoco.server.handlers import error_answer, http_status
 from dualmoco.server.jobs import Jobs, job_routes
 from dualmoco.server.project import Project
+from dualmoco.server.safety import SECURITY_HEADERS, Safety
 from dualmoco.server.studio import STATIC, Studio
 
 PAGES = (search_page, review, editor, endpoints)
@@ -42,10 +44,11 @@ def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | Non
         studio.jobs.stop()
 
     async def failed(request: Request, error: Exception) -> Response:
-        if "text/html" not in request.headers.get("accept", ""):
-            return error_answer(error)
-        answer = studio.render(request, "error.html.j2", message=_message(error), page="")
-        answer.status_code = http_status(error)
+        answer: Response = error_answer(error)
+        if "text/html" in request.headers.get("accept", ""):
+            answer = studio.render(request, "error.html.j2", message=_message(error), page="")
+            answer.status_code = http_status(error)
+        answer.headers.update(SECURITY_HEADERS)  # the answer to an internal error does not pass the middleware
         return answer
 
     routes: list[Route | Mount] = [
@@ -57,7 +60,8 @@ def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | Non
     for page in PAGES:
         routes += page.routes(studio)
     handlers = {DualmocoError: failed, HTTPException: failed, Exception: failed}
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
+    safety = Middleware(Safety, token=token)
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers, middleware=[safety])
     app.state.studio = studio
     return app
 

@@ -7,6 +7,7 @@ A job is a folder `jobs/ID`: `job.json` says what to run, `output` and `log` are
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -22,15 +23,15 @@ from typing import Any
 
 from starlette.routing import Route
 
-from dualmoco.core.errors import RunError
+from dualmoco.core.errors import DualmocoError, RunError
 from dualmoco.core.storage import read_json, write_json
 from dualmoco.server.handlers import json_route
 from dualmoco.server.project import Project
 
+logger = logging.getLogger(__name__)
 WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 PROGRESS_BAR = re.compile(r"([^\r\n]*?):\s+(\d+)%\|")  # as tqdm draws it
 LOG_TAIL = 4000  # bytes of the log that are read for the progress and the error
-POLL_SECONDS = 0.2
 STOP_SECONDS = 20.0  # that a command has to save its work
 
 
@@ -143,6 +144,12 @@ class Jobs:
         return [name for name in self.project.names("jobs") if re.fullmatch(r"[a-z]+-\d+", name)]
 
     def _run_waiting(self) -> None:
+        try:
+            self._run_each()
+        except DualmocoError as error:  # the project was deleted, or the disk is full
+            logger.warning("%s", error)
+
+    def _run_each(self) -> None:
         while not self._stopped.is_set():
             with self._changing:
                 waiting = [job for job in reversed(self.all()) if job.state == WAITING]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from dualmoco.core import VERSION
-from dualmoco.models.model import Model
+from dualmoco.core.errors import DualmocoError
+from dualmoco.models.model import UNDETERMINED, Model
 from dualmoco.server.jobs import Jobs
 from dualmoco.server.project import Project
 
+logger = logging.getLogger(__name__)
 TEMPLATES = Environment(
     loader=PackageLoader("dualmoco.server"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
@@ -47,6 +50,18 @@ class Studio:
                     model.backend(lang)  # opened here, because opening is not safe in several threads
                 self._models[name] = model
             return self._models[name]
+
+    def warm(self) -> None:
+        """Opens the default model and encodes a sentence in the background, so that the first request is fast."""
+
+        def encode() -> None:
+            try:
+                model = self.model()
+                model.encode_as(["."], (model.languages or [UNDETERMINED])[0], progress=False)
+            except DualmocoError as error:
+                logger.warning("%s", error)
+
+        threading.Thread(target=encode, daemon=True).start()
 
     @property
     def open_models(self) -> dict[str, Model]:
