@@ -31,6 +31,7 @@ class Server:
     """More options of the command."""
     url: str = field(default="", init=False)
     """Its address, without a slash at the end."""
+    token: str = field(default="", init=False)
     process: subprocess.Popen[str] = field(init=False, repr=False)
 
     def start(self) -> None:
@@ -44,7 +45,8 @@ class Server:
         assert self.process.stdout
         line = self.process.stdout.readline()
         assert line.startswith("http"), f"no address but {line!r}"
-        self.url = line.split()[0].split("?")[0].rstrip("/")
+        address, _, self.token = line.split()[0].partition("?token=")
+        self.url = address.rstrip("/")
 
     def stop(self, number: signal.Signals = signal.SIGINT) -> int:
         """Stops it by a signal; gives its exit status."""

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -19,7 +20,9 @@ from dualmoco.server import editor, endpoints, review, search_page
 from dualmoco.server.documents import document_routes
 from dualmoco.server.handlers import error_answer, http_status
 from dualmoco.server.jobs import Jobs, job_routes
+from dualmoco.server.openapi import ENDPOINT_PATHS
 from dualmoco.server.project import Project
+from dualmoco.server.request_metrics import RequestMetrics
 from dualmoco.server.safety import SECURITY_HEADERS, Safety
 from dualmoco.server.studio import STATIC, Studio
 
@@ -41,7 +44,8 @@ def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | Non
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         studio.jobs.resume()
         yield
-        studio.jobs.stop()
+        await run_in_threadpool(studio.coalescer.close)
+        await run_in_threadpool(studio.jobs.stop)
 
     async def failed(request: Request, error: Exception) -> Response:
         answer: Response = error_answer(error)
@@ -60,8 +64,11 @@ def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | Non
     for page in PAGES:
         routes += page.routes(studio)
     handlers = {DualmocoError: failed, HTTPException: failed, Exception: failed}
-    safety = Middleware(Safety, token=token)
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers, middleware=[safety])
+    middleware = [
+        Middleware(RequestMetrics, paths=ENDPOINT_PATHS, recorded=studio.counts),
+        Middleware(Safety, token=token),
+    ]
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers, middleware=middleware)
     app.state.studio = studio
     return app
 

@@ -7,22 +7,24 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from dualmoco.core.errors import DualmocoError
+from dualmoco.server.coalescing import BusyError
 from dualmoco.server.journal import ConflictError
 from dualmoco.server.project import NotFoundError
 
 logger = logging.getLogger(__name__)
 MAX_JSON_BYTES = 32 << 20  # of the body of a request
+HEAVY = CapacityLimiter(1)
 JsonHandler = Callable[[Request, dict[str, Any]], Any]
 
 
-def json_route(path: str, handler: JsonHandler, method: str = "GET") -> Route:
+def json_route(path: str, handler: JsonHandler, method: str = "GET", *, is_heavy: bool = False) -> Route:
     """A route that takes and gives JSON.
 
     Args:
@@ -30,11 +32,12 @@ def json_route(path: str, handler: JsonHandler, method: str = "GET") -> Route:
         handler: Gets the request and its body, an object, which is empty for GET; gives what is answered, or a
             Response. Runs in a thread, so it may take a while. Every DualmocoError becomes an answer.
         method: GET, POST, PUT or DELETE.
+        is_heavy: Whether it keeps the processor busy for seconds; such requests are answered one after the other.
     """
 
     async def endpoint(request: Request) -> Response:
         body = {} if method == "GET" else await read_body(request)
-        answer = await run_in_threadpool(handler, request, body)
+        answer = await to_thread.run_sync(handler, request, body, limiter=HEAVY if is_heavy else None)
         return answer if isinstance(answer, Response) else JSONResponse(answer)
 
     return Route(path, endpoint, methods=[method])
@@ -61,7 +64,7 @@ def http_status(error: Exception) -> int:
     """The HTTP status of an error."""
     if isinstance(error, HTTPException):
         return error.status_code
-    kinds = {ConflictError: 409, NotFoundError: 404, DualmocoError: 400}
+    kinds = {ConflictError: 409, NotFoundError: 404, BusyError: 503, DualmocoError: 400}
     return next((status for kind, status in kinds.items() if isinstance(error, kind)), 500)
 
 

@@ -141,7 +141,8 @@ class Jobs:
             self._process.kill()
 
     def _names(self) -> list[str]:
-        return [name for name in self.project.names("jobs") if re.fullmatch(r"[a-z]+-\d+", name)]
+        names = [name for name in self.project.names("jobs") if re.fullmatch(r"[a-z]+-\d+", name)]
+        return [name for name in names if self.project.path("jobs", name, "job.json").is_file()]
 
     def _run_waiting(self) -> None:
         try:
@@ -158,6 +159,8 @@ class Jobs:
                     return
                 self._process, self._current = self._launch(waiting[0]), waiting[0].id
             status = self._process.wait()
+            if self._process.stdin:
+                self._process.stdin.close()
             with self._changing:
                 is_interrupted = status in (128 + signal.SIGINT, 128 + signal.SIGTERM) or status < 0
                 if not (is_interrupted and self._stopped.is_set()):

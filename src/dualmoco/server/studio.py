@@ -5,17 +5,23 @@ from __future__ import annotations
 import logging
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from dualmoco.core import VERSION
-from dualmoco.core.errors import DualmocoError
+from dualmoco.core.errors import ConfigError, DualmocoError
+from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.model import UNDETERMINED, Model
+from dualmoco.server.coalescing import Coalescer
 from dualmoco.server.jobs import Jobs
-from dualmoco.server.project import Project
+from dualmoco.server.project import NotFoundError, Project
+from dualmoco.server.request_metrics import RequestCounts
+
+if TYPE_CHECKING:
+    from dualmoco.search.index import Index
 
 logger = logging.getLogger(__name__)
 TEMPLATES = Environment(
@@ -35,7 +41,9 @@ class Studio:
 
     def __init__(self, project: Project, model: str, jobs: Jobs) -> None:
         self.project, self.default_model, self.jobs = project, model, jobs
+        self.coalescer, self.counts = Coalescer(), RequestCounts()
         self._models: dict[str, Model] = {}
+        self._indexes: dict[str, Index] = {}
         self._opening = threading.Lock()
 
     def model(self, name: str | None = None) -> Model:
@@ -50,6 +58,40 @@ class Studio:
                     model.backend(lang)  # opened here, because opening is not safe in several threads
                 self._models[name] = model
             return self._models[name]
+
+    def model_names(self) -> list[str]:
+        """The models that a request may name."""
+        return list(dict.fromkeys([self.default_model, *EMBEDDED]))
+
+    def named_model(self, name: str | None = None, lang: str | None = None) -> tuple[Model, str | None]:
+        """The model and the language that a request names: as `en-zh`, or as `en-zh:zh`, which is both.
+
+        Raises:
+            ConfigError: Two different languages.
+            ModelError: The model lacks the language.
+            NotFoundError: Another name than those of `model_names`.
+        """
+        name = name or self.default_model
+        for known in sorted(self.model_names(), key=len, reverse=True):
+            if name == known or name.startswith(f"{known}:"):
+                named = name[len(known) + 1 :] or None
+                model = self.model(known)
+                langs = {model.language(code) for code in (named, lang) if code}
+                if len(langs) > 1:
+                    raise ConfigError(f"model {name!r} with the language {lang!r}; expected one language")
+                return model, next(iter(langs), None)
+        raise NotFoundError(f"model {name!r:.200}; expected one of {', '.join(self.model_names())}")
+
+    def index(self, name: str) -> Index:
+        """An index of the project as it is now, opened at the first call; several threads may search it."""
+        folder = self.project.existing("indexes", name)
+        with self._opening:
+            if name not in self._indexes:
+                from dualmoco.search.index import open_index
+
+                self._indexes[name] = open_index(folder)
+            self._indexes[name].refresh()
+            return self._indexes[name]
 
     def warm(self) -> None:
         """Opens the default model and encodes a sentence in the background, so that the first request is fast."""
