@@ -9,15 +9,17 @@ not a higher score means a better pair. Shapes: p pairs, j judged pairs, B bands
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dualmoco.core.errors import DataError
 from dualmoco.core.stats import binomial_interval
 from dualmoco.core.vectors import Floats, Ids
-from dualmoco.mining.pair_columns import PairColumns
+from dualmoco.mining.pair_columns import PairColumns, pair_digest, read_pair_columns
 
 MOST_BANDS = 10
 BAND_BINS = 1000  # of the histogram that bands are made of
@@ -55,10 +57,6 @@ class ThresholdEstimate:
     """Number of them that is judged and was drawn at random."""
     unknown: float
     """Share of them that no judgement represents."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The estimate as a page shows it."""
-        return asdict(self)
 
 
 @dataclass(frozen=True)
@@ -106,13 +104,19 @@ class Judgements:
         self.__dict__.pop("_judged", None)
 
     def apply(self, event: Mapping[str, Any]) -> int | None:
-        """Adds a judgement, see `event`; returns the row of the pair, None if the file does not have it."""
-        row = self._find(event)
+        """Adds a judgement, see `event`; returns the row of the pair, None if the file does not have it.
+
+        Raises:
+            DataError: It is no judgement.
+        """
+        if not isinstance(event.get("id"), str) or event.get("verdict") not in VERDICTS:
+            raise DataError(f"{dict(event)!r:.80}: not a judgement; expected the id of a pair and accept or reject")
+        row = self.find(event)
         if row is None:
             self.gone += 1
             return None
         self.verdicts[row] = VERDICTS[event["verdict"]]
-        self.is_drawn[row] |= event.get("band") == self.band_note(row)
+        self.is_drawn[row] |= event.get("drawn", False) or event.get("band") == self.band_note(row)
         self._forget()
         return row
 
@@ -131,11 +135,18 @@ class Judgements:
             is_drawn: Whether the pair came from the random order, so that it represents others of its band.
         """
         pair = self.pairs.rows(np.array([row]))[0]
-        kept = {"row": row, "id": self.pairs.pair_id(row), "score": pair["score"], "src": pair["src"], "tgt": pair["tgt"]}
+        kept = {
+            "row": row,
+            "id": self.pairs.pair_id(row),
+            "score": pair["score"],
+            "src": pair["src"],
+            "tgt": pair["tgt"],
+        }
         return {"type": "judge", "verdict": verdict, **kept, "band": self.band_note(row) if is_drawn else None}
 
-    def _find(self, event: Mapping[str, Any]) -> int | None:
-        row = event["row"]
+    def find(self, event: Mapping[str, Any]) -> int | None:
+        """The row of the pair of a judgement; None if the file does not have it."""
+        row = event.get("row", -1)
         if 0 <= row < len(self.pairs) and self.pairs.pair_id(row) == event["id"]:
             return int(row)
         return self.pairs.rows_by_id.get(event["id"])
@@ -190,9 +201,10 @@ class Judgements:
         right, drawn = right[inside], drawn[inside]
         sizes = np.diff(np.clip(self.edges, first, end))  # (B,)
         judged, sampled, accepted = (
-            np.bincount(bands, weights, self.band_count) for weights in (None, drawn, right & drawn)
+            np.bincount(bands, weights.astype(np.float64), self.band_count)
+            for weights in (np.ones(len(bands)), drawn, right & drawn)
         )
-        rest = sizes - judged  # (B,) pairs that nobody has judged
+        rest: Floats = sizes - judged  # (B,) pairs that nobody has judged
         stands = (sampled > 0) & (rest > 0)
         unknown = float(rest[~stands].sum())
         known_right, represented = float(right.sum()), rest[stands].sum()
@@ -242,6 +254,11 @@ class Judgements:
                 return found
         return None
 
+    @property
+    def judged_count(self) -> int:
+        """The number of judged pairs."""
+        return int(np.count_nonzero(self.verdicts))
+
     def counts(self) -> dict[str, int]:
         """Numbers of pairs by verdict."""
         unjudged, accepted, rejected = np.bincount(self.verdicts, minlength=3).tolist()
@@ -265,6 +282,26 @@ def _stratified_share(sizes: Floats, drawn: Floats, right: Floats) -> tuple[floa
     if variance := float(weights**2 @ (shares * (1 - shares) * noise)):
         effective = min(effective, share * (1 - share) / variance)
     return share, *binomial_interval(share * effective, effective)
+
+
+def read_judged(path: Path) -> list[dict[str, Any]]:
+    """The judgements in a table with the columns score, src, tgt and verdict.
+
+    Without a column `drawn` (yes or no), all pairs are taken for ones that were drawn at random in their band.
+
+    Raises:
+        DataError: The table cannot be read, or has no such column or another verdict.
+    """
+    pairs = read_pair_columns(path)
+    if "verdict" not in pairs.table.column_names:
+        raise DataError(f"{path.name}: no column verdict; expected accept or reject for each judged pair")
+    found = []
+    for row in pairs.table.to_pylist():
+        if row["verdict"] not in VERDICTS:
+            raise DataError(f"{path.name}: verdict {row['verdict']!r:.40}; expected accept or reject")
+        drawn = str(row.get("drawn", "yes")) == "yes"
+        found.append({"id": pair_digest(row["src"], row["tgt"]), "verdict": row["verdict"], "drawn": drawn})
+    return found
 
 
 def _recall(above: RightCount, below: RightCount) -> float | None:

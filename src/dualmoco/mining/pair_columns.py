@@ -28,7 +28,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SCORED = ("score", "src", "tgt")  # columns that every file must have
-NUMBER_COLUMNS = {"score": "double", "src_mean": "double", "tgt_mean": "double", "src_line": "int64", "tgt_line": "int64"}
+NUMBER_COLUMNS = {
+    "score": "double",
+    "src_mean": "double",
+    "tgt_mean": "double",
+    "src_line": "int64",
+    "tgt_line": "int64",
+}
 PARSED_BYTES = 1 << 24  # of a table at once; a line must fit
 LANGUAGE_SAMPLE = 200  # sentences by which a language is recognised
 UNIT = re.compile(r"<tu\b[^>]*>(.*)</tu>")  # as `mine` writes them, one per line
@@ -199,7 +205,8 @@ def _arrow_types() -> dict[str, Any]:
 def _parquet_table(path: Path) -> Table:
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path)
+    with path.open("rb") as stream:
+        table = pq.read_table(stream)
     notes = {key.decode(): value.decode() for key, value in (table.schema.metadata or {}).items()}
     return table.replace_schema_metadata(None), {name: note for name, note in notes.items() if name != "ARROW:schema"}
 
@@ -229,7 +236,9 @@ def _tmx_units(path: Path, notes: dict[str, Any]) -> Iterator[dict[str, str]]:
             props = {unescape(name): unescape(value) for name, value in PROP.findall(unit[1])}
             yield props | {"src": unescape(sides[0][1]), "tgt": unescape(sides[1][1])}
         elif "<tu" in line:
-            raise DataError(f"{path.name}:{number}: not a unit on one line; expected a TMX file of dualmoco mine or score")
+            raise DataError(
+                f"{path.name}:{number}: not a unit on one line; expected a TMX file of dualmoco mine or score"
+            )
         else:
             notes.update((unescape(name), unescape(value)) for name, value in PROP.findall(line))
             is_open = is_open or "<tmx" in line
