@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -77,6 +79,21 @@ def test_llama_index_client(running: Server, expected: np.ndarray[Any, Any]) -> 
         model_name="en-zh-static", api_base=f"{running.url}/v1", api_key="none"
     )
     assert np.allclose(embeddings.get_text_embedding_batch(SENTENCES), expected, atol=1e-6)
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
+def test_documented_requests_are_answered(running: Server) -> None:
+    """Every request of the page, as printed."""
+    page = (EXAMPLES.parent / "docs" / "serve.md").read_text(encoding="utf-8")
+    (script,) = re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
+    script = script.replace("http://127.0.0.1:8477", running.url).replace(
+        "curl ", "curl -sS --fail-with-body -w '\\n' "
+    )
+    done = subprocess.run(["bash", "-ec", script], capture_output=True, text=True, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0 and len(answers) == 5, done
+    assert answers[2]["results"][0]["hits"][0]["text"] == "车站在哪里？"
+    assert [link["type"] for link in answers[4]["links"]] == ["1-1", "1-2"]
 
 
 def test_a_second_server_is_refused(running: Server) -> None:
