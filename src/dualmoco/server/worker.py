@@ -20,7 +20,8 @@ EARLIER_SECONDS = 60  # that a command of an earlier server has to save its work
 
 def end_with_server() -> None:
     """Terminates this process when standard input ends."""
-    sys.stdin.buffer.read()
+    while os.read(sys.stdin.fileno(), 1024):  # a buffered read would crash the interpreter's shutdown
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
