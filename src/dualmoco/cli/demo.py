@@ -120,7 +120,8 @@ def _compare(model: Model) -> None:
 
 def _search(model: Model, out: Path) -> None:
     """Builds an index of both languages and prints the sentences nearest to some queries."""
-    from dualmoco.search.index import build_index, open_index
+    from dualmoco.search.index import open_index
+    from dualmoco.search.index_update import build_index
 
     folder = out / "sentences.index"
     build_index(folder, {lang: out / f"{lang}.txt" for lang in ("en", "zh")}, model)
