@@ -6,7 +6,6 @@ sentences get the mean of their vectors, so no sentence is encoded twice. Shapes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from safetensors.numpy import save
 
 from dualmoco.alignment.aligner import DEFAULT_LONGEST, Side, align_sides
 from dualmoco.alignment.anchors import find_anchors
-from dualmoco.alignment.editing import SIDES, EditedAlignment, LinkRow, SideName
+from dualmoco.alignment.editing import SIDES, EditedAlignment, SideName
 from dualmoco.alignment.lexical import Words, split_words
 from dualmoco.core.storage import write_bytes
 from dualmoco.core.vectors import Vectors
@@ -26,6 +25,9 @@ from dualmoco.models.model import Model
 
 SURE = 1.0  # confidence of a deletion between confirmed links, where the other side has no sentence left
 Stretch = list[Any]  # row, count and links; see `editing._realign`
+LinkSizes = list[tuple[int, int, float | None, float]]  # numbers of source and target sentences, score, confidence
+StretchLinks = dict[tuple[tuple[str, ...], tuple[str, ...]], LinkSizes]
+"""The links between the source and the target sentences of stretches."""
 
 
 def realign_operation(
@@ -33,6 +35,7 @@ def realign_operation(
     vectors: tuple[Vectors, Vectors],
     words: tuple[Words, Words] | tuple[None, None],
     longest: int = DEFAULT_LONGEST,
+    known: StretchLinks | None = None,
 ) -> dict[str, Any]:
     """The operation that aligns everything between the confirmed rows again.
 
@@ -41,23 +44,33 @@ def realign_operation(
         vectors: Unit vectors of all source and all target sentences.
         words: The words of both texts; None to align by vectors only.
         longest: Most sentences of one side in a link.
+        known: Links of stretches that were aligned before; afterwards those of the present ones.
     """
     stretches: list[Stretch] = []
+    links: StretchLinks = {}
     start = i = j = 0
     for is_confirmed, group in groupby(edited.rows, key=lambda row: row.is_confirmed):
         rows = list(group)
         m, n = (sum(len(row.side(side)) for row in rows) for side in SIDES)
         if not is_confirmed:
-            src = _part(edited, "src", rows, vectors[0][i : i + m], words[0] and _words_between(words[0], i, i + m))
-            tgt = _part(edited, "tgt", rows, vectors[1][j : j + n], words[1] and _words_between(words[1], j, j + n))
-            stretches.append([start, len(rows), align_stretch(src, tgt, longest)])
+            key = (
+                tuple(sentence.text for row in rows for sentence in row.src),
+                tuple(sentence.text for row in rows for sentence in row.tgt),
+            )
+            if known and key in known:
+                links[key] = known[key]
+            else:
+                src_words = _words_between(words[0], i, i + m) if words[0] else None
+                tgt_words = _words_between(words[1], j, j + n) if words[1] else None
+                src = Side.from_sentences(key[0], edited.langs[0], vectors[0][i : i + m], None, src_words)
+                tgt = Side.from_sentences(key[1], edited.langs[1], vectors[1][j : j + n], None, tgt_words)
+                links[key] = align_stretch(src, tgt, longest)
+            stretches.append([start, len(rows), links[key]])
         start, i, j = start + len(rows), i + m, j + n
+    if known is not None:
+        known.clear()
+        known.update(links)
     return {"type": "realign", "stretches": stretches}
-
-
-def _part(edited: EditedAlignment, name: SideName, rows: Sequence[LinkRow], vectors: Vectors, words: Any) -> Side:
-    sentences = [sentence.text for row in rows for sentence in row.side(name)]
-    return Side.from_sentences(sentences, edited.langs[SIDES.index(name)], vectors, None, words)
 
 
 def _words_between(words: Words, first: int, end: int) -> Words:
@@ -66,8 +79,8 @@ def _words_between(words: Words, first: int, end: int) -> Words:
     return Words(words.ids[ends[0] : ends[-1]], ends - ends[0], words.vectors)
 
 
-def align_stretch(src: Side, tgt: Side, longest: int = DEFAULT_LONGEST) -> list[tuple[int, int, float | None, float]]:
-    """The links of two texts in order: numbers of source and target sentences, score and confidence."""
+def align_stretch(src: Side, tgt: Side, longest: int = DEFAULT_LONGEST) -> LinkSizes:
+    """The links of two texts, in order."""
     counts = len(src.lengths), len(tgt.lengths)
     if not all(counts):
         return [(int(counts[0] > 0), int(counts[1] > 0), None, SURE)] * max(counts)
@@ -147,9 +160,10 @@ class Realigner:
         for lang in langs:
             model.resolve(lang, ())
         self.vectors, self.langs, self.longest = SentenceVectors(path, model, langs), langs, longest
+        self._known: StretchLinks = {}
 
     def plan(self, edited: EditedAlignment) -> dict[str, Any]:
         """See `realign_operation`."""
         texts = [[sentence.text for sentence in edited.sentences(side)] for side in SIDES]
         words = split_words((texts[0], texts[1]), self.langs)
-        return realign_operation(edited, self.vectors.both(edited), words, self.longest)
+        return realign_operation(edited, self.vectors.both(edited), words, self.longest, self._known)
