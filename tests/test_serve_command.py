@@ -98,15 +98,28 @@ def test_documented_requests_are_answered(running: Server) -> None:
 
 def test_a_second_server_is_refused(running: Server) -> None:
     """In one line, with status 2."""
-    done = subprocess.run(
-        [sys.executable, "-m", "dualmoco", "serve", str(running.folder), *OPTIONS],
+    done = run_serve(running.folder)
+    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
+    assert "in use by another process" in done.stderr
+
+
+def test_a_wrong_model_ends_it(tmp_path: Path) -> None:
+    """In one line, with status 2, although the pages are served before the model is open."""
+    (tmp_path / "no-model").mkdir()
+    done = run_serve(tmp_path / "project", "--model", str(tmp_path / "no-model"))
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "no-model" in done.stderr
+
+
+def run_serve(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`dualmoco serve`, which ends by itself."""
+    return subprocess.run(
+        [sys.executable, "-m", "dualmoco", "serve", str(folder), *OPTIONS, *words],
         capture_output=True,
         text=True,
         check=False,
+        timeout=100,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    assert done.returncode == 2 and done.stdout == "" and len(done.stderr.splitlines()) == 1
-    assert "in use by another process" in done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

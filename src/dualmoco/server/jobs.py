@@ -96,11 +96,12 @@ class Jobs:
         log = _tail(folder / "log")
         with suppress(OSError, ValueError):
             result = read_json(folder / "result.json")
-            state = {"state": _ended_state(result["status"]), "ended": result["ended"]}
+            output = _output(folder / "output")
+            state = {"state": _ended_state(result["status"], output), "ended": result["ended"]}
         if state.get("state") == FAILED:
             state["message"] = (log.strip().splitlines() or ["no message"])[-1].removeprefix("dualmoco: ")
         elif state.get("state") == DONE:
-            state |= {"progress": 1.0, "result": _output(folder / "output")}
+            state |= {"progress": 1.0, "result": output}
         elif not state and self._current == name:
             bars = PROGRESS_BAR.findall(log)
             step, percent = bars[-1] if bars else ("", None)
@@ -173,6 +174,7 @@ class Jobs:
             return subprocess.Popen(
                 [sys.executable, "-m", "dualmoco.server.worker", *job.words],
                 cwd=self.project.folder,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
                 stdin=subprocess.PIPE,  # ends with this process, so that the command never outlives it
                 stdout=output,
                 stderr=log,
@@ -186,8 +188,10 @@ class Jobs:
                 write_json(path, {"status": status, "ended": time.time()})
 
 
-def _ended_state(status: int | str) -> str:
-    return CANCELLED if status == CANCELLED else DONE if status in (0, 1) else FAILED
+def _ended_state(status: int | str, output: Any) -> str:
+    if status == CANCELLED:
+        return CANCELLED
+    return DONE if status == 0 or (status == 1 and output) else FAILED  # 1: some of several documents failed
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:

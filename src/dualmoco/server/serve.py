@@ -14,9 +14,9 @@ from pathlib import Path
 
 import uvicorn
 
-from dualmoco.core.errors import ConfigError
+from dualmoco.core.errors import ConfigError, DualmocoError
 from dualmoco.core.signals import Terminated
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED
 from dualmoco.server.app import create_app
 from dualmoco.server.project import open_project
 from dualmoco.server.safety import LOOPBACK_NAMES
@@ -47,9 +47,12 @@ def serve(
 
     Raises:
         ConfigError: The address cannot be used.
+        ModelError: The model cannot be opened.
         DataError: The folder holds other things than a project.
         RunError: Another server has the project open.
     """
+    if model not in EMBEDDED and Path(model).exists():
+        model = str(Path(model).resolve())  # jobs run in the folder of the project
     token = None if host in LOOPBACK_NAMES else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
     with open_project(folder) as project, open_socket(host, port) as listening:
         address = server_address(host, listening.getsockname()[1], token)
@@ -57,13 +60,21 @@ def serve(
         config = uvicorn.Config(
             app, log_level="warning", access_log=False, timeout_graceful_shutdown=LAST_REQUESTS_SECONDS
         )
-        app.state.studio.warm()
+        server, failures = uvicorn.Server(config), list[DualmocoError]()
+
+        def fail(error: DualmocoError) -> None:
+            failures.append(error)
+            server.should_exit = True
+
+        app.state.studio.warm(fail)
         sys.stdout.write(f"{address}  (Ctrl-C stops the server)\n")
         sys.stdout.flush()
         if browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         with suppress(KeyboardInterrupt, Terminated):  # raised again after the server has stopped in order
-            uvicorn.Server(config).run([listening])
+            server.run([listening])
+    if failures:
+        raise failures[0]
     logger.info("stopped; %s holds everything", project.folder)
 
 

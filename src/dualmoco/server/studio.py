@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,6 @@ from dualmoco.server.request_metrics import RequestCounts
 if TYPE_CHECKING:
     from dualmoco.search.index import Index
 
-logger = logging.getLogger(__name__)
 TEMPLATES = Environment(
     loader=PackageLoader("dualmoco.server"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
@@ -63,6 +62,12 @@ class Studio:
         """The models that a request may name."""
         return list(dict.fromkeys([self.default_model, *EMBEDDED]))
 
+    def model_name(self, name: str | None) -> str:
+        """The name of a model that may be used: the server's own if None; NotFoundError if it is another one."""
+        if name in (None, "", *self.model_names()):
+            return name or self.default_model
+        raise NotFoundError(f"model {name!r:.200}; expected one of {', '.join(self.model_names())}")
+
     def named_model(self, name: str | None = None, lang: str | None = None) -> tuple[Model, str | None]:
         """The model and the language that a request names: as `en-zh`, or as `en-zh:zh`, which is both.
 
@@ -72,15 +77,13 @@ class Studio:
             NotFoundError: Another name than those of `model_names`.
         """
         name = name or self.default_model
-        for known in sorted(self.model_names(), key=len, reverse=True):
-            if name == known or name.startswith(f"{known}:"):
-                named = name[len(known) + 1 :] or None
-                model = self.model(known)
-                langs = {model.language(code) for code in (named, lang) if code}
-                if len(langs) > 1:
-                    raise ConfigError(f"model {name!r} with the language {lang!r}; expected one language")
-                return model, next(iter(langs), None)
-        raise NotFoundError(f"model {name!r:.200}; expected one of {', '.join(self.model_names())}")
+        fitting = [known for known in self.model_names() if f"{name}:".startswith(f"{known}:")]
+        known = max(fitting, key=len) if fitting else self.model_name(name)
+        model = self.model(known)
+        langs = {model.language(code) for code in (name[len(known) + 1 :], lang) if code}
+        if len(langs) > 1:
+            raise ConfigError(f"model {name!r} with the language {lang!r}; expected one language")
+        return model, next(iter(langs), None)
 
     def index(self, name: str) -> Index:
         """An index of the project as it is now, opened at the first call; several threads may search it."""
@@ -93,15 +96,15 @@ class Studio:
             self._indexes[name].refresh()
             return self._indexes[name]
 
-    def warm(self) -> None:
-        """Opens the default model and encodes a sentence in the background, so that the first request is fast."""
+    def warm(self, fail: Callable[[DualmocoError], object]) -> None:
+        """Opens the default model in the background, so that the first request is fast; `fail` gets an error."""
 
         def encode() -> None:
             try:
                 model = self.model()
                 model.encode_as(["."], (model.languages or [UNDETERMINED])[0], progress=False)
             except DualmocoError as error:
-                logger.warning("%s", error)
+                fail(error)
 
         threading.Thread(target=encode, daemon=True).start()
 
