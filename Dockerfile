@@ -3,7 +3,7 @@ FROM python:3.13-slim
 WORKDIR /build
 COPY pyproject.toml constraints.txt README.md LICENSE ./
 COPY src src
-RUN pip install --no-cache-dir --constraint constraints.txt '.[serve,align,data]' && rm -rf /build
+RUN pip install --no-cache-dir --constraint constraints.txt '.[serve,data]' && rm -rf /build
 RUN useradd --create-home studio && mkdir /project && chown studio /project
 USER studio
 WORKDIR /

@@ -156,10 +156,11 @@ def measure_load(model_name: str, clients: int, size: int, seconds: float) -> li
 
 def measure_start(model_name: str, rounds: int) -> list[dict[str, Any]]:
     """Seconds from the command to the first page, and from a click to its first paint in Chromium."""
-    starts, paints = [], list[float]()
+    starts, processor, paints = list[float](), list[float](), list[float]()
     for _ in range(rounds):
-        with serving(model_name) as (address, _, seconds):
+        with serving(model_name) as (address, process, seconds):
             starts.append(seconds)
+            processor.append(cpu_seconds(process))
             if not paints and (chromium := shutil.which("chromium")):
                 paints = first_paints(chromium, address, rounds)
     rows = [{"what": "start to first page", "best s": min(starts), "median s": statistics.median(starts)}]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 OPTIONS = ("--no-browser", "--port", "0", "--model", "en-zh-static")
@@ -85,6 +86,16 @@ def chromium() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def serious_faults(page: Page) -> list[str]:
+    """The accessibility faults of a page that axe-core calls serious or critical, with the elements."""
+    found = Axe().run(page).response["violations"]
+    return [
+        f"{fault['id']}: {', '.join(str(node['target']) for node in fault['nodes'])}"
+        for fault in found
+        if fault["impact"] in ("serious", "critical")
+    ]
 
 
 @contextmanager
