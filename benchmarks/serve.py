@@ -35,6 +35,7 @@ from benchmarks.measure import MEBIBYTE, print_machine, print_table
 from dualmoco.data.grammar import generate_pairs
 
 MOST_DIFFERENCE = 0.02  # of a vector from the one that encode gives; int8 depends a little on the batch
+LOAD_COLUMNS = ("ratio of speeds", "ratio of CPU", "p50 ms", "p99 ms", "requests", "lost or wrong", "memory growth MiB")
 WARM_SHARE = 0.2  # of the time, after which memory must not grow
 
 
@@ -138,6 +139,18 @@ def measure_load(model_name: str, clients: int, size: int, seconds: float) -> li
             "what": f"{what}: loop of encode",
             "sentences/s": round(loop_rate),
             "CPU ms/sentence": round(1e3 * loop_cpu, 3),
+            **dict.fromkeys(
+                (
+                    "ratio of speeds",
+                    "ratio of CPU",
+                    "p50 ms",
+                    "p99 ms",
+                    "requests",
+                    "lost or wrong",
+                    "memory growth MiB",
+                ),
+                "",
+            ),
         },
         {
             "what": f"{what}: {clients} clients",

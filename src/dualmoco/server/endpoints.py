@@ -25,6 +25,7 @@ from dualmoco.server.request_metrics import resident_memory
 from dualmoco.server.studio import Studio
 
 ENCODE_SECONDS = 120  # that a request waits for its vectors
+INLINE_NUMBERS = 16_384  # of vectors that are written at once; more would keep other requests waiting
 JSON_TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -38,16 +39,7 @@ def routes(studio: Studio) -> list[Route]:
     """All endpoints, and the page that describes them."""
 
     async def embeddings(request: Request) -> Response:
-        body = check_fields("/v1/embeddings", await read_body(request))
-        name, texts = body.get("model") or studio.default_model, as_texts(body["input"])
-        model, lang = await run_in_threadpool(studio.named_model, name, body.get("input_type"))
-        pending = asyncio.wrap_future(studio.coalescer.submit(model, texts, lang))
-        try:
-            vectors = await asyncio.wait_for(pending, ENCODE_SECONDS)
-        except TimeoutError:
-            raise BusyError(f"no vectors after {ENCODE_SECONDS} seconds; try again later, or send fewer") from None
-        content = await run_in_threadpool(render_vectors, vectors, body, name, sum(map(len, texts)))
-        return Response(content, media_type="application/json")
+        return await embed(studio, request)
 
     def models(request: Request, body: dict[str, Any]) -> Any:
         return {"object": "list", "data": [describe_model(name) for name in studio.model_names()]}
@@ -82,6 +74,26 @@ def routes(studio: Studio) -> list[Route]:
         json_route("/align", lambda request, body: align_versions(studio, body), "POST", is_heavy=True),
         Route("/endpoints", show),
     ]
+
+
+async def embed(studio: Studio, request: Request) -> Response:
+    """`/v1/embeddings`."""
+    body = check_fields("/v1/embeddings", await read_body(request))
+    name, texts = body.get("model") or studio.default_model, as_texts(body["input"])
+    if not studio.is_open(name):
+        await run_in_threadpool(studio.named_model, name)
+    model, lang = studio.named_model(name, body.get("input_type"))
+    pending = asyncio.wrap_future(studio.coalescer.submit(model, texts, lang))
+    try:
+        vectors = await asyncio.wait_for(pending, ENCODE_SECONDS)
+    except TimeoutError:
+        raise BusyError(f"no vectors after {ENCODE_SECONDS} seconds; try again later, or send fewer") from None
+    characters = sum(map(len, texts))
+    if vectors.size <= INLINE_NUMBERS:
+        content = render_vectors(vectors, body, name, characters)
+    else:
+        content = await run_in_threadpool(render_vectors, vectors, body, name, characters)
+    return Response(content, media_type="application/json")
 
 
 def check_fields(path: str, body: dict[str, Any]) -> dict[str, Any]:

@@ -48,6 +48,8 @@ class Studio:
     def model(self, name: str | None = None) -> Model:
         """A model, opened at the first call; its `encode` may be called from several threads."""
         name = name or self.default_model
+        if name in self._models:
+            return self._models[name]
         with self._opening:
             if name not in self._models:
                 from dualmoco.models.load import open_model
@@ -67,6 +69,10 @@ class Studio:
         if name in (None, "", *self.model_names()):
             return name or self.default_model
         raise NotFoundError(f"model {name!r:.200}; expected one of {', '.join(self.model_names())}")
+
+    def is_open(self, name: str) -> bool:
+        """Whether `named_model` finds a model at once."""
+        return name in self._models or name.rpartition(":")[0] in self._models
 
     def named_model(self, name: str | None = None, lang: str | None = None) -> tuple[Model, str | None]:
         """The model and the language that a request names: as `en-zh`, or as `en-zh:zh`, which is both.
