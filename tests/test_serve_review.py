@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 
-from dualmoco.mining.io import read_mined
+from dualmoco.data.grammar import generate_pairs
+from dualmoco.mining.io import PairTable, read_mined, write_pairs
 from dualmoco.models.load import open_model
-from test_judgements import draw, write_file
+from test_judgements import ORIGIN, draw, write_file
 
 
 @pytest.fixture
@@ -114,6 +115,22 @@ def test_lists_are_ordered_and_filtered(client: TestClient, right: np.ndarray) -
     assert client.get(rows, params={"view": "gone"}).status_code == 404
     for query in ({"order": "odd"}, {"show": "odd"}, {"start": "-1"}, {"band": "x"}):
         assert client.get(rows, params=query).status_code == 400
+
+
+def test_words_that_translate_each_other_are_found(client: TestClient, tmp_path: Path) -> None:
+    """As spans of characters in both sentences."""
+    examples = generate_pairs(300, seed=3)
+    lines = np.arange(1, len(examples) + 1)
+    scores = np.linspace(0.9, 0.5, len(examples))
+    (tmp_path / "project" / "documents").mkdir()
+    sides = [src for src, _ in examples], [tgt for _, tgt in examples]
+    path = tmp_path / "project/documents/demo.tsv"
+    write_pairs(path, PairTable(scores, scores, scores, lines, lines), sides, ("en", "zh"), ORIGIN)
+    post(client, "/api/reviews", file="documents/demo.tsv")
+    found = get(client, "/api/reviews/demo/words", row=3)["pairs"]
+    words = {(sides[0][3][a:b], sides[1][3][c:d]) for (a, b), (c, d) in found}
+    assert words and len(words) == len(found)
+    assert client.get("/api/reviews/demo/words", params={"row": 10**9}).status_code == 400
 
 
 def test_two_windows_cannot_overwrite_each_other(client: TestClient, right: np.ndarray) -> None:

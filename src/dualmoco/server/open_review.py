@@ -9,6 +9,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ JUDGE, SET_THRESHOLD = "judge", "threshold"
 OPEN_REVIEWS = 3
 KEPT_VIEWS = 6  # lists of rows in memory per review
 HISTOGRAM_BINS = 60
+LEXICON_PAIRS = 200
 SHOWN = {"unjudged": UNJUDGED, "accepted": ACCEPTED, "rejected": REJECTED}
 VERDICT_NAMES = {code: name for name, code in VERDICTS.items()}
 
@@ -116,6 +118,18 @@ class OpenReview:
             }
             for row, band, pair in zip(rows.tolist(), bands, self.pairs.rows(rows), strict=True)
         ]
+
+    def sentences(self, row: int) -> tuple[str, str]:
+        """Both sentences of a pair."""
+        pair = self.pairs.rows(np.array([row]))[0]
+        return pair["src"], pair["tgt"]
+
+    @cached_property
+    def examples(self) -> list[tuple[str, str]]:
+        """Pairs of high scores, by which translations of words are learned."""
+        rows = self.judgements.order[: max(1, len(self.pairs) // 2)]
+        chosen = rows[np.unique(np.linspace(0, len(rows) - 1, LEXICON_PAIRS).astype(np.int64))]
+        return [(pair["src"], pair["tgt"]) for pair in self.pairs.rows(chosen)]
 
     def state(self) -> dict[str, Any]:
         """What changes with every judgement."""

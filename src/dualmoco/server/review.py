@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from dualmoco.alignment.lexical import translated_words
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.mining.judgements import VERDICTS
 from dualmoco.mining.margins import Margin
@@ -40,6 +41,7 @@ def routes(studio: Studio) -> list[Route]:
         json_route(one, api.show),
         json_route(f"{one}/histogram", api.histogram),
         json_route(f"{one}/rows", api.rows),
+        json_route(f"{one}/words", api.words),
         json_route(f"{one}/events", api.change, "POST"),
         json_route(f"{one}/threshold", api.wished_threshold),
         json_route(f"{one}/export", api.export, "POST"),
@@ -109,6 +111,16 @@ class ReviewApi:
                 view, found = review.view(order, show, band, asked.get("text", ""))
             return {"view": view, "total": len(found), "rows": review.shown(found[start : start + count])}
 
+    def words(self, request: Request, body: dict[str, Any]) -> Any:
+        """The words of a `row` that translate each other, as spans of characters of both sides."""
+        review = self._review(request)
+        row = _number(request.query_params, "row", 0)
+        if row >= len(review.pairs):
+            raise ConfigError(f"row {row}; expected a number below {len(review.pairs):,}")
+        with review.lock:
+            texts = [*review.examples, review.sentences(row)]
+            return {"pairs": translated_words(texts, review.pairs.langs, len(texts) - 1)}
+
     def change(self, request: Request, body: dict[str, Any]) -> Any:
         """Judges a pair, sets the threshold, undoes or redoes, if the review still has the given `revision`."""
         review = self._review(request)
@@ -140,7 +152,7 @@ class ReviewApi:
         path = self.studio.project.path("exports", f"{name}.calibration.json")
         with review.lock:
             try:
-                model = self.studio.model(str(review.pairs.origin.get("model") or self.studio.default_model))
+                model = self.studio.model(self.studio.model_name(review.pairs.origin.get("model")))
             except ModelError as error:
                 raise DataError(f"the model that scored these pairs cannot be opened: {error}") from None
             found = calibrate_by_judgements(model, review.judgements, precision)

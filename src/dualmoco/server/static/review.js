@@ -2,6 +2,7 @@
 
 import { getJson, onKeys, postJson, showError } from "/static/api.js";
 import { Histogram } from "/static/review_histogram.js";
+import { markedText } from "/static/search_marks.js";
 import { FIRST_ROWS, RowList } from "/static/review_list.js";
 
 const byId = (id) => document.getElementById(id);
@@ -96,6 +97,21 @@ function showCurrent(row) {
   const sides = element("div", undefined, { class: "sides" });
   sides.append(sentence(row.src, 0), sentence(row.tgt, 1));
   place.replaceChildren(about, sides, buttons);
+  markSoon(row, sides);
+}
+
+let marking = 0; // timer of the next request for translated words
+
+/** Marks the words that translate each other, unless the reader has gone on. */
+function markSoon(row, sides) {
+  clearTimeout(marking);
+  marking = setTimeout(async () => {
+    const { pairs } = await getJson(`${url}/words?row=${row.row}`).catch(() => ({ pairs: [] }));
+    for (const side of [0, 1]) {
+      const marks = pairs.map((pair) => [pair[side], pair[0], ""]);
+      if (marks.length) sides.children[side].replaceChildren(markedText(side ? row.tgt : row.src, marks));
+    }
+  }, 150);
 }
 
 async function select(number) {

@@ -24,7 +24,6 @@ export class RowList {
     this.asked = new Set(rows.length || !total ? [0] : []);
     this.first = 0;
     this.resize();
-    this.place.scrollTop = 0;
   }
 
   resize() {
@@ -33,7 +32,7 @@ export class RowList {
     const height = Math.min(TALLEST, this.total * this.height);
     this.space.style.height = `${height}px`;
     this.window.style.height = `${Math.min(height, this.place.clientHeight)}px`;
-    this.draw();
+    this.scrollToFirst();
   }
 
   get furthest() {
@@ -53,6 +52,11 @@ export class RowList {
     const last = this.first + this.visible - 1;
     if (number < this.first) this.first = number;
     else if (number > last) this.first = Math.min(this.furthest, number - this.visible + 1);
+    this.scrollToFirst();
+  }
+
+  scrollToFirst() {
+    this.first = Math.min(this.first, this.furthest);
     const room = this.place.scrollHeight - this.place.clientHeight;
     this.place.scrollTop = this.furthest ? (this.first / this.furthest) * room : 0;
     this.expected = this.place.scrollTop;
