@@ -200,14 +200,12 @@ class DocumentTable:
             }
             yield DocumentEntry(name, line, metadata)
 
-    def counts(self, field: str, most: int) -> list[tuple[Scalar, int]]:
-        """The most frequent values of a text field and how often they occur; none if there are more than `most`."""
+    def distinct(self, field: str, most: int) -> list[str]:
+        """The values of a text field, at most so many; also those of deleted documents."""
         column = f"f{list(self.fields).index(field)}"
-        rows = self._ask(
-            f"SELECT {column}, count(*) FROM documents WHERE {column} IS NOT NULL GROUP BY 1 ORDER BY 2 DESC, 1 "
-            f"LIMIT {most + 1}"
-        )
-        return [(row[0], row[1]) for row in rows] if len(rows) <= most else []
+        return [
+            row[0] for row in self._ask(f"SELECT DISTINCT {column} FROM documents WHERE {column} NOT NULL LIMIT {most}")
+        ]
 
 
 @dataclass(frozen=True)
