@@ -176,11 +176,11 @@ def measure_start(model_name: str, rounds: int) -> list[dict[str, Any]]:
             processor.append(cpu_seconds(process))
             if not paints and (chromium := shutil.which("chromium")):
                 paints = first_paints(chromium, address, rounds)
-    rows = [{"what": "start to first page", "best s": min(starts), "median s": statistics.median(starts)}]
-    if paints:
-        rows.append({"what": "first paint, warm", "best s": min(paints), "median s": statistics.median(paints)})
+    measured = {"start to first page": starts, "the same, CPU": processor, "first paint, warm": paints}
     return [
-        {name: round(value, 3) if isinstance(value, float) else value for name, value in row.items()} for row in rows
+        {"what": what, "best s": round(min(found), 3), "median s": round(statistics.median(found), 3)}
+        for what, found in measured.items()
+        if found
     ]
 
 

@@ -132,10 +132,12 @@ def test_signals_stop_it_in_order(tmp_path: Path, number: signal.Signals) -> Non
         assert server.get("/health") == {"status": "ok"}
 
 
-def test_another_host_needs_the_token(tmp_path: Path) -> None:
-    """Which is printed with the address."""
+def test_another_host_needs_the_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which is printed with the address, and may be chosen."""
+    monkeypatch.setenv("DUALMOCO_TOKEN", "chosen")
     with serving(tmp_path / "project", "--host", "0.0.0.0") as server:
         port = server.url.rpartition(":")[2]
+        assert server.token == "chosen"
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(f"http://127.0.0.1:{port}/api/documents")
         request = urllib.request.Request(

@@ -29,7 +29,9 @@ def test_this_machine_is_answered(client: TestClient, host: str) -> None:
     assert client.get("/health", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example:8477", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::2]"])
+@pytest.mark.parametrize(
+    "host", ["evil.example:8477", "127.0.0.1.evil.example", "localhost.evil.example", "", "[::2]", "[::1"]
+)
 def test_other_host_names_are_refused(client: TestClient, host: str) -> None:
     """A site whose name was made to mean 127.0.0.1 still sends its own name."""
     answer = client.get("/search", headers={"Host": host})
@@ -44,7 +46,8 @@ def test_other_host_names_are_refused(client: TestClient, host: str) -> None:
         ({"Origin": "http://evil.example"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://127.0.0.1:9999"}, 403),
-        ({"Origin": "https://127.0.0.1:8477"}, 403),
+        ({"Origin": "https://127.0.0.1:8477"}, 201),  # as behind a proxy with TLS
+        ({"Origin": "http://127.0.0.1:8477.evil.example"}, 403),
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Sec-Fetch-Site": "same-site"}, 403),
     ],
@@ -79,6 +82,13 @@ def test_internal_errors_say_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     answer = client.get("/api/documents")
     assert answer.status_code == 500 and answer.json()["error"]["type"] == "InternalError"
     assert "ZeroDivision" not in answer.text and "default-src" in answer.headers["content-security-policy"]
+
+
+def test_errors_of_the_system_are_named(client: TestClient, tmp_path: Path) -> None:
+    """A folder in place of a document."""
+    (tmp_path / "project" / "documents" / "a.txt").mkdir(parents=True)
+    answer = client.delete("/api/documents/a.txt")
+    assert answer.status_code == 500 and answer.json()["error"]["message"].startswith("a.txt: ")
 
 
 def test_pages_have_no_inline_scripts_or_styles(client: TestClient) -> None:

@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -18,7 +18,7 @@ from dualmoco.core.errors import DualmocoError
 from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.server import editor, endpoints, review, search_page
 from dualmoco.server.documents import document_routes
-from dualmoco.server.handlers import error_answer, http_status
+from dualmoco.server.handlers import error_answer, error_message, http_status
 from dualmoco.server.jobs import Jobs, job_routes
 from dualmoco.server.openapi import ENDPOINT_PATHS
 from dualmoco.server.project import Project
@@ -50,7 +50,7 @@ def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | Non
     async def failed(request: Request, error: Exception) -> Response:
         answer: Response = error_answer(error)
         if "text/html" in request.headers.get("accept", ""):
-            answer = studio.render(request, "error.html.j2", message=_message(error), page="")
+            answer = studio.render(request, "error.html.j2", message=error_message(error), page="")
             answer.status_code = http_status(error)
         answer.headers.update(SECURITY_HEADERS)  # the answer to an internal error does not pass the middleware
         return answer
@@ -63,17 +63,13 @@ def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | Non
     ]
     for page in PAGES:
         routes += page.routes(studio)
-    handlers = {DualmocoError: failed, HTTPException: failed, Exception: failed}
+    kinds = (DualmocoError, HTTPException, OSError, ClientDisconnect, Exception)
     middleware = [
         Middleware(RequestMetrics, paths=ENDPOINT_PATHS, recorded=studio.counts),
         Middleware(Safety, token=token),
     ]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers, middleware=middleware)
+    app = Starlette(
+        routes=routes, lifespan=lifespan, exception_handlers=dict.fromkeys(kinds, failed), middleware=middleware
+    )
     app.state.studio = studio
     return app
-
-
-def _message(error: Exception) -> str:
-    if http_status(error) == 500:
-        return "internal error; the server's terminal shows it"
-    return str(error.detail if isinstance(error, HTTPException) else error)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
@@ -18,7 +18,6 @@ from dualmoco.server.coalescing import BusyError
 from dualmoco.server.journal import ConflictError
 from dualmoco.server.project import NotFoundError
 
-logger = logging.getLogger(__name__)
 MAX_JSON_BYTES = 32 << 20  # of the body of a request
 HEAVY = CapacityLimiter(1)
 JsonHandler = Callable[[Request, dict[str, Any]], Any]
@@ -64,16 +63,23 @@ def http_status(error: Exception) -> int:
     """The HTTP status of an error."""
     if isinstance(error, HTTPException):
         return error.status_code
-    kinds = {ConflictError: 409, NotFoundError: 404, BusyError: 503, DualmocoError: 400}
+    kinds = {ConflictError: 409, NotFoundError: 404, BusyError: 503, DualmocoError: 400, ClientDisconnect: 400}
     return next((status for kind, status in kinds.items() if isinstance(error, kind)), 500)
+
+
+def error_message(error: Exception) -> str:
+    """What an answer says about an error: nothing about a fault of dualmoco, which the terminal shows."""
+    if isinstance(error, HTTPException):
+        return error.detail
+    if isinstance(error, OSError) and error.strerror:
+        return ": ".join([*([Path(error.filename).name] if error.filename else []), error.strerror])
+    if http_status(error) == 500:
+        return "internal error; the server's terminal shows it"
+    return str(error)
 
 
 def error_answer(error: Exception) -> JSONResponse:
     """The answer to a request that failed: `{"error": {"message": ..., "type": ...}}`, never a traceback."""
     status = http_status(error)
-    message = str(error.detail if isinstance(error, HTTPException) else error)
-    kind = type(error).__name__
-    if status == 500:
-        logger.error("internal error", exc_info=error)
-        message, kind = "internal error; the server's terminal shows it", "InternalError"
-    return JSONResponse({"error": {"message": message, "type": kind, "param": None, "code": None}}, status)
+    kind = "InternalError" if status == 500 else type(error).__name__
+    return JSONResponse({"error": {"message": error_message(error), "type": kind, "param": None, "code": None}}, status)

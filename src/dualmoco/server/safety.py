@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 TOKEN_COOKIE = "dualmoco-token"
+COOKIE_SECONDS = 30 * 24 * 3600
 OPEN_PATHS = ("/health",)  # need no token, so that a container can be watched
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -62,9 +63,9 @@ class Safety:
         """The answer to a request that must not pass."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
-        if self.token is None and urlsplit(f"//{host}").hostname not in LOOPBACK_NAMES:
+        if self.token is None and host_name(host) not in LOOPBACK_NAMES:
             return refuse(403, f"host {host!r:.100}; expected 127.0.0.1 or localhost")
-        if scope["method"] not in SAFE_METHODS and not is_same_origin(headers, scope["scheme"]):
+        if scope["method"] not in SAFE_METHODS and not is_same_origin(headers):
             return refuse(403, "a page of another site may not change anything here; use the pages of this server")
         if self.token is None or scope["path"] in OPEN_PATHS:
             return None
@@ -78,7 +79,7 @@ class Safety:
         if asked and scope["method"] == "GET" and hmac.compare_digest(asked.encode(), token.encode()):
             rest = urlencode([(name, value) for name, value in query if name != "token"])
             answer = RedirectResponse(f"{scope['path']}?{rest}".rstrip("?"), 303)
-            answer.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", max_age=30 * 24 * 3600)
+            answer.set_cookie(TOKEN_COOKIE, token, httponly=True, samesite="strict", max_age=COOKIE_SECONDS)
             return answer
         return refuse(401, "no token; open the address that the server printed, or send Authorization: Bearer TOKEN")
 
@@ -91,12 +92,20 @@ def refuse(status: int, message: str) -> JSONResponse:
     return JSONResponse({"error": error}, status, headers)
 
 
-def is_same_origin(headers: Mapping[str, str], scheme: str) -> bool:
+def is_same_origin(headers: Mapping[str, str]) -> bool:
     """Whether a request comes from a page of this server, or from a program that is not a browser."""
     origin = headers.get("origin")
-    if origin is not None:
-        return origin == f"{scheme}://{headers.get('host')}"
+    if origin is not None:  # without the scheme, because a proxy in front of the server may add TLS
+        return origin.partition("://")[2] == headers.get("host")
     return headers.get("sec-fetch-site", "none") in ("same-origin", "none")
+
+
+def host_name(host: str) -> str | None:
+    """The name in a `Host` header, without the port; None if it cannot be read."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None
 
 
 def given_tokens(headers: Mapping[str, str]) -> list[str]:
