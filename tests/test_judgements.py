@@ -82,7 +82,8 @@ def test_the_interval_covers_the_true_precision_and_recall(kind: str) -> None:
 def test_the_lowest_threshold_keeps_its_promise() -> None:
     """By the estimate in about half of the cases, by the lower end of the interval nearly always."""
     generator = np.random.default_rng(6)
-    estimated, sure = [], []
+    estimated: list[float] = []
+    sure: list[float] = []
     for _ in range(30):
         scores, right = draw("mined", 1500, generator)
         judgements = in_memory(scores)
@@ -123,7 +124,7 @@ def test_a_drawn_pair_counts_by_the_size_of_its_band() -> None:
     found = judgements.estimate(0.2).precision
     assert found.value == pytest.approx((30 / 3 + 90) / 120)
     assert judgements.estimate(0.8).precision.value == pytest.approx(1 / 3)
-    assert found.low < 0.6 < found.value < found.high < 1
+    assert found.value and found.low < 0.6 < found.value < found.high < 1
 
 
 def test_bands_hold_every_pair_and_equal_scores_together() -> None:
@@ -199,7 +200,9 @@ def test_judgements_outlive_another_order_of_the_file(tmp_path: Path) -> None:
     """They belong to sentences, not to rows; those of pairs that are gone are counted, and mean nothing."""
     scores = np.linspace(0.9, 0.1, 40)
     before = Judgements(read_pair_columns(write_file(tmp_path / "a.tsv", scores, np.ones(40))))
-    events = [before.event(row, verdict, is_drawn=True) for row, verdict in ((0, "accept"), (7, "reject"), (39, "accept"))]
+    events = [
+        before.event(row, verdict, is_drawn=True) for row, verdict in ((0, "accept"), (7, "reject"), (39, "accept"))
+    ]
     lines = (tmp_path / "a.tsv").read_text(encoding="utf-8").splitlines()
     (tmp_path / "b.tsv").write_text("\n".join([lines[0], *lines[8:], *lines[2:7]]) + "\n", encoding="utf-8")
     after = Judgements(read_pair_columns(tmp_path / "b.tsv"))
@@ -216,9 +219,7 @@ def test_judgements_outlive_another_order_of_the_file(tmp_path: Path) -> None:
 def sheet_cells(path: Path) -> list[list[tuple[str, str]]]:
     """The kind and the content of each cell of a spreadsheet, read without the library that wrote it."""
     with zipfile.ZipFile(path) as book:
-        strings = [
-            "".join(part.itertext()) for part in ElementTree.fromstring(book.read("xl/sharedStrings.xml"))
-        ]
+        strings = ["".join(part.itertext()) for part in ElementTree.fromstring(book.read("xl/sharedStrings.xml"))]
         sheet = book.read("xl/worksheets/sheet1.xml")
     space = "{http://schemas.openxmlformats.org/spreadsheetml/2006/main}"
     assert b"<f>" not in sheet and b"hyperlink" not in sheet
@@ -241,13 +242,19 @@ def test_exports_are_read_back(tmp_path: Path) -> None:
     for ending in ("tsv", "csv", "jsonl", "tmx", "parquet"):
         path = tmp_path / f"out.{ending}"
         assert export_pairs(path, judgements, "accepted", 0.3) == 2
-        assert [(pair.src, pair.tgt, pair.src_line) for pair in read_mined(path)] == [("=SUM(A1:A9)", "=1", 1), ("@d", "四", 4)]
+        assert [(pair.src, pair.tgt, pair.src_line) for pair in read_mined(path)] == [
+            ("=SUM(A1:A9)", "=1", 1),
+            ("@d", "四", 4),
+        ]
         assert export_pairs(path, judgements, "kept", 0.3) == 3
         assert [pair.src_line for pair in read_mined(path)] == [1, 3, 4]
     assert export_pairs(tmp_path / "out.xlsx", judgements, "judged", 0.3) == 3
     head, first, second, _ = sheet_cells(tmp_path / "out.xlsx")
     assert [name for _, name in head] == [*table_names(), "verdict", "drawn"]
-    assert first[:3] == [("n", "0.9"), ("s", "=SUM(A1:A9)"), ("s", "=1")] and first[-2:] == [("s", "accept"), ("s", "yes")]
+    assert first[:3] == [("n", "0.9"), ("s", "=SUM(A1:A9)"), ("s", "=1")] and first[-2:] == [
+        ("s", "accept"),
+        ("s", "yes"),
+    ]
     assert second[1] == ("s", "http://example.org") and second[-2:] == [("s", "reject"), ("s", "no")]
     export_pairs(tmp_path / "judged.tsv", judgements, "judged", 0.3)
     again = Judgements(judgements.pairs)
@@ -333,9 +340,7 @@ def test_calibrate_takes_a_journal(
     assert (tmp_path / "a.json").read_bytes() == (tmp_path / "b.json").read_bytes()
 
 
-def test_calibrate_refuses_judgements_that_do_not_fit(
-    reviewed: tuple[Path, Path, np.ndarray], tmp_path: Path
-) -> None:
+def test_calibrate_refuses_judgements_that_do_not_fit(reviewed: tuple[Path, Path, np.ndarray], tmp_path: Path) -> None:
     """Before anything is written."""
     mined, judged, _ = reviewed
     out = tmp_path / "news.json"

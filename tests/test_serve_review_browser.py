@@ -15,6 +15,7 @@ from dualmoco.models.load import open_model
 from test_judgements import draw, write_file
 
 pytestmark = pytest.mark.browser
+expect.set_options(timeout=60_000)  # milliseconds; a busy machine takes long
 
 
 @pytest.fixture(scope="module")
@@ -37,11 +38,13 @@ def open_review(page: Page, server: Server, path: Path) -> None:
 
 def judge_by_keys(page: Page, count: int) -> None:
     """Accepts what says yes, rejects what says no."""
+    judged = 3000 - int(re.sub(r".*?([\d,]+) unjudged.*", r"\1", page.locator("#count").inner_text()).replace(",", ""))
     for _ in range(count):
         before = page.locator("[aria-selected=true]").get_attribute("id")
         is_right = page.locator("#current .sides").inner_text().split("\n")[-1].startswith("yes")
         page.keyboard.press("a" if is_right else "r")
         expect(page.locator("[aria-selected=true]")).not_to_have_attribute("id", before or "")
+    expect(page.locator("#count")).to_contain_text(f"{3000 - judged - count:,} unjudged")
 
 
 def test_an_engineer_reviews_pairs_and_gets_a_threshold(

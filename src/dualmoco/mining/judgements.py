@@ -199,10 +199,9 @@ class Judgements:
         inside = (ranks >= first) & (ranks < end)
         bands = np.searchsorted(self.edges, ranks[inside], side="right") - 1
         right, drawn = right[inside], drawn[inside]
-        sizes = np.diff(np.clip(self.edges, first, end))  # (B,)
+        sizes: Floats = np.diff(np.clip(self.edges, first, end)).astype(np.float64)  # (B,)
         judged, sampled, accepted = (
-            np.bincount(bands, weights.astype(np.float64), self.band_count)
-            for weights in (np.ones(len(bands)), drawn, right & drawn)
+            self._per_band(bands, weights) for weights in (np.ones_like(right), drawn, right & drawn)
         )
         rest: Floats = sizes - judged  # (B,) pairs that nobody has judged
         stands = (sampled > 0) & (rest > 0)
@@ -221,6 +220,10 @@ class Judgements:
             int(inside.sum()),
             int(drawn.sum()),
         )
+
+    def _per_band(self, bands: Ids, chosen: np.ndarray) -> Floats:
+        """How many of some pairs, given by their bands, are chosen in each band (B,)."""
+        return np.bincount(bands, chosen.astype(np.float64), self.band_count).astype(np.float64)
 
     def reaching(self, threshold: float) -> int:
         """The number of pairs that reach a threshold."""

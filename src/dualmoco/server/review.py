@@ -13,7 +13,6 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
-from dualmoco.alignment.lexical import translated_words
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.mining.judgements import VERDICTS
 from dualmoco.mining.margins import Margin
@@ -117,9 +116,11 @@ class ReviewApi:
         row = _number(request.query_params, "row", 0)
         if row >= len(review.pairs):
             raise ConfigError(f"row {row}; expected a number below {len(review.pairs):,}")
+        from dualmoco.alignment.lexical import translated_words  # takes a second to import
+
         with review.lock:
             texts = [*review.examples, review.sentences(row)]
-            return {"pairs": translated_words(texts, review.pairs.langs, len(texts) - 1)}
+        return {"pairs": translated_words(texts, review.pairs.langs, len(texts) - 1)}
 
     def change(self, request: Request, body: dict[str, Any]) -> Any:
         """Judges a pair, sets the threshold, undoes or redoes, if the review still has the given `revision`."""
