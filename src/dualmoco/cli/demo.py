@@ -42,6 +42,8 @@ Try it on your own files, one sentence per line:
    dualmoco mine english.txt chinese.txt --out pairs.tsv
    dualmoco search build my.index en=english.txt zh=chinese.txt && dualmoco search query my.index "..." --lang en
    dualmoco score bitext.tsv --out clean.tsv
+Or search, review mined pairs and correct alignments in the browser:
+   dualmoco serve my-project
 """
 
 
