@@ -19,18 +19,27 @@ from pathlib import Path
 import numpy as np
 
 from dualmoco.core.progress import peak_memory
-from dualmoco.core.storage import write_json
+from dualmoco.core.storage import read_json, write_json
 from dualmoco.data.readers.base import Source
 from dualmoco.data.readers.formats import read_pairs
 from dualmoco.mining.threshold import calibrate_model
 from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME
-from dualmoco.models.folder import MODEL_CARD, MODEL_RECORD, TEXT_KEY, folder_sha256, model_folder, read_conversion
+from dualmoco.models.folder import (
+    CALIBRATION_FILE,
+    MODEL_CARD,
+    MODEL_RECORD,
+    TEXT_KEY,
+    folder_sha256,
+    model_folder,
+    read_conversion,
+)
 from dualmoco.models.hybrid import is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.load import open_model
 from dualmoco.models.pack import pack_model
 from dualmoco.search.exact import nearest
 
 DEFAULT_LANGS = "en-zh"
+LEAST_RECALL = 0.2  # of a threshold; with less, held-out sentences that say the same were counted as wrong
 
 
 def main() -> None:
@@ -68,7 +77,11 @@ def main() -> None:
         for title, place in (("whole", parsed.model), ("packed", str(folder))):
             shares = " / ".join(f"{share:.2f}" for share in retrieval(place, rows, langs))
             print(f"{title:7} {'-'.join(langs)} {shares}, {len(rows):,} held-out pairs", flush=True)
-        print(calibrate_model(folder, rows, src_lang=langs[0], tgt_lang=langs[1], progress=False))
+        found = calibrate_model(folder, rows, src_lang=langs[0], tgt_lang=langs[1], progress=False)
+        print(f"threshold {found.threshold:.4f}: precision {found.precision:.1%}, recall {found.recall:.1%}")
+        if found.recall < LEAST_RECALL:
+            print(f"{'-'.join(langs)}: left out, so mining borrows the strictest threshold of a related pair")
+            drop_calibration(folder, langs)
     print(f"{parsed.name}: {size / 1e6:.1f} MB, {peak_memory() / 2**20:,.0f} MiB at most")
 
 
@@ -81,6 +94,13 @@ def read_heldout(given: str) -> tuple[tuple[str, str], list[tuple[str, str]]]:
         raise SystemExit(f"{path}:{line}: {what}")
 
     return (src, tgt), [(row.src, row.tgt) for row in read_pairs(Source(Path(path), src, tgt), report=refuse)]
+
+
+def drop_calibration(folder: Path, langs: tuple[str, str]) -> None:
+    """Removes the thresholds of a language pair."""
+    stored = read_json(folder / CALIBRATION_FILE)
+    stored["calibrations"] = [one for one in stored["calibrations"] if tuple(one["langs"]) != langs]
+    write_json(folder / CALIBRATION_FILE, stored)
 
 
 def share_parts(hybrid: Path, checksums: dict[str, str]) -> None:
