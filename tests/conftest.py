@@ -6,7 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,12 @@ from dualmoco.core import progress
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.tokenizer import train_tokenizer
 from dualmoco.text.characters import character_kinds, folded_characters
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
+    from starlette.testclient import TestClient
+
+    from browser import Server
 
 # sentence-transformers and what trains are imported by the fixtures that need them: they take eight seconds
 
@@ -125,6 +131,46 @@ def sentence_folder(plain: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     model = SentenceTransformer(modules=[first, Pooling(16, pooling_mode="cls")], device="cpu")
     model.save(str(folder), create_model_card=False)
     return folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A Chromium; tests that use it are marked `browser`."""
+    from browser import chromium
+
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A new page of 1280 pixels in a light colour scheme."""
+    from browser import browsing
+
+    with browsing(browser) as opened:
+        yield opened
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    """`dualmoco serve` on a new project in `tmp_path / "project"`, with the model en-zh-static."""
+    from browser import serving
+
+    with serving(tmp_path / "project") as started:
+        yield started
+
+
+@pytest.fixture
+def client(tmp_path: Path) -> Iterator[TestClient]:
+    """The studio of a new project in `tmp_path / "project"`, without a process or a port."""
+    from starlette.testclient import TestClient
+
+    from dualmoco.server.app import create_app
+    from dualmoco.server.project import Project
+
+    app = create_app(Project(tmp_path / "project"), model="en-zh-static")
+    with TestClient(app, base_url="http://127.0.0.1:8477") as opened:
+        yield opened
 
 
 @pytest.fixture

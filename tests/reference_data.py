@@ -35,6 +35,7 @@ TOPICS = {
     "training": "Training",
     "evaluation": "Evaluation",
     "analysis": "Planning and studies",
+    "server": "Studio",
     "core": "Errors",
 }
 """Title of the page about the public names of each folder of the package."""

@@ -144,12 +144,12 @@ def test_files_of_all_kinds_are_written(model: Model, tmp_path: Path) -> None:
     for folder in (tmp_path / "one", tmp_path / "two"):
         folder.mkdir()
         for number, ending in enumerate(ALIGNMENT_ENDINGS):
-            out, page = folder / f"{number}{ending}", folder / f"{number}.html"
+            out, page = folder / f"{number}{ending}", folder / f"page{number}.html"
             dualmoco.align(*paths, model=model, out=out, html=page, progress=False)
             assert json.loads(Path(f"{out}.json").read_text(encoding="utf-8"))["links"] == 30
         written.append({path.name: path.read_bytes() for path in sorted(folder.iterdir())})
     assert written[0] == written[1]
-    content = written[0]["0.html"]
+    content = written[0]["page0.html"]
     assert ZH[3] in content.decode() and content.startswith(b"<!")
     names = {name[1:] for name in written[0]}
     assert {".tsv", ".parquet", ".tmx", ".xml", ".intertext.xml", ".src.xml", ".tgt.xml"} <= names

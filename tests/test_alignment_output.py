@@ -26,6 +26,7 @@ from dualmoco.alignment.output import (
     AlignedPair,
     aligned_pairs,
     alignment_page,
+    link_files,
     write_aligned,
 )
 from dualmoco.alignment.splitting import Document
@@ -230,7 +231,7 @@ def test_every_file_has_its_origin_and_is_the_same_each_time(aligned: Aligned, t
     for folder in ("one", "two"):
         write_aligned(tmp_path / folder / f"a{ending}", aligned)
     written = sorted(path.name for path in (tmp_path / "one").iterdir())
-    beside = ["a.src.xml", "a.tgt.xml"] if ending.endswith(".xml") else []
+    beside = [file.name for file in link_files(Path(f"a{ending}"))[:-1]]
     assert written == sorted([f"a{ending}", f"a{ending}.json", *beside])
     for name in written:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
@@ -261,7 +262,8 @@ def test_paths_of_other_kinds_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
         check_pairs_path(tmp_path / f"a{ending}", ALIGNMENT_ENDINGS)
     with pytest.raises(ConfigError, match=r": a folder; expected the name of a file to write$"):
         check_pairs_path(tmp_path, ALIGNMENT_ENDINGS)
-    expected = r"^a\.doc: ends with \.doc; expected one of \.tsv, \.parquet, \.tmx, \.xml, \.intertext\.xml$"
+    known = r"\.tsv, \.parquet, \.tmx, \.xlf, \.tei\.xml, \.html, \.epub, \.xml, \.intertext\.xml"
+    expected = rf"^a\.doc: ends with \.doc; expected one of {known}$"
     with pytest.raises(ConfigError, match=expected):
         check_pairs_path(Path("a.doc"), ALIGNMENT_ENDINGS)
     with pytest.raises(ConfigError, match=r"^a: ends with nothing; expected one of"):

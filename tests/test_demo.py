@@ -62,7 +62,7 @@ def test_installed_demo_finds_translations_and_learns(installed: Path, tmp_path:
     assert record["mined"]["precision"] > 0.9 and record["mined"]["recall"] > 0.9
     assert record["tiny"]["after"] > record["tiny"]["before"] + 0.3
     assert "SentenceTransformer('runs/demo/tiny/model').encode(texts, task='zh')" in shown
-    assert shown.rstrip().endswith("dualmoco score bitext.tsv --out clean.tsv")
+    assert shown.rstrip().endswith("dualmoco serve my-project")
     assert (out / "pairs.tsv").is_file() and (out / "tiny" / "model" / "modules.json").is_file()
     assert not (out / "rubbish").exists() and [path.name for path in tmp_path.iterdir()] == ["runs"]
     page = (out / "report.html").read_text(encoding="utf-8")

@@ -25,7 +25,8 @@ from dualmoco.models.export import export_model
 from dualmoco.models.load import open_model
 from dualmoco.models.network import save_encoders
 from dualmoco.models.pack import pack_model
-from dualmoco.search.index import build_index, open_index
+from dualmoco.search.index import open_index
+from dualmoco.search.index_update import build_index
 from dualmoco.training.combine import combine
 
 EN, ZH = ([*side] for side in zip(*generate_pairs(40, seed=8), strict=True))

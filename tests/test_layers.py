@@ -9,7 +9,7 @@ from pathlib import Path
 import dualmoco
 
 ROOT = Path(dualmoco.__file__).parent
-FOLDERS = "core text data models embeddings search mining alignment training evaluation analysis cli"
+FOLDERS = "core text data models embeddings search mining alignment training evaluation analysis server cli"
 LAYERS = [*FOLDERS.split(), "__init__", "__main__"]
 """The folders in import order; each imports only from itself and from those before it."""
 FILES = {

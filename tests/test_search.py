@@ -25,9 +25,10 @@ from dualmoco.embeddings.encode import encode_file
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
-from dualmoco.search import index as build
-from dualmoco.search.index import Hit, add_to_index, build_index, open_index
+from dualmoco.search import index_update as build
+from dualmoco.search.index import Hit, open_index
 from dualmoco.search.index_files import IndexKind, read_index_manifest
+from dualmoco.search.index_update import add_to_index, build_index
 
 PAIRS = list(generate_pairs(300, seed=5))
 ENGLISH, CHINESE = ([pair[side] for pair in PAIRS] for side in (0, 1))
@@ -147,7 +148,7 @@ def test_python_searches_that_cannot_be_are_refused(exact: Path, opened: Model, 
     """One line each, and nothing is written."""
     index, wrong = open_index(exact, opened), tmp_path / "wrong"
     for error, message, call in (
-        (DataError, r"^nothing to search; expected text files or sentences$", lambda: build_index(wrong, model=opened)),
+        (DataError, r"^nothing to search; expected text files, sentences", lambda: build_index(wrong, model=opened)),
         (
             DataError,
             r"^sentences of en: item 1, 'b\\nc', has several lines; expected one line each$",
@@ -508,7 +509,7 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
         (["build", "new", "en=empty", "--model", "MODEL"], "no sentence in 2 lines"),
         (["build", "new", "en=broken", "--model", "MODEL"], "broken:1: not UTF-8"),
         (["build", "new", "fr=good", "--model", "MODEL"], "'fr'"),
-        (["build", "new", "good", "--model", "MODEL"], "expected LANG=FILE"),
+        (["build", "new", "en=", "--model", "MODEL"], "expected FILE or LANG=FILE"),
         (
             ["build", "new", "en=good", "--model", "MODEL", "--precision", "fp8"],
             "--precision fp8; expected one of fp32",
@@ -522,7 +523,7 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
         (["query", "INDEX", " ", "--lang", "en"], "a query has no text"),
         (["query", "INDEX", "a", "--lang", "en", "-k", "0"], "k 0; expected at least 1"),
         (["query", "INDEX", "a", "--lang", "en", "--probes", "4"], "this index is exact"),
-        (["query", "good", "a", "--lang", "en"], "good"),
+        (["query", "absent", "a", "--lang", "en"], "absent"),
     ],
 )
 def test_one_line_for_each_error(

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from dualmoco.models.load import open_model as load
     from dualmoco.models.load import similarity
     from dualmoco.models.model import Model
-    from dualmoco.search.index import Index, add_to_index, build_index, open_index
+    from dualmoco.search.index import Index, open_index
+    from dualmoco.search.index_update import add_to_index, build_index, delete_from_index, update_index
+    from dualmoco.server.serve import serve
     from dualmoco.training.checkpoint_model import export_encoders as export
     from dualmoco.training.combine import combine
     from dualmoco.training.join import join
@@ -69,6 +71,7 @@ __all__ = [
     "combine",
     "compare",
     "corpora",
+    "delete_from_index",
     "encode",
     "evaluate",
     "export",
@@ -84,22 +87,25 @@ __all__ = [
     "plan_study",
     "prepare",
     "score",
+    "serve",
     "similarity",
     "train",
+    "update_index",
     "visualize",
 ]
 
 LAZY_EXPORTS = {
     "ablate": ("analysis.ablate", "ablate"),
-    "add_to_index": ("search.index", "add_to_index"),
+    "add_to_index": ("search.index_update", "add_to_index"),
     "align": ("alignment.pipeline", "align"),
     "align_folders": ("alignment.batch", "align_folders"),
     "align_list": ("alignment.batch", "align_list"),
-    "build_index": ("search.index", "build_index"),
+    "build_index": ("search.index_update", "build_index"),
     "calibrate": ("mining.threshold", "calibrate_model"),
     "combine": ("training.combine", "combine"),
     "compare": ("evaluation.metrics", "compare"),
     "corpora": ("data.corpora", "load_catalogue"),
+    "delete_from_index": ("search.index_update", "delete_from_index"),
     "encode": ("embeddings.encode", "encode"),
     "evaluate": ("evaluation.evaluate", "evaluate"),
     "export": ("training.checkpoint_model", "export_encoders"),
@@ -115,8 +121,10 @@ LAZY_EXPORTS = {
     "plan_study": ("analysis.study_plan", "plan_study"),
     "prepare": ("data.prepare", "prepare"),
     "score": ("mining.score", "score"),
+    "serve": ("server.serve", "serve"),
     "similarity": ("models.load", "similarity"),
     "train": ("evaluation.training_scores", "train_and_score"),
+    "update_index": ("search.index_update", "update_index"),
     "visualize": ("evaluation.figures", "visualize"),
     "Alignment": ("alignment.pipeline", "Alignment"),
     "Embeddings": ("models.adapters", "Embeddings"),
@@ -144,6 +152,7 @@ EXTRAS = {
     "plan": "all",
     "plan_study": "all",
     "prepare": "data",
+    "serve": "serve",
     "train": "train",
     "visualize": "eval",
 }

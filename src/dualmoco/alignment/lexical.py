@@ -30,6 +30,7 @@ from dualmoco.text.languages import WITHOUT_SPACES, base_language
 TOKEN_LANGUAGES = {"en", "zh"}  # languages of FAST_MODEL
 SPACED_WORD = re.compile(r"\w+|[^\w\s]")
 UNSPACED_WORD = re.compile(r"[a-z0-9]+|\S")
+ALPHABET_LETTERS = re.compile("[A-Za-z0-9\u00c0-\u052f]{2}")
 
 Spans = tuple[Ids, Ids]  # source and target spans of links, as first sentence and end (exclusive), shapes (b, 2)
 
@@ -338,3 +339,69 @@ def _position_weights(count: int) -> tuple[np.ndarray, np.ndarray]:
     places = (np.arange(count) + 0.5) / max(1, count)
     rise, fall = np.exp(POSITION_SHARPNESS * places), np.exp(-POSITION_SHARPNESS * places)
     return rise.astype(np.float32), fall.astype(np.float32)
+
+
+# Words of a link that translate each other, for people to see
+
+TRANSLATION_RATIO = 3.0  # how many times as likely as anywhere a word must be, given the other word
+CharacterSpan = tuple[int, int]
+
+
+def translated_words(
+    texts: Sequence[tuple[str, str]], langs: tuple[str, str], chosen: int
+) -> list[tuple[CharacterSpan, CharacterSpan]]:
+    """Which words of a link translate each other, as spans of characters in its source and in its target.
+
+    Two words do if each is the other's most likely translation in the link. Probabilities are learned from all links.
+
+    Args:
+        texts: Source and target of some links; those around the chosen one are enough.
+        langs: Languages of both sides.
+        chosen: Number of the link.
+    """
+    src, tgt = split_words(([src for src, _ in texts], [tgt for _, tgt in texts]), langs)
+    places = np.arange(len(texts), dtype=np.int64)
+    spans = np.stack([places, places + 1], axis=1)
+    offsets = [
+        _word_offsets(text, base_language(lang), has_vectors=src.vectors is not None)
+        for text, lang in zip(texts[chosen], langs, strict=True)
+    ]
+    counts = [int(words.ends[chosen + 1] - words.ends[chosen]) for words in (src, tgt)]
+    if not all(counts) or [len(found) for found in offsets] != counts:
+        return []  # the conversion of the text changed its length
+    met = find_cooccurrences(src, tgt, (spans, spans))
+    shares = _word_shares(met.src), _word_shares(met.tgt)
+    prior, rest = _prior_counts(met.pairs, met.similarity, shares)
+    expected = _expected_counts(met.rows, met.numbers, *_word_spans(met, (spans, spans)), prior)
+    ratios = _probability_ratios(met.pairs, expected, prior, shares, rest)
+    first, other = int(met.src.ends[chosen]), int(met.tgt.ends[chosen])
+    numbers = met.numbers[met.rows[first : first + counts[0], None] + other + np.arange(counts[1])]
+    table = np.sqrt(ratios[numbers].prod(axis=2))  # (k, j)
+    one, two = table.argmax(axis=1), table.argmax(axis=0)
+    found = [(k, int(j)) for k, j in enumerate(one) if two[j] == k and table[k, j] >= TRANSLATION_RATIO]
+    pairs = [tuple(_whole_word(texts[chosen][side], offsets[side][pair[side]]) for side in (0, 1)) for pair in found]
+    return [(src_span, tgt_span) for src_span, tgt_span in dict.fromkeys(pairs) if src_span and tgt_span]
+
+
+def _word_offsets(text: str, lang: str, *, has_vectors: bool) -> list[CharacterSpan]:
+    """Where the words of `split_words` are in a text."""
+    if not has_vectors:
+        pattern = UNSPACED_WORD if lang in WITHOUT_SPACES else SPACED_WORD
+        return [match.span() for match in pattern.finditer(text.lower())]
+    converted = _token_model().conversion.apply([text], lang)[0]
+    if len(converted) != len(text):
+        return []
+    encoding = _token_table(lang)[0].words.tokenizer.encode(converted, add_special_tokens=False)
+    return [(int(start), int(end)) for start, end in encoding.offsets]
+
+
+def _whole_word(text: str, span: CharacterSpan) -> CharacterSpan | None:
+    """The word of letters with spaces around it that a span is part of; None if the span has no letters."""
+    start, end = span
+    if not any(map(str.isalnum, text[start:end])):
+        return None
+    while start and text[start - 1].isalnum() and ALPHABET_LETTERS.match(text[start - 1 : start + 1]):
+        start -= 1
+    while end < len(text) and text[end].isalnum() and ALPHABET_LETTERS.match(text[end - 1 : end + 1]):
+        end += 1
+    return start, end

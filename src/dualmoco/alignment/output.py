@@ -1,4 +1,4 @@
-"""Alignments as files: TSV, Parquet, TMX, XCES, InterText, and an HTML page with both texts side by side.
+"""Alignments as files: all formats of `align`, and an HTML page with both texts side by side.
 
 `aligned_pairs` turns the links of an `Aligned` into `AlignedPair`s, which all writers and the Python interface share.
 Shapes: b links.
@@ -11,7 +11,7 @@ import json
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby, pairwise
 from math import isnan
@@ -21,6 +21,7 @@ from statistics import fmean
 import numpy as np
 
 from dualmoco.alignment.aligner import Links, join_sentences
+from dualmoco.alignment.exchange import Passage, bilingual_epub, bilingual_page, tei, xliff
 from dualmoco.alignment.splitting import Document, has_letters
 from dualmoco.core import VERSION
 from dualmoco.core.errors import require
@@ -28,9 +29,9 @@ from dualmoco.core.storage import write_recorded
 from dualmoco.core.vectors import Ids
 from dualmoco.mining.io import NOT_XML, TranslationUnit, as_tmx, xml_attribute, xml_content
 
-INTERTEXT_ENDING = ".intertext.xml"
-ALIGNMENT_ENDINGS = (".tsv", ".parquet", ".tmx", ".xml", INTERTEXT_ENDING)
+INTERTEXT_ENDING, TEI_ENDING = ".intertext.xml", ".tei.xml"
 ALIGNMENT_COLUMNS = ("score", "confidence", "src", "tgt", "src_places", "tgt_places")
+AUTOMATIC, EDITED, CONFIRMED = "automatic", "edited", "confirmed"  # statuses of links, see docs/guides/serve.md
 LINE_BREAKS = re.compile("\r\n|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 LOW_CONFIDENCE = 0.5  # links with less are marked on the page
 PAGE_CHUNK = 50  # rows that a browser lays out together, once they come near the screen
@@ -46,6 +47,7 @@ class Aligned:
     tgt: Document
     links: Links
     origin: Mapping[str, object]  # model, checksums of the texts, and all settings
+    statuses: Sequence[str] | None = None  # of each link, AUTOMATIC, EDITED or CONFIRMED; None if nobody looked at them
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,10 @@ class AlignedPair:
     src: str  # source sentences, joined
     tgt: str  # target sentences, joined
     score: float | None  # 1 for a typical translation here, about 0 for unrelated sentences; None if a side is empty
-    confidence: float  # between 0 and 1
+    confidence: float  # between 0 and 1; NaN if it is unknown, because somebody changed the link
     src_places: tuple[str, ...]  # place of each sentence, such as 3.2 for the second sentence of the third paragraph
     tgt_places: tuple[str, ...]  # the same for the target
+    status: str | None = None  # AUTOMATIC, EDITED or CONFIRMED; None if nobody looked at the links
 
     @property
     def type(self) -> str:
@@ -85,9 +88,12 @@ def aligned_pairs(aligned: Aligned) -> list[AlignedPair]:
     links = aligned.links
     sides = _span_texts(aligned.src, links.src), _span_texts(aligned.tgt, links.tgt)
     numbers = zip(links.scores.tolist(), links.confidence.tolist(), strict=True)
+    statuses: Sequence[str | None] = aligned.statuses or [None] * len(links)
     return [
-        AlignedPair(src, tgt, None if isnan(score) else score, confidence, src_places, tgt_places)
-        for (src, src_places), (tgt, tgt_places), (score, confidence) in zip(*sides, numbers, strict=True)
+        AlignedPair(src, tgt, None if isnan(score) else score, confidence, src_places, tgt_places, status)
+        for (src, src_places), (tgt, tgt_places), (score, confidence), status in zip(
+            *sides, numbers, statuses, strict=True
+        )
     ]
 
 
@@ -110,35 +116,48 @@ def count_links(pairs: Sequence[AlignedPair]) -> LinkCounts:
 
 def write_aligned(path: Path, aligned: Aligned, page: Path | None = None) -> None:
     """Writes the links, the page if it is named, and `PATH.json` with their origin and counts; see `link_files`."""
+    files = alignment_contents(path, aligned)
+    if page is not None:
+        files[page] = alignment_page(aligned).encode()
+    write_recorded(path, {**aligned.origin, **asdict(count_links(aligned_pairs(aligned)))}, files)
+
+
+def alignment_contents(path: Path, aligned: Aligned) -> dict[Path, bytes]:
+    """The files of `link_files` and their contents; the ending of `path`, one of ALIGNMENT_ENDINGS, is the format."""
+    ending = alignment_ending(path)
+    if ending in TEXT_FILE_ENDINGS:
+        src, tgt, _ = files = link_files(path)
+        links = _intertext if ending == INTERTEXT_ENDING else _xces
+        contents = [_document_xml(aligned.src), _document_xml(aligned.tgt), links(aligned, src.name, tgt.name)]
+        return dict(zip(files, contents, strict=True))
     pairs = aligned_pairs(aligned)
-    if path.suffix == ".tmx":
+    if ending in TRANSLATION_ENDINGS:
         left_out = sum(pair.is_linked and not _is_translation(pair) for pair in pairs)
         if left_out:
             logger.info("%s: left out %s links with equal sides or without letters", path, f"{left_out:,}")
-    if path.suffix == ".xml":
-        contents = _xml_contents(path, aligned)
-    else:
-        writers = {".tsv": _tsv, ".parquet": _parquet, ".tmx": _tmx}
-        contents = [writers[path.suffix](pairs, aligned)]
-    files = dict(zip(link_files(path), contents, strict=True))
-    if page is not None:
-        files[page] = alignment_page(aligned).encode()
-    write_recorded(path, {**aligned.origin, **asdict(count_links(pairs))}, files)
+    return {path: WRITERS[ending](pairs, aligned)}
+
+
+def alignment_ending(path: Path) -> str:
+    """The ending of a file of links, one of ALIGNMENT_ENDINGS."""
+    found: str = next((ending for ending in (INTERTEXT_ENDING, TEI_ENDING) if path.name.endswith(ending)), path.suffix)
+    return found
 
 
 def link_files(path: Path) -> list[Path]:
-    """The files of links that end up at `path`: for XML also `STEM.src.xml` and `STEM.tgt.xml`, which come first."""
-    if path.suffix != ".xml":
+    """The files of links that end up at `path`: XCES and InterText need `STEM.src.xml` and `STEM.tgt.xml` before it."""
+    ending = alignment_ending(path)
+    if ending not in TEXT_FILE_ENDINGS:
         return [path]
-    stem = path.name.removesuffix(INTERTEXT_ENDING if path.name.endswith(INTERTEXT_ENDING) else ".xml")
+    stem = path.name.removesuffix(ending)
     return [path.with_name(f"{stem}.src.xml"), path.with_name(f"{stem}.tgt.xml"), path]
 
 
 def _tsv(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
-    lines = ["\t".join(ALIGNMENT_COLUMNS)]
+    lines = ["\t".join(ALIGNMENT_COLUMNS + (("status",) if aligned.statuses else ()))]
     for pair in pairs:
-        score, confidence, *places = _properties(pair).values()
-        lines.append("\t".join((score, confidence, one_line(pair.src), one_line(pair.tgt), *places)))
+        score, confidence, *others = _properties(pair).values()
+        lines.append("\t".join((score, confidence, one_line(pair.src), one_line(pair.tgt), *others)))
     return ("\n".join(lines) + "\n").encode()
 
 
@@ -164,7 +183,11 @@ def _parquet(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
     import pyarrow.parquet as pq
 
     types = {"score": pa.float64(), "confidence": pa.float64(), "src": pa.string(), "tgt": pa.string()}
-    columns = {name: pa.array([getattr(pair, name) for pair in pairs], kind) for name, kind in types.items()}
+    if aligned.statuses:
+        types["status"] = pa.string()
+    columns = {
+        name: pa.array([getattr(pair, name) for pair in pairs], kind, from_pandas=True) for name, kind in types.items()
+    }  # from_pandas: NaN is null
     for name in ("src_places", "tgt_places"):
         columns[name] = pa.array([" ".join(getattr(pair, name)) for pair in pairs], pa.string())
     for name, document, spans in (("src", aligned.src, aligned.links.src), ("tgt", aligned.tgt, aligned.links.tgt)):
@@ -183,9 +206,10 @@ def one_line(text: str) -> str:
 def _properties(pair: AlignedPair) -> dict[str, str]:
     return {
         "score": "" if pair.score is None else f"{pair.score:z.4f}",
-        "confidence": f"{pair.confidence:z.4f}",
+        "confidence": "" if isnan(pair.confidence) else f"{pair.confidence:z.4f}",
         "src_places": " ".join(pair.src_places),
         "tgt_places": " ".join(pair.tgt_places),
+        **({"status": pair.status} if pair.status else {}),
     }
 
 
@@ -200,22 +224,16 @@ def _as_text(origin: Mapping[str, object]) -> dict[str, str]:
 # XML
 
 
-def _xml_contents(path: Path, aligned: Aligned) -> list[bytes]:
-    """The contents of both documents, and then of the links that refer to them."""
-    src, tgt, _ = (file.name for file in link_files(path))
-    links = _intertext if path.name.endswith(INTERTEXT_ENDING) else _xces
-    return [_document_xml(aligned.src), _document_xml(aligned.tgt), links(aligned, src, tgt)]
-
-
 def _xces(aligned: Aligned, src: str, tgt: str) -> bytes:
     """The links between two files as XCES; the certainty of a link is its confidence."""
     documents = f"fromDoc={xml_attribute(src)} toDoc={xml_attribute(tgt)}"
     lines = [f'<cesAlign version="1.0" {documents}>', f'<linkGrp targType="s" {documents}>']
-    links = zip(_sentence_ids(aligned), aligned.links.confidence.tolist(), strict=True)
-    for number, ((src_ids, tgt_ids), certainty) in enumerate(links, start=1):
+    links = zip(_sentence_ids(aligned), aligned.links.confidence.tolist(), _link_statuses(aligned), strict=True)
+    for number, ((src_ids, tgt_ids), certainty, status) in enumerate(links, start=1):
+        known = "" if isnan(certainty) else f'certainty="{certainty:z.4f}" '
         lines.append(
             f'<link id="L{number}" xtargets="{" ".join(src_ids)};{" ".join(tgt_ids)}" '
-            f'type="{len(src_ids)}-{len(tgt_ids)}" certainty="{certainty:z.4f}" status="auto"/>'
+            f'type="{len(src_ids)}-{len(tgt_ids)}" {known}status="{status}"/>'
         )
     return _xml_file([*lines, "</linkGrp>", "</cesAlign>"])
 
@@ -223,10 +241,16 @@ def _xces(aligned: Aligned, src: str, tgt: str) -> bytes:
 def _intertext(aligned: Aligned, src: str, tgt: str) -> bytes:
     """The links as InterText reads and writes them: linkGrp is the root, and the target comes before the source."""
     lines = [f"<linkGrp toDoc={xml_attribute(tgt)} fromDoc={xml_attribute(src)}>"]
-    for src_ids, tgt_ids in _sentence_ids(aligned):
+    for (src_ids, tgt_ids), status in zip(_sentence_ids(aligned), _link_statuses(aligned), strict=True):
         targets = f"{' '.join(tgt_ids)};{' '.join(src_ids)}"
-        lines.append(f'<link type="{len(tgt_ids)}-{len(src_ids)}" xtargets="{targets}" status="auto"/>')
+        lines.append(f'<link type="{len(tgt_ids)}-{len(src_ids)}" xtargets="{targets}" status="{status}"/>')
     return _xml_file([*lines, "</linkGrp>"])
+
+
+def _link_statuses(aligned: Aligned) -> list[str]:
+    """`man` for links that somebody made or confirmed, `auto` for the others."""
+    statuses = aligned.statuses or [AUTOMATIC] * len(aligned.links)
+    return ["auto" if status == AUTOMATIC else "man" for status in statuses]
 
 
 def _document_xml(document: Document) -> bytes:
@@ -245,6 +269,41 @@ def _sentence_ids(aligned: Aligned) -> Iterator[list[list[str]]]:
     """Yields the ids of the source and of the target sentences of each link."""
     for spans in zip(aligned.links.src.tolist(), aligned.links.tgt.tolist(), strict=True):
         yield [[f"s{number + 1}" for number in range(*span)] for span in spans]
+
+
+def _passages(pairs: Sequence[AlignedPair]) -> list[Passage]:
+    return [Passage(one_line(pair.src), one_line(pair.tgt), pair.status == CONFIRMED) for pair in pairs]
+
+
+def _xliff(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
+    known = [pair for pair in pairs if not pair.is_linked or _is_translation(pair)]
+    return xliff(_passages(known), (aligned.src, aligned.tgt))
+
+
+def _tei(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
+    return tei((aligned.src, aligned.tgt), aligned.links)
+
+
+def _bilingual_page(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
+    return bilingual_page(_passages(pairs), (aligned.src, aligned.tgt))
+
+
+def _bilingual_epub(pairs: Sequence[AlignedPair], aligned: Aligned) -> bytes:
+    return bilingual_epub(_passages(pairs), (aligned.src, aligned.tgt))
+
+
+WRITERS: dict[str, Callable[[Sequence[AlignedPair], Aligned], bytes]] = {
+    ".tsv": _tsv,
+    ".parquet": _parquet,
+    ".tmx": _tmx,
+    ".xlf": _xliff,
+    TEI_ENDING: _tei,
+    ".html": _bilingual_page,
+    ".epub": _bilingual_epub,
+}
+TEXT_FILE_ENDINGS = (".xml", INTERTEXT_ENDING)  # formats that need the texts in files of their own
+TRANSLATION_ENDINGS = (".tmx", ".xlf")  # formats for translation memories, see `_is_translation`
+ALIGNMENT_ENDINGS = (*WRITERS, *TEXT_FILE_ENDINGS)
 
 
 def _xml_file(lines: list[str]) -> bytes:

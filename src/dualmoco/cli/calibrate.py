@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from dualmoco.cli.options import (
@@ -15,6 +16,8 @@ from dualmoco.cli.options import (
     add_overwrite,
     print_result,
 )
+
+JOURNAL_FILE = "journal.jsonl"  # of a review
 
 
 def add(commands: Any) -> None:
@@ -29,11 +32,24 @@ def add(commands: Any) -> None:
         "  cp -r src/dualmoco/embedded/en-zh-static my-model\n"
         "  dualmoco calibrate my-model --pairs src/dualmoco/data/demo/sentences.tsv\n"
         "  dualmoco calibrate en-zh-static --pairs src/dualmoco/data/demo/sentences.tsv --out mine.json\n"
+        "  dualmoco calibrate en-zh-static --judged reviews/news/journal.jsonl --mined news.tsv --out news.json\n"
         "  dualmoco mine examples/en.txt examples/zh.txt --model en-zh-static --calibration mine.json --out pairs.tsv",
     )
     calibrate.add_argument("model", metavar="MODEL", help="run or model folder, which the thresholds are written to")
     given = calibrate.add_argument_group("input")
-    given.add_argument("--pairs", required=True, metavar="FILE", help="bitext that the model was not trained on")
+    kinds = given.add_mutually_exclusive_group(required=True)
+    kinds.add_argument("--pairs", metavar="FILE", help="bitext that the model was not trained on")
+    kinds.add_argument(
+        "--judged", metavar="FILE", help="judged pairs: a journal of a review, or a table with the column verdict"
+    )
+    given.add_argument("--mined", metavar="FILE", help="file of mine or score that the judged pairs were drawn from")
+    given.add_argument(
+        "--min-precision",
+        type=float,
+        default=0.9,
+        metavar="SHARE",
+        help="precision of a threshold by judged pairs (default: %(default)s)",
+    )
     add_languages(given)
     add_on_error(given)
     opened = calibrate.add_argument_group("model")
@@ -45,6 +61,18 @@ def add(commands: Any) -> None:
     add_json(output)
 
 
+def _read_journal(judged: str | None) -> str | list[dict[str, Any]] | None:
+    """The judgements of a journal; the name of the file if it is a table."""
+    if judged is None or Path(judged).name != JOURNAL_FILE:
+        return judged
+    from dualmoco.core.errors import DataError
+    from dualmoco.server.journal import Journal, replay
+
+    if not Path(judged).is_file():
+        raise DataError(f"{judged}: no such file; expected the journal of a review")
+    return [event for event in replay(Journal(Path(judged)).events()) if event["type"] == "judge"]
+
+
 def run(parsed: argparse.Namespace) -> int:
     """Calibrates, and prints the threshold."""
     from dataclasses import asdict
@@ -54,6 +82,9 @@ def run(parsed: argparse.Namespace) -> int:
     found = calibrate_model(
         parsed.model,
         parsed.pairs,
+        judged=_read_journal(parsed.judged),
+        mined=parsed.mined,
+        min_precision=parsed.min_precision,
         src_lang=parsed.src,
         tgt_lang=parsed.tgt,
         out=parsed.out,

@@ -42,6 +42,8 @@ Try it on your own files, one sentence per line:
    dualmoco mine english.txt chinese.txt --out pairs.tsv
    dualmoco search build my.index en=english.txt zh=chinese.txt && dualmoco search query my.index "..." --lang en
    dualmoco score bitext.tsv --out clean.tsv
+Or search, review mined pairs and correct alignments in the browser:
+   dualmoco serve my-project
 """
 
 
@@ -120,7 +122,8 @@ def _compare(model: Model) -> None:
 
 def _search(model: Model, out: Path) -> None:
     """Builds an index of both languages and prints the sentences nearest to some queries."""
-    from dualmoco.search.index import build_index, open_index
+    from dualmoco.search.index import open_index
+    from dualmoco.search.index_update import build_index
 
     folder = out / "sentences.index"
     build_index(folder, {lang: out / f"{lang}.txt" for lang in ("en", "zh")}, model)

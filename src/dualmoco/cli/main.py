@@ -34,6 +34,7 @@ from dualmoco.cli import (
     prepare,
     score,
     search,
+    serve,
     similarity,
     train,
     visualize,
@@ -60,6 +61,7 @@ COMMAND_EXTRAS = {
     "plan": "all",
     "demo": "all",
     "export": "onnx",
+    "serve": "serve",
 }
 """The extra that a command needs besides the base installation."""
 COMMANDS = (
@@ -84,6 +86,7 @@ COMMANDS = (
     calibrate,
     combine,
     export,
+    serve,
     demo,
 )
 

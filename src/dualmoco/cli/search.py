@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 QUERY_BATCH = 64
 READ_BYTES = 65_536
-TEXT_FILES = "text, one sentence per line, plain or compressed"
+TEXT_FILES = (
+    "text with one sentence per line, or documents as JSONL, CSV, TSV or Parquet with a column text and, if wanted, "
+    "id, lang and metadata; without LANG the language is recognised"
+)
+FILTERS = "condition on metadata: FIELD=VALUE, FIELD=VALUE,VALUE, FIELD>=VALUE, or JSON; may be repeated"
 MOVED_MODEL = "model of the index, if it was moved (default: as built)"
 
 
@@ -36,9 +40,10 @@ def add(commands: Any) -> None:
     """Declares the command."""
     summary = "build an index of text files and search it by meaning, in any language of the model"
     search = commands.add_parser("search", help=summary, description=summary)
-    actions = search.add_subparsers(dest="action", required=True, metavar="build|add|query")
+    actions = search.add_subparsers(dest="action", required=True, metavar="build|add|delete|query")
     _add_build(actions)
     _add_add(actions)
+    _add_delete(actions)
     _add_query(actions)
 
 
@@ -48,10 +53,12 @@ def _add_build(actions: Any) -> None:
         "build",
         run_build,
         "build an index; resumes an interrupted build",
-        "examples:\n  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt --precision fp16",
+        "examples:\n"
+        "  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt --precision fp16\n"
+        "  dualmoco search build notes.index examples/documents.jsonl",
     )
     build.add_argument("folder", metavar="INDEX", help="folder to write")
-    build.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
+    build.add_argument("files", nargs="+", metavar="[LANG=]FILE", help=TEXT_FILES)
     add_on_error(build)
     add_precision(add_model(build))
     build.add_argument_group("search").add_argument(
@@ -68,16 +75,34 @@ def _add_add(actions: Any) -> None:
         actions,
         "add",
         run_add,
-        "add files to an index",
+        "add files to an index; a document replaces the one of the same id",
         "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt\n"
         "  dualmoco search add my.index zh=examples/zh.txt",
     )
     more.add_argument("folder", metavar="INDEX", help="index made by search build")
-    more.add_argument("files", nargs="+", metavar="LANG=FILE", help=TEXT_FILES)
+    more.add_argument("files", nargs="+", metavar="[LANG=]FILE", help=TEXT_FILES)
     add_on_error(more)
     _add_moved_model(more)
     add_json(more.add_argument_group("output"))
+
+
+def _add_delete(actions: Any) -> None:
+    delete = add_command(
+        actions,
+        "delete",
+        run_delete,
+        "delete documents or files from an index",
+        "examples:\n"
+        "  dualmoco search build notes.index examples/documents.jsonl\n"
+        "  dualmoco search delete notes.index n2 n3\n"
+        '  dualmoco search delete notes.index --filter "year<2000"',
+    )
+    delete.add_argument("folder", metavar="INDEX", help="index made by search build")
+    delete.add_argument("ids", nargs="*", metavar="ID", help="ids of documents")
+    delete.add_argument("--file", dest="files", action="append", default=[], metavar="NAME", help="file to delete")
+    delete.add_argument("--filter", action="append", metavar="CONDITION", help=FILTERS)
+    add_json(delete.add_argument_group("output"))
 
 
 def _add_query(actions: Any) -> None:
@@ -87,19 +112,25 @@ def _add_query(actions: Any) -> None:
         run_query,
         "find the nearest sentences",
         "Without TEXT, queries are read from standard input, one per line, and answered as they arrive.\n"
-        "A text file in place of INDEX, as LANG=FILE, is indexed for this command alone; LANG=- is standard input.\n\n"
+        "A file in place of INDEX, as [LANG=]FILE, is indexed for this command alone; LANG=- is standard input.\n\n"
         "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt\n"
         '  dualmoco search query my.index "Where is the station?" --in zh\n'
         '  dualmoco search query en=examples/en.txt "Where is the station?" -k 3 --no-exact-match\n'
-        "  dualmoco search query my.index -k 10 --no-exact-match --json < examples/en.txt",
+        "  dualmoco search query my.index -k 10 --no-exact-match --json < examples/en.txt\n"
+        '  dualmoco search query examples/documents.jsonl "trains" --filter "year>=2000"',
     )
-    query.add_argument("folder", metavar="INDEX", help="index made by search build, or LANG=FILE")
+    query.add_argument("folder", metavar="INDEX", help="index made by search build, or [LANG=]FILE")
     query.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to search for")
     add_language(query, "the queries")
     search = query.add_argument_group("search")
     search.add_argument("-k", type=int, default=5, metavar="N", help="sentences to find per query")
+    search.add_argument("--offset", type=int, default=0, metavar="N", help="nearer sentences to leave out, for pages")
     search.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
+    search.add_argument(
+        "--file", dest="files", action="append", default=[], metavar="NAME", help="find only sentences of this file"
+    )
+    search.add_argument("--filter", action="append", metavar="CONDITION", help=FILTERS)
     search.add_argument(
         "--min-score", type=float, default=-1.0, metavar="SCORE", help="lowest cosine of a sentence that is found"
     )
@@ -126,22 +157,32 @@ def run_build(parsed: argparse.Namespace) -> int:
     files = parse_files(parsed.files)
 
     from dualmoco.core.config_loader import VectorPrecision, parse_choice
-    from dualmoco.search.index import build_index
     from dualmoco.search.index_files import IndexKind
+    from dualmoco.search.index_update import build_index, default_index_model
 
     kind = parse_choice(IndexKind, parsed.index, "--index")
     precision = parse_choice(VectorPrecision, parsed.precision, "--precision")
-    model, on_error = open_named_model(parsed, (file.lang for file in files)), parsed.on_error
-    manifest = build_index(parsed.folder, files, model, kind=kind, precision=precision, on_error=on_error)
+    parsed.model = parsed.model or default_index_model(files)
+    manifest = build_index(
+        parsed.folder, files, open_named_model(parsed, ()), kind=kind, precision=precision, on_error=parsed.on_error
+    )
     show_index(parsed, manifest)
     return 0
 
 
 def run_add(parsed: argparse.Namespace) -> int:
     """Adds, and prints what the index holds."""
-    from dualmoco.search.index import add_to_index
+    from dualmoco.search.index_update import add_to_index
 
     show_index(parsed, add_to_index(parsed.folder, parse_files(parsed.files), parsed.model, on_error=parsed.on_error))
+    return 0
+
+
+def run_delete(parsed: argparse.Namespace) -> int:
+    """Deletes, and prints what the index still holds."""
+    from dualmoco.search.index_update import delete_from_index
+
+    show_index(parsed, delete_from_index(parsed.folder, parsed.ids, files=parsed.files, filter=parsed.filter))
     return 0
 
 
@@ -160,27 +201,27 @@ def _opened(parsed: argparse.Namespace) -> Iterator[Index]:
     from tempfile import TemporaryDirectory
 
     from dualmoco.core.errors import ConfigError
-    from dualmoco.models.embedded import all_languages, default_model
+    from dualmoco.embeddings.unique_lines import TextFile
     from dualmoco.models.load import open_model
-    from dualmoco.models.model import recognize_sentences
-    from dualmoco.search.index import build_index, open_index
+    from dualmoco.search.index import open_index
+    from dualmoco.search.index_update import build_index, default_index_model
     from dualmoco.text.files import STANDARD_INPUT, standard_input
 
-    if "=" not in parsed.folder or Path(parsed.folder).exists():
+    if Path(parsed.folder).is_dir() or not ("=" in parsed.folder or Path(parsed.folder).is_file()):
         yield open_index(parsed.folder, parsed.model, check=not parsed.no_check)
         return
     (file,) = parse_files([parsed.folder])
     if str(file.path) == STANDARD_INPUT and not parsed.texts:
         raise ConfigError(f"{parsed.folder}: standard input is the text to search; expected queries as TEXT")
     with standard_input([str(file.path)]) as (name,), TemporaryDirectory(prefix="dualmoco-") as folder:
-        asked = [parsed.lang] if parsed.lang else recognize_sentences(parsed.texts, all_languages(), [file.lang])
-        model = open_model(parsed.model or default_model([file.lang, *asked]))
-        build_index(f"{folder}/index", {file.lang: name}, model)
+        texts, queries = TextFile(Path(name), file.lang), {parsed.lang: parsed.texts} if parsed.lang else parsed.texts
+        model = open_model(parsed.model or default_index_model([texts], queries))
+        build_index(f"{folder}/index", [texts], model)
         yield open_index(f"{folder}/index", model, check=False)
 
 
 def parse_files(words: list[str]) -> list[TextFile]:
-    """The files of LANG=FILE words; ConfigError for any other word."""
+    """The files of LANG=FILE words, or of names alone, whose language is empty; ConfigError for any other word."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
@@ -188,9 +229,11 @@ def parse_files(words: list[str]) -> list[TextFile]:
 
     files = []
     for word in words:
-        lang, _, name = word.partition("=")
-        if not lang or not name:
-            raise ConfigError(f"{word}; expected LANG=FILE, such as en=sentences.txt")
+        lang, separator, name = word.partition("=")
+        if not separator or Path(word).is_file():
+            lang, name = "", word
+        if not name or (separator and not lang and name != word):
+            raise ConfigError(f"{word}; expected FILE or LANG=FILE, such as en=sentences.txt")
         files.append(TextFile(Path(name), lang))
     return files
 
@@ -202,22 +245,31 @@ def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
         print_json(
             {
                 "index": parsed.folder,
-                "sentences": manifest.rows,
+                "sentences": manifest.sentences,
                 "kind": manifest.kind.value,
                 "precision": manifest.precision.value,
-                "parts": [{"lang": part.lang, "name": part.name, "sentences": part.rows} for part in manifest.parts],
+                "parts": [
+                    {"lang": part.lang, "name": part.name, "sentences": part.sentences} for part in manifest.parts
+                ],
+                "fields": manifest.fields,
                 "probes": lists and lists.probes,
                 "recall": lists and lists.recall,
             }
         )
         return
     for part in manifest.parts:
-        sys.stdout.write(f"{part.lang}  {part.rows:>12,} distinct sentences  {part.name}\n")
+        count, what = (part.documents, "documents") if part.has_documents else (part.rows, "distinct sentences")
+        sys.stdout.write(f"{part.lang}  {count:>12,} {what}  {part.name}\n")
+    if manifest.fields:
+        fields = ", ".join(f"{name} ({kind})" for name, kind in manifest.fields.items())
+        sys.stdout.write(f"metadata: {fields}\n")
     if lists:
         sys.stdout.write(
             f"{lists.lists:,} lists, {lists.probes:,} searched: recall@10 {lists.recall:.3f} on held-out vectors\n"
         )
-    sys.stdout.write(f"{manifest.kind} index of {manifest.rows:,} sentences, {manifest.precision}: {parsed.folder}\n")
+    sys.stdout.write(
+        f"{manifest.kind} index of {manifest.sentences:,} sentences, {manifest.precision}: {parsed.folder}\n"
+    )
 
 
 def read_queries(descriptor: int) -> Iterator[list[str]]:
@@ -270,7 +322,10 @@ def answer(parsed: argparse.Namespace, index: Index, texts: list[str]) -> None:
         texts,
         lang=parsed.lang,
         k=parsed.k,
+        offset=parsed.offset,
         within=parsed.within,
+        files=parsed.files,
+        filter=parsed.filter,
         exact_match=not parsed.no_exact_match,
         probes=parsed.probes,
         min_score=parsed.min_score,
@@ -287,4 +342,5 @@ def describe_hit(hit: Hit) -> str:
     """A hit as one line."""
     more = len(hit.lines) - 1
     place = f"{hit.part}:{hit.line}" + (f" and {counted(more, 'more line')}" if more > 0 else "")
+    place += f", {hit.id}" if hit.id and hit.id != place else ""
     return f"  {hit.score:6.3f}  {hit.lang}  {hit.text}  ({place})"

@@ -28,7 +28,7 @@ def percentile_interval(values: Floats) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def binomial_interval(hits: int, total: int) -> tuple[float, float]:
+def binomial_interval(hits: float, total: float) -> tuple[float, float]:
     """The 95 % interval of a share by Wilson's formula; (0, 1) of nothing."""
     if not total:
         return 0.0, 1.0

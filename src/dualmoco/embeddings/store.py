@@ -82,7 +82,7 @@ class ShardedVectors:
                 return self[np.arange(start, stop, step)]
             return unpack(self._run(start, max(start, stop)))
         ids = np.asarray(rows)
-        return unpack(self._take(ids.ravel())).reshape(*ids.shape, self.dimension)
+        return unpack(self.stored(ids.ravel())).reshape(*ids.shape, self.dimension)
 
     def read(self, rows: np.ndarray) -> Vectors:
         """Unit vectors of rows (n,), read from the files without mapping.
@@ -105,7 +105,8 @@ class ShardedVectors:
                     raise DataError(f"{self.paths[owner]}: became shorter while in use; encode again")
         return unpack(stored)
 
-    def _take(self, rows: np.ndarray) -> np.ndarray:
+    def stored(self, rows: np.ndarray) -> np.ndarray:
+        """The vectors of rows (n,) as they are stored."""
         if len(self.parts) == 1:
             return self.parts[0].take(rows, axis=0)
         owners = np.searchsorted(self.ends, rows, side="right") - 1

@@ -214,7 +214,8 @@ def mine(
         stores = encode_sides(texts, opened, settings, job.work, job.engine)
         src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)
         pairs = select_pairs(src_near, tgt_near, settings.margin, settings.retrieval)
-        estimating = None if fast else own  # a prefilter leaves out wrong pairs of which the estimate would know
+        is_judged = own is not None and own.is_judged(settings.margin)
+        estimating = None if fast or is_judged else own  # a prefilter leaves out wrong pairs that the estimate needs
         calibration = _calibrate(pairs, stores, known, planting, estimating, min_precision)
         if calibration:
             threshold: float | None = calibration.threshold.value

@@ -8,7 +8,7 @@ stores what the estimate starts from, and a threshold for small texts, in the mo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,8 +23,10 @@ from dualmoco.core.storage import check_replaceable, read_json, write_json
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.data.config import OnError
 from dualmoco.mining.io import Bitext, Problems, read_bitext
+from dualmoco.mining.judgements import Judgements, read_judged
 from dualmoco.mining.knn import MiningSettings
-from dualmoco.mining.margins import ScoredPairs, best_candidates, select_pairs
+from dualmoco.mining.margins import Margin, ScoredPairs, best_candidates, select_pairs
+from dualmoco.mining.pair_columns import read_pair_columns
 from dualmoco.mining.precision import KnownScores, fit_mixture, precision_interval
 from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import CALIBRATION_FILE, MODEL_RECORD
@@ -264,6 +266,9 @@ class ModelCalibration:
     cosine: float  # threshold of the cosine, for the pairs of a bitext
     cosine_kept: float  # share of held-out pairs above it
     cosine_passed: float  # share of random pairs above it
+    judged: int = 0  # number of judged pairs that the threshold of `judged_margin` was chosen by; 0 for held-out pairs
+    judged_margin: str = ""
+    judged_precision: tuple[float, float, float] = (0.0, 0.0, 1.0)  # estimate and its 95 % interval
 
     @property
     def known(self) -> KnownScores:
@@ -284,6 +289,8 @@ class ModelCalibration:
 
     def describe(self, threshold: float | None = None) -> str:
         """The default threshold, or another one of `levels`, and its quality, in words."""
+        if self.is_judged(self.margin) and threshold in (None, self.threshold):
+            return f"threshold {self.threshold:.4f} {self._describe_judged()}"
         if threshold in (None, self.threshold):
             threshold, quality = self.threshold, f"{100 * self.precision:.1f} %, recall {100 * self.recall:.1f} %"
         else:
@@ -293,8 +300,21 @@ class ModelCalibration:
             f"lines have a translation, measured on {self.pairs:,} held-out pairs"
         )
 
+    def is_judged(self, margin: str) -> bool:
+        """Whether the threshold of a margin was chosen by judged pairs."""
+        return self.judged > 0 and self.judged_margin == margin
+
+    def _describe_judged(self) -> str:
+        precision, low, high = (100 * value for value in self.judged_precision)
+        return (
+            f"was chosen by {self.judged:,} judged pairs: precision {precision:.1f} % [{low:.0f}, {high:.0f}] of the "
+            "pairs that it keeps of the job they were drawn from"
+        )
+
     def describe_cosine(self) -> str:
         """The threshold for the pairs of a bitext and its quality, in words."""
+        if self.is_judged(Margin.absolute):
+            return f"cosine {self.cosine:.4f} {self._describe_judged()}"
         return (
             f"cosine {self.cosine:.4f} is the model's own threshold: {100 * self.cosine_kept:.1f} % of held-out pairs "
             f"and {100 * self.cosine_passed:.1f} % of random pairs reach it"
@@ -339,8 +359,11 @@ def borrow_calibration(model: Model, langs: tuple[str, str], settings: MiningSet
 
 def calibrate_model(
     name: str | Path,
-    pairs: Bitext,
+    pairs: Bitext | None = None,
     *,
+    judged: str | Path | Iterable[Mapping[str, Any]] | None = None,
+    mined: str | Path | None = None,
+    min_precision: float = DEFAULT_PRECISION,
     src_lang: str = "en",
     tgt_lang: str = "zh",
     out: str | Path | None = None,
@@ -350,14 +373,19 @@ def calibrate_model(
     overwrite: bool = False,
     progress: bool = True,
 ) -> ModelCalibration:
-    """Chooses the default thresholds of a model on held-out pairs and writes them into the model's folder.
+    """Chooses the default thresholds of a model on held-out or judged pairs and writes them into the model's folder.
 
-    Ten times, 3 % of the lines are given their translations and the others none, and the pairs are mined. The margin
-    is the default of mining.
+    With held-out pairs, 3 % of the lines are given their translations and the others none, ten times, and the pairs are
+    mined. The margin is the default of mining. With judged pairs, the threshold of the job that they were drawn from is
+    replaced by the lowest one with the wanted precision; everything else stays as it was.
 
     Args:
         name: Folder of a model or of a training run, or the name of an embedded model.
         pairs: Bitext that the model was not trained on.
+        judged: Judged pairs, in place of `pairs`: a table with the columns score, src, tgt and verdict (accept or
+            reject), or the events of a review.
+        mined: File of `mine` or `score` that the judged pairs were drawn from.
+        min_precision: Precision that a threshold by judged pairs must have.
         src_lang: Language of the sources.
         tgt_lang: Language of the targets.
         out: File to write to, for `mine --calibration`. By default `calibration.json` in the folder of the model, or
@@ -381,11 +409,21 @@ def calibrate_model(
                 f"dimension {dimension} without out; expected a file for its thresholds (--out FILE), because those in "
                 "the model's folder are for whole vectors"
             )
+        if (pairs is None) == (judged is None) or (judged is None) != (mined is None):
+            raise ConfigError("expected either held-out pairs, or judged pairs and the mined file they were drawn from")
         model = open_model(name, backend, dimension=dimension)
         path = _calibration_path(model, name, out)
         if out is not None or str(name) in EMBEDDED:
             own = not path.exists() or _is_calibration(path)
-            check_replaceable([path], [pairs], overwrite=overwrite or own)
+            check_replaceable([path], [pairs, judged, mined], overwrite=overwrite or own)
+        if judged is not None and mined is not None:
+            judgements = Judgements(read_pair_columns(Path(mined)))
+            judgements.replay(read_judged(Path(judged)) if isinstance(judged, str | Path) else judged)
+            found = calibrate_by_judgements(model, judgements, min_precision)
+            others = [one for one in _known_calibrations(path, model) if not one.replaced_by(found)]
+            write_calibrations(path, model, [*others, found])
+            return found
+        assert pairs is not None
         if isinstance(pairs, str | Path) and model.folder:
             _refuse_training_pairs(Path(pairs), model.folder)
         problems = Problems(pairs, skip=parse_choice(OnError, on_error, "on_error") == OnError.skip)
@@ -401,6 +439,43 @@ def calibrate_model(
         others = [one for one in _known_calibrations(path, model) if not one.replaced_by(found)]
         write_calibrations(path, model, [*others, found])
         return found
+
+
+def calibrate_by_judgements(model: Model, judgements: Judgements, precision: float) -> ModelCalibration:
+    """The calibration of a model with the lowest threshold that has a precision according to judged pairs.
+
+    Raises:
+        DataError: It is not known how the judged file was made, another model or margin made it, or no threshold
+            reaches the precision.
+    """
+    pairs, made = judgements.pairs, judgements.pairs.origin
+    if not {"model_sha256", "margin"} <= made.keys():
+        raise DataError(f"{pairs.path.name}: no note of how it was made; expected {pairs.path.name}.json next to it")
+    if made["model_sha256"] != model.identity.sha256:
+        raise DataError(f"{pairs.path.name}: made by {made.get('model')}; expected pairs of {model.identity.name}")
+    margin, langs = str(made["margin"]), (model.language(pairs.langs[0]), model.language(pairs.langs[1]))
+    known = [
+        one for one in list_calibrations(model) if {*one.langs} == {*langs} and one.neighbors == MiningSettings().k
+    ]
+    if not known or margin not in (known[0].margin, Margin.absolute):
+        raise DataError(
+            f"{model.identity.name} is not calibrated for {langs[0]}, {langs[1]} and margin {margin}; run dualmoco "
+            "calibrate with held-out pairs first"
+        )
+    chosen = judgements.threshold_for(precision)
+    if chosen is None or chosen.precision.value is None:
+        raise DataError(
+            f"{pairs.path.name}: no threshold reaches a precision of {100 * precision:g} % by "
+            f"{judgements.judged_count:,} judged pairs; judge more pairs in the random order, or ask for less"
+        )
+    share = chosen.precision
+    quality = (round(chosen.precision.value, 4), round(share.low, 4), round(share.high, 4))
+    found = replace(known[0], judged=judgements.judged_count, judged_margin=margin, judged_precision=quality)
+    if margin == Margin.absolute:
+        return replace(found, cosine=chosen.threshold)
+    levels = [(level, judgements.threshold_for(level)) for level in PRECISION_LEVELS if level != precision]
+    reached = [(level, one.threshold) for level, one in levels if one] + [(precision, chosen.threshold)]
+    return replace(found, threshold=chosen.threshold, precision=quality[0], levels=tuple(sorted(reached)))
 
 
 def _calibration_path(model: Model, name: str | Path, out: str | Path | None) -> Path:
@@ -511,7 +586,8 @@ def _known_calibrations(path: Path, model: Model) -> list[ModelCalibration]:
 
 
 def _parse_calibration(content: dict[str, Any]) -> ModelCalibration:
-    tuples = {name: tuple(content[name]) for name in ("langs", "right", "wrong")}
+    names = ("langs", "right", "wrong", "judged_precision")
+    tuples: dict[str, Any] = {name: tuple(content[name]) for name in names if name in content}
     levels = tuple((float(level), float(threshold)) for level, threshold in content["levels"])
     found = ModelCalibration(**{**content, **tuples, "levels": levels})
     if not found.known.is_enough or not levels:

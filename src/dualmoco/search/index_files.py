@@ -1,5 +1,6 @@
 """The files of an index folder: a manifest, and one part per text file with its sentences and their vectors.
 
+A part of documents has their ids and metadata too, one slot per document, and a list of those that were deleted.
 Whatever the manifest does not list is not part of the index.
 """
 
@@ -9,8 +10,9 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,15 @@ from dualmoco.core.vectors import Ids
 from dualmoco.embeddings.store import ShardedVectors, load_array, open_store, write_array
 from dualmoco.embeddings.unique_lines import EMPTY, TextFile, UniqueLines, find_unique_lines, unchanged_sentences
 from dualmoco.models.model import Model
+from dualmoco.search.metadata import TYPE_NAMES, DocumentTable
 
 INDEX_MANIFEST, PARTS = "manifest.json", "parts"
 TEXTS, OFFSETS, LINES, VECTORS, PART_RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
 """Files of a part."""
 REPEATS = "repeats.npy"  # of a part too; indexes of earlier versions do not have it
+DOCUMENTS = "documents.sqlite"  # of a part of documents: their ids and metadata
+DELETED = "deleted-{:05d}.npy"  # slots of the documents that were deleted; each deletion writes a new file
+DELETED_NAME = re.compile(r"deleted-\d{5,}\.npy")
 LISTS_FILE = "index-{:05d}.faiss"
 LINE_FEED = 10
 VERIFIED_ROWS = 65_536  # at once
@@ -54,6 +60,23 @@ class PartRecord:
     rows: int
     files: dict[str, str]  # checksum of each file of the part, except those of vectors, which their store has
     number: int  # of the part's folder
+    documents: int = 0  # documents that are not deleted; text files have none
+    fields: dict[str, str] = field(default_factory=dict)  # type of each metadata field
+
+    @property
+    def has_documents(self) -> bool:
+        """Whether it is a part of documents, whose lines have ids."""
+        return DOCUMENTS in self.files
+
+    @property
+    def sentences(self) -> int:
+        """Number of sentences or documents that can be found."""
+        return self.documents if self.has_documents else self.rows
+
+    @property
+    def deleted_file(self) -> str | None:
+        """Name of the file that lists deleted documents."""
+        return next((name for name in self.files if DELETED_NAME.fullmatch(name)), None)
 
 
 @dataclass(frozen=True)
@@ -83,8 +106,18 @@ class IndexManifest:
 
     @property
     def rows(self) -> int:
-        """Number of sentences."""
+        """Number of vectors."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def sentences(self) -> int:
+        """Number of sentences and documents that can be found."""
+        return sum(part.sentences for part in self.parts)
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """Type of each metadata field."""
+        return {name: kind for part in self.parts for name, kind in part.fields.items()}
 
     @property
     def languages(self) -> list[str]:
@@ -104,7 +137,11 @@ def part_folder(folder: Path, number: int) -> Path:
 
 def write_index_manifest(folder: Path, manifest: IndexManifest) -> None:
     """Writes the manifest, which makes everything that it lists part of the index."""
-    write_json(folder / INDEX_MANIFEST, {"version": VERSION, **asdict(manifest)})
+    content = {"version": VERSION, **asdict(manifest)}
+    for part in content["parts"]:
+        if DOCUMENTS not in part["files"]:
+            del part["documents"], part["fields"]  # as earlier versions expect
+    write_json(folder / INDEX_MANIFEST, content)
 
 
 def read_index_manifest(folder: Path) -> IndexManifest:
@@ -137,7 +174,11 @@ def _check_manifest(manifest: IndexManifest) -> None:
     for record in records:
         _check_types(record)
     for part in manifest.parts:
-        if part.rows < 1 or part.number < 0 or set(part.files) not in (names, names | {REPEATS}):
+        others = set(part.files) - {part.deleted_file, DOCUMENTS, REPEATS}
+        is_deleted = part.deleted_file is not None and not part.has_documents
+        if part.rows < 1 or part.number < 0 or others != names or is_deleted:
+            raise ValueError(part.name)
+        if set(part.fields.values()) - set(TYPE_NAMES.values()):
             raise ValueError(part.name)
     if not manifest.parts or len({part.number for part in manifest.parts}) < len(manifest.parts):
         raise ValueError(PARTS)
@@ -149,10 +190,10 @@ def _check_manifest(manifest: IndexManifest) -> None:
 def _check_types(record: IndexManifest | PartRecord | ListsRecord) -> None:
     types: dict[object, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (int, float)}
     types["dict[str, str]"] = (dict,)
-    for field in fields(record):
-        value = getattr(record, field.name)
-        if field.type in types and (not isinstance(value, types[field.type]) or isinstance(value, bool)):
-            raise TypeError(field.name)
+    for one in fields(record):
+        value = getattr(record, one.name)
+        if one.type in types and (not isinstance(value, types[one.type]) or isinstance(value, bool)):
+            raise TypeError(one.name)
 
 
 @contextmanager
@@ -185,6 +226,10 @@ class IndexPart:
         self.repeats: Ids = np.empty((2, 0), dtype=np.int64)  # rows and lines, from 0, after the first, by row and line
         if REPEATS in record.files:
             self.repeats = load_array(self.folder / REPEATS, "i")
+        self.table = DocumentTable(self.folder / DOCUMENTS, record.fields) if record.has_documents else None
+        self.deleted: Ids = np.empty(0, dtype=np.int64)  # slots of deleted documents, ascending
+        if record.deleted_file:
+            self.deleted = load_array(self.folder / record.deleted_file, "i")
         try:
             self.bytes = np.memmap(self.folder / TEXTS, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:
@@ -201,6 +246,10 @@ class IndexPart:
             )
         if self.repeats.ndim != 2 or len(self.repeats) != 2:
             raise DataError(f"{self.folder / REPEATS}: an array of shape {self.repeats.shape}; expected (2, n)")
+        slots = rows + self.repeats.shape[1]
+        if self.table and (self.deleted.ndim != 1 or slots - len(self.deleted) != self.record.documents):
+            found = f"{slots - len(self.deleted):,} documents; expected {self.record.documents:,}"
+            raise DataError(f"{self.folder}: {found}: build the index again")
         if self.offsets[0] != 0 or self.offsets[-1] != len(self.bytes):
             raise DataError(f"{self.folder}: offsets do not fit the {len(self.bytes):,} bytes of {TEXTS}; {expected}")
         if (self.store.key.text_sha256, self.store.key.lang) != (self.record.files[TEXTS], self.record.lang):
@@ -219,6 +268,18 @@ class IndexPart:
         """All lines of a sentence in its file, from 1."""
         start, stop = np.searchsorted(self.repeats[0], [row, row + 1]).tolist()
         return (int(self.lines[row]) + 1, *(self.repeats[1, start:stop] + 1).tolist())
+
+    @cached_property
+    def slot_rows(self) -> Ids:
+        """The row of each document, (slots,)."""
+        rows = np.empty(self.record.rows + self.repeats.shape[1], dtype=np.int64)
+        rows[self.lines] = np.arange(self.record.rows)
+        rows[self.repeats[1]] = self.repeats[0]
+        return rows
+
+    def kept_slots(self, slots: Ids) -> Ids:
+        """Those of some slots (ascending) that are not deleted."""
+        return np.setdiff1d(slots, self.deleted, assume_unique=True) if len(self.deleted) else slots
 
     def check(self, progress: Progress) -> None:
         """Verifies the checksum of every file and every vector; DataError if one is missing or damaged."""

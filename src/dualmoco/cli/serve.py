@@ -1,0 +1,38 @@
+"""`dualmoco serve`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from dualmoco.cli.options import MODEL_HELP, add_command
+from dualmoco.models.embedded import DEFAULT_MODEL
+
+
+def add(commands: Any) -> None:
+    """Declares the command."""
+    parser = add_command(
+        commands,
+        "serve",
+        run,
+        "serve a web app for search, mining review and alignment editing, and endpoints",
+        "examples:\n  dualmoco serve my-project\n  dualmoco serve my-project --no-browser --port 9000",
+    )
+    parser.add_argument(
+        "folder", nargs="?", default="dualmoco-project", metavar="FOLDER", help="project, created if necessary"
+    )
+    server = parser.add_argument_group("server")
+    server.add_argument("--port", type=int, default=8477, metavar="N", help="port; a free one if it is in use")
+    server.add_argument(
+        "--host", default="127.0.0.1", metavar="ADDRESS", help="address; if others can reach it, a token is needed"
+    )
+    server.add_argument("--no-browser", action="store_true", help="leave the browser closed")
+    parser.add_argument_group("model").add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODEL_HELP)
+
+
+def run(parsed: argparse.Namespace) -> int:
+    """Serves until it is interrupted."""
+    from dualmoco.server.serve import serve
+
+    serve(parsed.folder, host=parsed.host, port=parsed.port, model=parsed.model, browser=not parsed.no_browser)
+    return 0

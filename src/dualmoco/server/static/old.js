@@ -1,0 +1,2 @@
+// Runs only in browsers that do not know ES modules.
+document.getElementById("old-browser").removeAttribute("hidden");
