@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
@@ -17,7 +18,7 @@ from dualmoco.cli.main import COMMAND_EXTRAS
 from dualmoco.data.readers.formats import READERS
 from dualmoco.mining.io import PACKED_ENDING, PAIRS_ENDINGS, MinedPair
 from dualmoco.models import load
-from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME
+from dualmoco.models.embedded import CHECKSUMS, EMBEDDED, HOME, is_installed
 from dualmoco.models.folder import CALIBRATION_FILE, HYBRID_FILE, MODEL_CARD
 from reference_commands import in_cell
 from reference_keys import comments
@@ -34,6 +35,7 @@ TOPICS = {
     "training": "Training",
     "evaluation": "Evaluation",
     "analysis": "Planning and studies",
+    "server": "Studio",
     "core": "Errors",
 }
 """Title of the page about the public names of each folder of the package."""
@@ -47,6 +49,15 @@ def rows(head: Sequence[str], cells: Iterable[Sequence[str]]) -> str:
 def first_line(name: Callable[..., object]) -> str:
     """The first line of a docstring."""
     return (inspect.getdoc(name) or "").splitlines()[0]
+
+
+def summary_in_source(module: str, name: str) -> str:
+    """The first line of the docstring of a public function or class, read from its file, which takes no import."""
+    path = HOME.parent.joinpath(*module.split(".")).with_suffix(".py")
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == name:
+            return (ast.get_docstring(node) or "").splitlines()[0]
+    raise LookupError(f"{path}: has no {name}")
 
 
 def bitext_formats() -> str:
@@ -87,30 +98,37 @@ def model_names() -> str:
 
 
 def embedded_models() -> str:
-    """The models that come with the package, from their files."""
+    """The models that come with the package, from their files; a model that needs another package is left out."""
     checksums = json.loads((HOME / CHECKSUMS).read_text(encoding="utf-8"))
     cells = []
     for name in EMBEDDED:
+        if not is_installed(name) or not {*_parts(name)} <= {
+            *EMBEDDED,
+            *(path.name for path in (HOME / name).iterdir()),
+        }:
+            continue
         model = dualmoco.load(name)
-        calibration = json.loads((HOME / name / CALIBRATION_FILE).read_text(encoding="utf-8"))["calibrations"]
+        found = json.loads((HOME / name / CALIBRATION_FILE).read_text(encoding="utf-8"))["calibrations"]
+        thresholds = sorted({f"{calibration['threshold']:.4f}" for calibration in found})
+        folders = [HOME / name, *(HOME / part for part in _parts(name) if part in EMBEDDED)]
         cells.append(
             [
                 f"`{name}`",
                 ", ".join(model.languages or ()),
                 str(model.dimension),
-                f"{sum(map(_size, _folders(name))) / 1e6:.1f}",
-                f"{calibration[0]['threshold']:.4f}",
+                f"{sum(map(_size, folders)) / 1e6:.1f}",
+                " to ".join(dict.fromkeys([thresholds[0], thresholds[-1]])),
                 f"`{checksums[name][:12]}`",
             ]
         )
     return rows(["Name", "Languages", "Dimension", "MB", "Threshold", "Checksum"], cells)
 
 
-def _folders(name: str) -> list[Path]:
-    """The folders of a model: its own, and those of the embedded models that it is made of."""
+def _parts(name: str) -> list[str]:
+    """The parts of a hybrid: folders in its own, other embedded models, or installed packages."""
     hybrid = HOME / name / HYBRID_FILE
     parts = json.loads(hybrid.read_text(encoding="utf-8"))["parts"] if hybrid.is_file() else []
-    return [HOME / name, *(HOME / part["folder"] for part in parts if part["folder"] in EMBEDDED)]
+    return [part.get("folder") or part["model"] for part in parts]
 
 
 def _size(folder: Path) -> int:
@@ -154,7 +172,7 @@ def python_table() -> str:
     cells = [
         [
             f"[`{name}`](python/{folder}.md)",
-            in_cell(first_line(getattr(dualmoco, name))),
+            in_cell(summary_in_source(*LAZY_EXPORTS[name])),
             f"`{EXTRAS[name]}`" if name in EXTRAS else "",
         ]
         for folder, names in public_names().items()

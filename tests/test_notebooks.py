@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import nbformat
+import nbformat.v4
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
