@@ -159,7 +159,7 @@ function column(code, one, index, found) {
     });
     pages.append(button);
   }
-  section.append(pages);
+  if (pages.children.length) section.append(pages);
   return section;
 }
 
