@@ -121,6 +121,8 @@ def _xml_languages(path: Path) -> tuple[str, str]:
         with open_binary(path) as stream:
             while len(found) < 2 and (chunk := stream.read(1 << 16)):
                 parser.Parse(chunk)
+            if len(found) < 2:
+                parser.Parse(b"", True)
     except expat.ExpatError as error:
         reason = expat.errors.messages[error.code]
         raise DataError(f"{path.name}:{error.lineno}: malformed XML ({reason}); expected a valid file") from None
@@ -260,8 +262,9 @@ def _parse(path: Path) -> Any:
 
 def _read_text_file(path: Path, name: str) -> tuple[dict[str, int], list[str], list[str], str]:
     """The numbers of the sentences of a text by id, their texts and places, and the language of the text."""
-    file = path.with_name(name)
-    if not name or "/" in name or "\\" in name or not file.is_file():
+    is_name = name not in ("", ".", "..") and not {"/", "\\", "\0"} & {*name}
+    file = path.parent / name
+    if not is_name or not file.is_file():
         raise DataError(f"{path.name}: refers to {name!r:.100}; expected that file in the same folder")
     check_contained(file, path.parent)
     root = _parse(file)

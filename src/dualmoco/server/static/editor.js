@@ -64,7 +64,10 @@ function drawLink(row) {
   const link = make("div", "link");
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("aria-hidden", "true");
-  svg.append(document.createElementNS(SVG, "path"));
+  for (const name of ["area", "edge"]) {
+    const path = svg.appendChild(document.createElementNS(SVG, "path"));
+    path.setAttribute("class", name);
+  }
   const type = `${row.src.length}-${row.tgt.length}`;
   const shown = row.status === "automatic" && row.confidence !== null ? row.confidence.toFixed(2) : row.status;
   const sign = { confirmed: "✓", edited: "✎" }[row.status] ?? (row.confidence === null ? "" : shown);
