@@ -57,6 +57,7 @@ def show(client: TestClient) -> Any:
 def test_only_changed_rows_are_answered(client: TestClient, story: Path) -> None:
     """Following the answers, a page has the rows that the server has."""
     rows, revision = show(client)["rows"], 0
+    more: dict[str, Any]
     for kind, more in (
         ("merge", {"row": 1}),
         ("confirm", {"row": 0}),
@@ -75,8 +76,10 @@ def test_only_changed_rows_are_answered(client: TestClient, story: Path) -> None
 
 def test_everything_is_as_it_was_after_a_restart(client: TestClient, story: Path) -> None:
     """Also what can be undone and redone; the journal has a line for each operation."""
-    for revision, (kind, more) in enumerate([("merge", {"row": 1}), ("confirm", {"row": 0}), ("undo", {})]):
-        edit(client, revision, kind, **more)
+    for revision, operation in enumerate(
+        [{"type": "merge", "row": 1}, {"type": "confirm", "row": 0}, {"type": "undo"}]
+    ):
+        post(client, f"{API}/edit", revision=revision, operation=operation)
     before = show(client)
     with TestClient(
         create_app(Project(story.parents[1]), model="en-zh-static"), base_url="http://127.0.0.1:8477"
@@ -105,7 +108,7 @@ def test_two_pages_cannot_overwrite_each_other(client: TestClient, story: Path) 
     assert show(client)["revision"] == 1
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "edit": ({"revision": 0, "operation": {"type": "realign", "stretches": []}}, "expected one of confirm, unconfirm"),
     "edit ": ({"revision": 0, "operation": {"type": "merge", "row": 4}}, "merge: count 2"),
     "edit  ": ({"revision": 0}, "operation None; expected one of"),

@@ -49,8 +49,10 @@ def test_a_translator_aligns_two_chapters(page: Page, server: Server, tmp_path: 
     press(page, ".", "s")  # splits them again
     counts(page, "1 of 13 confirmed")
     press(page, "e")
+    expect(page.locator("textarea")).to_be_focused(timeout=WAIT)
+    press(page, "Home")
     page.keyboard.type("New: ")
-    press(page, "Home", "Enter")
+    press(page, "Enter")
     press(page, "Alt+ArrowDown")
     expect(page.locator('[data-row="1"] .badge')).to_contain_text("0-1", timeout=WAIT)
     press(page, "Control+z")

@@ -35,8 +35,8 @@ LANGUAGE_ATTRIBUTES = ("source-language", "target-language", "srcLang", "trgLang
 Recognise = Callable[[Sequence[str], str], str]
 """The language of some sentences; the name of their file is for messages."""
 
-Cells = tuple[list[str], list[str]]  # the source and the target sentences of a link
-Found = tuple[Cells, Cells, float, float, str]  # sentences and places of a link, score, confidence, status
+LinkCells = tuple[list[str], list[str]]  # the source and the target sentences of a link
+Found = tuple[LinkCells, LinkCells, float, float, str]  # sentences and places of a link, score, confidence, status
 
 
 def read_alignment(path: Path, langs: tuple[str | None, str | None], recognise: Recognise) -> Aligned:
@@ -119,10 +119,11 @@ def _xml_languages(path: Path) -> tuple[str, str]:
     parser.StartElementHandler, parser.EntityDeclHandler = start, refuse
     try:
         with open_binary(path) as stream:
-            while len(found) < 2 and (chunk := stream.read(1 << 16)):
-                parser.Parse(chunk)
-            if len(found) < 2:
-                parser.Parse(b"", True)
+            is_done = False
+            while not is_done:
+                chunk = stream.read(1 << 16)
+                parser.Parse(chunk, not chunk)
+                is_done = not chunk or len(found) > 1
     except expat.ExpatError as error:
         reason = expat.errors.messages[error.code]
         raise DataError(f"{path.name}:{error.lineno}: malformed XML ({reason}); expected a valid file") from None
