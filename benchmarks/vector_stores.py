@@ -203,7 +203,7 @@ class _OwnStore:
     def __init__(self, folder: Path) -> None:
         from dualmoco.models.model import Identity, Model
 
-        self.folder, self.lib = folder, import_module("dualmoco.search.index")
+        self.folder, self.lib = folder, import_module("dualmoco")
         self.model = Model(Identity("table", "0" * 64), None, lambda lang: self)
         self.table: dict[str, np.ndarray] = {}
 

@@ -32,7 +32,7 @@ def sample() -> EditedAlignment:
             numbers = range(counts[side], counts[side] + size)
             cells.append(tuple(Sentence(f"{'ab'[side]} {number}. More.", f"{number + 1}.1") for number in numbers))
             counts[side] += size
-        rows.append(LinkRow(*cells, 0.9 if all(sizes) else None, 0.8))
+        rows.append(LinkRow(cells[0], cells[1], 0.9 if all(sizes) else None, 0.8))
     return EditedAlignment(("en", "zh"), rows)
 
 
@@ -108,10 +108,11 @@ def after(*operations: dict[str, Any]) -> list[tuple[str, str, str]]:
     edited = sample()
     for operation in operations:
         edited.apply(operation)
-    return [
-        (*("".join(part.text.split(" ")[1].rstrip(".") for part in row.side(side)) for side in SIDES), row.status)
-        for row in edited.rows
-    ]
+    found = []
+    for row in edited.rows:
+        src, tgt = ("".join(part.text.split(" ")[1].rstrip(".") for part in row.side(side)) for side in SIDES)
+        found.append((src, tgt, row.status))
+    return found
 
 
 DONE = {
@@ -185,7 +186,7 @@ def test_realigning_needs_all_sentences_and_keeps_confirmed_rows_and_bookmarks()
             edited.apply({"type": "realign", "stretches": stretches})
 
 
-BAD = {
+BAD: dict[str, tuple[dict[str, Any], str]] = {
     "operation": ({"type": "explode"}, "operation 'explode'; expected one of undo, redo, confirm"),
     "no operation": ({}, "operation None; expected one of"),
     "row": ({"type": "confirm", "row": 7}, "confirm: row 7; expected a number from 0 to 6"),

@@ -122,9 +122,9 @@ def test_pages_are_runs_of_all_hits(built: Path, opened: Model) -> None:
     """Also with `exact_match`, filters and files."""
     index = open_index(built, opened)
     for options in ({}, {"filter": {"year": {">=": 1930}}}, {"exact_match": False}, {"files": "documents"}):
-        whole = find_all(index, **options)  # type: ignore[arg-type]
+        whole = find_all(index, **options)
         pages = [
-            index.search("We need rain.", lang="en", k=50, offset=start, **options)[0]  # type: ignore[arg-type]
+            index.search("We need rain.", lang="en", k=50, offset=start, **options)[0]
             for start in range(0, len(whole) + 50, 50)
         ]
         assert [hit for page in pages for hit in page] == whole and pages[-1] == []

@@ -105,9 +105,8 @@ def test_a_second_server_is_refused(running: Server) -> None:
 
 def test_a_wrong_model_ends_it(tmp_path: Path) -> None:
     """In one line, with status 2, although the pages are served before the model is open."""
-    (tmp_path / "no-model").mkdir()
-    done = run_serve(tmp_path / "project", "--model", str(tmp_path / "no-model"))
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "no-model" in done.stderr
+    done = run_serve(tmp_path / "project", "--model", f"words:en={tmp_path}/none.txt")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1 and "none.txt" in done.stderr
 
 
 def run_serve(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:

@@ -13,6 +13,7 @@ from playwright.sync_api import Browser, Page, expect
 from browser import Server, browsing
 
 pytestmark = pytest.mark.browser
+expect.set_options(timeout=60_000)  # a loaded machine takes long to open a model
 ENGLISH = "We need rain.\nHeavy snow delayed the trains.\nThe museum is closed on Mondays.\n"
 DOCUMENTS = [
     {"id": "n1", "text": "火车因为大雪晚点了。", "source": "news", "year": 2019},
@@ -67,7 +68,7 @@ def test_a_developer_builds_an_index_and_finds_a_sentence_and_its_translation(
 
 
 def _look(page: Page, browser: Browser, server: Server, tmp_path: Path) -> None:
-    """Checks the page with axe-core where it is installed, and saves screenshots if DUALMOCO_SCREENSHOTS is set."""
+    """Checks the page with axe-core, and saves screenshots if DUALMOCO_SCREENSHOTS names a folder."""
     script = _axe(tmp_path)
     folder = os.environ.get("DUALMOCO_SCREENSHOTS")
     for width in (1280, 390):

@@ -35,8 +35,8 @@ LANGUAGE_ATTRIBUTES = ("source-language", "target-language", "srcLang", "trgLang
 Recognise = Callable[[Sequence[str], str], str]
 """The language of some sentences; the name of their file is for messages."""
 
-Cells = tuple[list[str], list[str]]  # the source and the target sentences of a link
-Found = tuple[Cells, Cells, float, float, str]  # sentences and places of a link, score, confidence, status
+LinkCells = tuple[list[str], list[str]]  # the source and the target sentences of a link
+Found = tuple[LinkCells, LinkCells, float, float, str]  # sentences and places of a link, score, confidence, status
 
 
 def read_alignment(path: Path, langs: tuple[str | None, str | None], recognise: Recognise) -> Aligned:
@@ -119,8 +119,11 @@ def _xml_languages(path: Path) -> tuple[str, str]:
     parser.StartElementHandler, parser.EntityDeclHandler = start, refuse
     try:
         with open_binary(path) as stream:
-            while len(found) < 2 and (chunk := stream.read(1 << 16)):
-                parser.Parse(chunk)
+            is_done = False
+            while not is_done:
+                chunk = stream.read(1 << 16)
+                parser.Parse(chunk, not chunk)
+                is_done = not chunk or len(found) > 1
     except expat.ExpatError as error:
         reason = expat.errors.messages[error.code]
         raise DataError(f"{path.name}:{error.lineno}: malformed XML ({reason}); expected a valid file") from None
@@ -260,8 +263,9 @@ def _parse(path: Path) -> Any:
 
 def _read_text_file(path: Path, name: str) -> tuple[dict[str, int], list[str], list[str], str]:
     """The numbers of the sentences of a text by id, their texts and places, and the language of the text."""
-    file = path.with_name(name)
-    if not name or "/" in name or "\\" in name or not file.is_file():
+    is_name = name not in ("", ".", "..") and not {"/", "\\", "\0"} & {*name}
+    file = path.parent / name
+    if not is_name or not file.is_file():
         raise DataError(f"{path.name}: refers to {name!r:.100}; expected that file in the same folder")
     check_contained(file, path.parent)
     root = _parse(file)

@@ -145,7 +145,7 @@ def align(
         model: A model, or its name; chosen by the languages if None.
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
-        out: Write the links to this file: .tsv, .parquet, .tmx or .xml.
+        out: Write the links to this file; its ending, one of ALIGNMENT_ENDINGS, is the format.
         html: Write a page with both texts side by side to this file.
         options: See `AlignOptions`.
 

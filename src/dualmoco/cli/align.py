@@ -57,12 +57,13 @@ def add(commands: Any) -> None:
         "--out",
         required=True,
         metavar="PATH",
-        help="write links to PATH: .tsv, .parquet, .tmx or .xml; a folder for several documents",
+        help="write links to PATH: .tsv, .parquet, .tmx, .xlf, .xml, .tei.xml, .html or .epub; a folder for several "
+        "documents",
     )
     output.add_argument(
         "--to",
         default="tsv",
-        choices=("tsv", "parquet", "tmx", "xml", "intertext.xml"),
+        choices=("tsv", "parquet", "tmx", "xlf", "xml", "intertext.xml", "tei.xml", "html", "epub"),
         help="output format for several documents",
     )
     output.add_argument("--html", nargs="?", const="", metavar="FILE", help="write a page with both texts side by side")

@@ -32,7 +32,7 @@ TEXT_FILES = (
     "text with one sentence per line, or documents as JSONL, CSV, TSV or Parquet with a column text and, if wanted, "
     "id, lang and metadata; without LANG the language is recognised"
 )
-FILTERS = "condition on metadata: FIELD=VALUE, FIELD=VALUE,VALUE, FIELD>=VALUE, or JSON; may be repeated"
+CONDITIONS = "condition on metadata: FIELD=VALUE, FIELD=VALUE,VALUE, FIELD>=VALUE, or JSON; may be repeated"
 MOVED_MODEL = "model of the index, if it was moved (default: as built)"
 
 
@@ -101,7 +101,7 @@ def _add_delete(actions: Any) -> None:
     delete.add_argument("folder", metavar="INDEX", help="index made by search build")
     delete.add_argument("ids", nargs="*", metavar="ID", help="ids of documents")
     delete.add_argument("--file", dest="files", action="append", default=[], metavar="NAME", help="file to delete")
-    delete.add_argument("--filter", action="append", metavar="CONDITION", help=FILTERS)
+    delete.add_argument("--filter", action="append", metavar="CONDITION", help=CONDITIONS)
     add_json(delete.add_argument_group("output"))
 
 
@@ -130,7 +130,7 @@ def _add_query(actions: Any) -> None:
     search.add_argument(
         "--file", dest="files", action="append", default=[], metavar="NAME", help="find only sentences of this file"
     )
-    search.add_argument("--filter", action="append", metavar="CONDITION", help=FILTERS)
+    search.add_argument("--filter", action="append", metavar="CONDITION", help=CONDITIONS)
     search.add_argument(
         "--min-score", type=float, default=-1.0, metavar="SCORE", help="lowest cosine of a sentence that is found"
     )

@@ -27,7 +27,7 @@ from dualmoco.text.languages import common_language
 if TYPE_CHECKING:
     import pyarrow as pa
 
-SCORED = ("score", "src", "tgt")  # columns that every file must have
+PAIR_COLUMNS = ("score", "src", "tgt")  # columns that every file must have
 NUMBER_COLUMNS = {
     "score": "double",
     "src_mean": "double",
@@ -65,7 +65,8 @@ class PairColumns:
         noted = [self.origin.get(name) or self.origin.get("lang") for name in ("src_lang", "tgt_lang")]
         sample = self.table.slice(0, LANGUAGE_SAMPLE)
         src, tgt = (
-            str(lang or common_language(sample[name].to_pylist())) for lang, name in zip(noted, SCORED[1:], strict=True)
+            str(lang or common_language(sample[name].to_pylist()))
+            for lang, name in zip(noted, PAIR_COLUMNS[1:], strict=True)
         )
         return src, tgt
 
@@ -84,18 +85,18 @@ class PairColumns:
         """Which pairs (p,) have a text in one of their sentences, in any case."""
         import pyarrow.compute as pc
 
-        found = [pc.match_substring(self.table[name], text, ignore_case=True).to_numpy() for name in SCORED[1:]]
+        found = [pc.match_substring(self.table[name], text, ignore_case=True).to_numpy() for name in PAIR_COLUMNS[1:]]
         return np.asarray(found[0] | found[1], dtype=bool)
 
     def pair_id(self, row: int) -> str:
         """What a pair is known by if the file changes: a digest of its sentences."""
-        src, tgt = (self.table[name][row].as_py() for name in SCORED[1:])
+        src, tgt = (self.table[name][row].as_py() for name in PAIR_COLUMNS[1:])
         return pair_digest(src, tgt)
 
     @cached_property
     def rows_by_id(self) -> dict[str, int]:
         """The row of each pair by its id; the first one of equal pairs."""
-        sides = (self.table[name].to_pylist() for name in SCORED[1:])
+        sides = (self.table[name].to_pylist() for name in PAIR_COLUMNS[1:])
         ids = [pair_digest(src, tgt) for src, tgt in zip(*sides, strict=True)]
         return dict(zip(reversed(ids), range(len(ids) - 1, -1, -1), strict=True))
 
@@ -131,7 +132,7 @@ def read_pair_columns(path: Path) -> PairColumns:
 
 
 def _check_columns(path: Path, table: pa.Table) -> None:
-    missing = [name for name in SCORED if name not in table.column_names]
+    missing = [name for name in PAIR_COLUMNS if name not in table.column_names]
     if missing:
         given = ", ".join(table.column_names[:8])
         advice = "score such pairs with dualmoco score" if missing == ["score"] else "write the file with dualmoco mine"
@@ -147,9 +148,9 @@ def _convert(table: pa.Table) -> pa.Table:
 
     columns = dict(zip(table.column_names, table.columns, strict=True))
     columns["score"] = columns["score"].cast(pa.float64())
-    for name in SCORED[1:]:
+    for name in PAIR_COLUMNS[1:]:
         columns[name] = columns[name].cast(pa.large_string())
-    for name in SCORED:
+    for name in PAIR_COLUMNS:
         if columns[name].null_count:
             raise pa.ArrowInvalid(f"{columns[name].null_count:,} pairs have no {name}")
     if bad := len(table) - pc.sum(pc.is_finite(columns["score"])).as_py():
@@ -157,18 +158,18 @@ def _convert(table: pa.Table) -> pa.Table:
     return pa.table(columns).combine_chunks()
 
 
-Table = tuple[Any, dict[str, Any]]  # an arrow table, and notes about its origin
+NotedTable = tuple[Any, dict[str, Any]]  # an arrow table, and notes about its origin
 
 
-def _tsv_table(path: Path) -> Table:
+def _tsv_table(path: Path) -> NotedTable:
     return _delimited_table(path, "\t")
 
 
-def _csv_table(path: Path) -> Table:
+def _csv_table(path: Path) -> NotedTable:
     return _delimited_table(path, ",")
 
 
-def _delimited_table(path: Path, delimiter: str) -> Table:
+def _delimited_table(path: Path, delimiter: str) -> NotedTable:
     import pyarrow.csv as pc
 
     quoted = delimiter == ","
@@ -184,7 +185,7 @@ def _delimited_table(path: Path, delimiter: str) -> Table:
     return table, {}
 
 
-def _jsonl_table(path: Path) -> Table:
+def _jsonl_table(path: Path) -> NotedTable:
     import pyarrow as pa
     import pyarrow.json as pj
 
@@ -202,7 +203,7 @@ def _arrow_types() -> dict[str, Any]:
     return numbers | {"src": pa.large_string(), "tgt": pa.large_string()}
 
 
-def _parquet_table(path: Path) -> Table:
+def _parquet_table(path: Path) -> NotedTable:
     import pyarrow.parquet as pq
 
     with path.open("rb") as stream:
@@ -211,7 +212,7 @@ def _parquet_table(path: Path) -> Table:
     return table.replace_schema_metadata(None), {name: note for name, note in notes.items() if name != "ARROW:schema"}
 
 
-def _tmx_table(path: Path) -> Table:
+def _tmx_table(path: Path) -> NotedTable:
     import pyarrow as pa
 
     notes: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Documents to index, from JSONL, CSV, TSV and Parquet files or from Python, checked and staged by language.
+"""DocumentRecords to index, from JSONL, CSV, TSV and Parquet files or from Python, checked and staged by language.
 
 A document has a text and, if wanted, an id, a language and metadata: all other columns.
 """
@@ -11,7 +11,7 @@ import decimal
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from dualmoco.core.errors import DataError, require
-from dualmoco.data.readers.base import SkippedLines, clip_reason, is_unicode
+from dualmoco.data.readers.base import Report, SkippedLines, clip_reason, is_unicode
 from dualmoco.embeddings.unique_lines import TextFile
 from dualmoco.models.embedded import all_languages
 from dualmoco.models.model import Model, recognize_sentences
@@ -30,16 +30,16 @@ from dualmoco.text.languages import SCRIPTS, base_language, main_script
 JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIX = ".parquet"
-DOCUMENT_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, PARQUET_SUFFIX)
+INDEXED_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, PARQUET_SUFFIX)
 """Extensions of files that hold documents; all others hold one sentence per line."""
 TEXT_KEYS, LANG_KEYS, ID_KEY, METADATA_KEY = ("text", "sentence", "content"), ("lang", "language"), "id", "metadata"
 GIVEN_DOCUMENTS = "documents"  # name of those from Python
 LINE_BREAK = re.compile(r"\s*[\r\n]+\s*")
-NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
+JSON_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 BATCH = 4096  # documents whose languages are recognised together
 SAMPLED_DOCUMENTS = 1000  # whose languages choose the default model
-Problem = Callable[[int, str], None]
-Documents = Iterable[Mapping[str, Any]]
+
+DocumentRecords = Iterable[Mapping[str, Any]]
 """Mappings with `text`, and if wanted `id`, `lang` and metadata."""
 
 
@@ -68,10 +68,10 @@ class StagedDocuments:
 
 def is_document_file(path: Path) -> bool:
     """Whether the extension of a file says that it holds documents."""
-    return plain_suffix(path) in DOCUMENT_SUFFIXES
+    return plain_suffix(path) in INDEXED_SUFFIXES
 
 
-def read_documents(file: TextFile, report: Problem) -> Iterator[GivenDocument]:
+def read_documents(file: TextFile, report: Report) -> Iterator[GivenDocument]:
     """Yields the documents of a file; `report` gets the line of each that cannot be read, and what is wrong.
 
     Raises:
@@ -129,7 +129,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, decimal.Decimal) else value
 
 
-def _read_json_lines(path: Path, report: Problem) -> Iterator[tuple[int, Any]]:
+def _read_json_lines(path: Path, report: Report) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(read_lines(path, errors="surrogateescape"), start=1):
         if not is_unicode(line):
             report(number, "not UTF-8; convert the file, for example with iconv")
@@ -143,19 +143,19 @@ def _read_json_lines(path: Path, report: Problem) -> Iterator[tuple[int, Any]]:
                 yield number, record
 
 
-def _read_table(path: Path, separator: str, report: Problem) -> Iterator[tuple[int, Any]]:
+def _read_table(path: Path, separator: str, report: Report) -> Iterator[tuple[int, Any]]:
     """The rows of a table with a header; columns whose cells are all numbers hold numbers."""
     numeric: set[str] | None = None
     for _, record in _read_rows(path, separator, lambda line, what: None):
         numeric = set(record) if numeric is None else numeric
-        numeric = {name for name in numeric if not record[name] or NUMBER.fullmatch(record[name])}
+        numeric = {name for name in numeric if not record[name] or JSON_NUMBER.fullmatch(record[name])}
     numeric = (numeric or set()) - {ID_KEY, *TEXT_KEYS, *LANG_KEYS}
     for line, record in _read_rows(path, separator, report):
         filled = {name: cell for name, cell in record.items() if cell}
         yield line, {name: json.loads(cell) if name in numeric else cell for name, cell in filled.items()}
 
 
-def _read_rows(path: Path, separator: str, report: Problem) -> Iterator[tuple[int, dict[str, str]]]:
+def _read_rows(path: Path, separator: str, report: Report) -> Iterator[tuple[int, dict[str, str]]]:
     reader = csv.reader((f"{line}\n" for line in read_lines(path)), delimiter=separator, strict=True)
     try:
         header = [cell.strip() for cell in next(reader, [])]
@@ -184,7 +184,7 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
 @contextmanager
 def staged_documents(
     files: Sequence[TextFile],
-    given: Documents | Sequence[GivenDocument],
+    given: DocumentRecords | Sequence[GivenDocument],
     model: Model,
     types: FieldTypes,
     *,
@@ -194,7 +194,7 @@ def staged_documents(
 
     Args:
         files: Files of documents.
-        given: Documents from Python.
+        given: DocumentRecords from Python.
         model: Recognises the languages that are not given.
         types: Type of each metadata field so far, to which new ones are added.
         skip: Whether to leave out documents that cannot be used, and log them.
@@ -225,7 +225,7 @@ def staged_documents(
         yield staged
 
 
-def _from_python(given: Documents | Sequence[GivenDocument], report: Problem) -> Iterator[GivenDocument]:
+def _from_python(given: DocumentRecords | Sequence[GivenDocument], report: Report) -> Iterator[GivenDocument]:
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise DataError(f"documents: a {type(given).__name__}; expected mappings such as {{'id': 'a1', 'text': '...'}}")
     for place, record in enumerate(given, start=1):
@@ -253,7 +253,7 @@ def document_languages(documents: Iterator[GivenDocument]) -> list[str]:
 class _Stage:
     """Writes the documents of one file, or those from Python, by name and language."""
 
-    def __init__(self, folder: Path, model: Model, types: FieldTypes, seen: dict[str, str], report: Problem) -> None:
+    def __init__(self, folder: Path, model: Model, types: FieldTypes, seen: dict[str, str], report: Report) -> None:
         self.folder, self.model, self.types, self.seen, self.report = folder, model, types, seen, report
         self.has_ids: bool | None = None
         folder.mkdir()
@@ -306,7 +306,7 @@ class _Stage:
 def recognize_documents(documents: Sequence[GivenDocument], model: Model, name: str) -> list[str]:
     """The language of each document: as given, or recognised.
 
-    Documents in a script that only one language of the model has are recognised together, all others one by one.
+    DocumentRecords in a script that only one language of the model has are recognised together, all others one by one.
     """
     langs = [model.language(document.lang) if document.lang else "" for document in documents]
     by_script: dict[str, list[int]] = {}

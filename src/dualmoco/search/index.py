@@ -20,7 +20,7 @@ from dualmoco.core.progress import counting
 from dualmoco.core.storage import check_contained
 from dualmoco.core.vectors import Ids, VectorRows, Vectors, check_vectors, unit_vectors
 from dualmoco.models.model import Model
-from dualmoco.search.document_reader import Documents
+from dualmoco.search.document_reader import DocumentRecords
 from dualmoco.search.exact import Neighbors, nearest
 from dualmoco.search.faiss_index import InvertedLists
 from dualmoco.search.index_files import (
@@ -42,7 +42,7 @@ from dualmoco.search.index_update import (
     open_index_model,
     update_index,
 )
-from dualmoco.search.metadata import FieldTypes, Filter, Scalar, parse_filter
+from dualmoco.search.metadata import FieldTypes, MetadataFilter, Scalar, parse_filter
 from dualmoco.text.characters import normalize
 from dualmoco.text.containers import as_sentences
 from dualmoco.text.languages import find_language
@@ -116,11 +116,11 @@ class IndexSnapshot:
         """All that is not deleted."""
         return self._find_scope(None, (), None)
 
-    def scope(self, within: str | None, files: Sequence[str], filter: Filter | None) -> SearchScope:
+    def scope(self, within: str | None, files: Sequence[str], filter: MetadataFilter | None) -> SearchScope:
         """What a search with these limits looks at."""
         return self._find_scope(within, files, filter) if within or files or filter else self.everything
 
-    def _find_scope(self, within: str | None, files: Sequence[str], filter: Filter | None) -> SearchScope:
+    def _find_scope(self, within: str | None, files: Sequence[str], filter: MetadataFilter | None) -> SearchScope:
         conditions = parse_filter(filter, self.manifest.fields)
         found, slots = [], {}
         for number, part in enumerate(self.parts):
@@ -198,7 +198,7 @@ class Index:
         """The metadata fields of its documents, and the type of each: text, number or true/false."""
         return self.manifest.fields
 
-    def add(self, files: Files = (), *, sentences: GivenSentences = (), documents: Documents = ()) -> None:
+    def add(self, files: Files = (), *, sentences: GivenSentences = (), documents: DocumentRecords = ()) -> None:
         """Adds files, sentences or documents to the index on disk, which can be searched at once; see `add_to_index`.
 
         A document replaces an earlier one of the same id.
@@ -206,7 +206,7 @@ class Index:
         add_to_index(self.folder, files, self.model, sentences=sentences, documents=documents)
         self.refresh()
 
-    def update(self, documents: Documents) -> None:
+    def update(self, documents: DocumentRecords) -> None:
         """Changes documents by `id`: values that are given replace the old ones, all others stay; see `update_index`.
 
         Only a new text is encoded again, with the other texts of the same call.
@@ -214,7 +214,9 @@ class Index:
         update_index(self.folder, documents, self.model)
         self.refresh()
 
-    def delete(self, ids: Iterable[str] = (), *, files: Iterable[str] = (), filter: Filter | None = None) -> None:
+    def delete(
+        self, ids: Iterable[str] = (), *, files: Iterable[str] = (), filter: MetadataFilter | None = None
+    ) -> None:
         """Deletes documents by id or by metadata, or whole files; see `delete_from_index`."""
         delete_from_index(self.folder, ids, files=files, filter=filter)
         self.refresh()
@@ -266,7 +268,7 @@ class Index:
         offset: int = 0,
         within: str | None = None,
         files: str | Iterable[str] = (),
-        filter: Filter | None = None,
+        filter: MetadataFilter | None = None,
         exact_match: bool = True,
         probes: int | None = None,
         min_score: float = -1.0,

@@ -30,7 +30,7 @@ from dualmoco.models.folder import portable_name
 from dualmoco.models.load import as_model, open_model
 from dualmoco.models.model import AUTO, BACKENDS, Model, recognize_sentences
 from dualmoco.search.document_reader import (
-    Documents,
+    DocumentRecords,
     GivenDocument,
     StagedDocuments,
     document_languages,
@@ -65,7 +65,7 @@ from dualmoco.search.index_files import (
     write_index_manifest,
 )
 from dualmoco.search.ivf import require_faiss
-from dualmoco.search.metadata import DocumentWriter, Filter, parse_filter
+from dualmoco.search.metadata import DocumentWriter, MetadataFilter, parse_filter
 from dualmoco.text.containers import as_sentences, check_characters
 from dualmoco.text.files import read_lines
 from dualmoco.text.languages import recognize_language
@@ -85,7 +85,7 @@ def build_index(
     model: Model | str | Path | None = None,
     *,
     sentences: GivenSentences = (),
-    documents: Documents = (),
+    documents: DocumentRecords = (),
     kind: str = IndexKind.exact,
     precision: str = VectorPrecision.fp32,
     on_error: str = OnError.stop,
@@ -102,7 +102,7 @@ def build_index(
         model: Model that encodes the files and the queries, or its name; chosen by the languages if None.
         sentences: Sentences to search, by language, or in one list whose languages are recognised. A hit tells its
             place in the list, from 1, as `line`.
-        documents: Documents to search, such as `{"id": "a1", "text": "It rains.", "year": 2020}`.
+        documents: DocumentRecords to search, such as `{"id": "a1", "text": "It rains.", "year": 2020}`.
         kind: Kind of search: exact, or inverted lists: ivf or ivfpq.
         precision: Precision of stored vectors: fp32, fp16 or int8.
         on_error: What to do with a line or a document that cannot be used: stop, or skip.
@@ -147,7 +147,7 @@ def add_to_index(
     model: Model | str | Path | None = None,
     *,
     sentences: GivenSentences = (),
-    documents: Documents = (),
+    documents: DocumentRecords = (),
     on_error: str = OnError.stop,
 ) -> IndexManifest:
     """Adds text files, sentences or documents to an index, without encoding the others again.
@@ -160,7 +160,7 @@ def add_to_index(
         files: Files to add; see `build_index`.
         model: Model of the index, if it was moved or is already open.
         sentences: Sentences to add, by language, or in one list whose languages are recognised.
-        documents: Documents to add; see `build_index`.
+        documents: DocumentRecords to add; see `build_index`.
         on_error: What to do with a line or a document that cannot be used: stop, or skip.
 
     Raises:
@@ -177,7 +177,9 @@ def add_to_index(
             return _add_staged(folder, manifest, staged, model)
 
 
-def update_index(folder: str | Path, documents: Documents, model: Model | str | Path | None = None) -> IndexManifest:
+def update_index(
+    folder: str | Path, documents: DocumentRecords, model: Model | str | Path | None = None
+) -> IndexManifest:
     """Changes documents of an index: values that are given replace the old ones, all others stay; None removes one.
 
     Args:
@@ -199,8 +201,8 @@ def update_index(folder: str | Path, documents: Documents, model: Model | str | 
             return _add_staged(folder, manifest, staged, model)
 
 
-def _changed_documents(parts: Sequence[IndexPart], documents: Documents) -> list[GivenDocument]:
-    """Documents of an index with new values."""
+def _changed_documents(parts: Sequence[IndexPart], documents: DocumentRecords) -> list[GivenDocument]:
+    """DocumentRecords of an index with new values."""
     changes = {}
     for place, change in enumerate(documents, start=1):
         if not isinstance(change, Mapping) or not change.get("id"):
@@ -241,7 +243,7 @@ def _ids_of(part: IndexPart, slots: Sequence[int]) -> list[str]:
 
 
 def delete_from_index(
-    folder: str | Path, ids: Iterable[str] = (), *, files: Iterable[str] = (), filter: Filter | None = None
+    folder: str | Path, ids: Iterable[str] = (), *, files: Iterable[str] = (), filter: MetadataFilter | None = None
 ) -> IndexManifest:
     """Deletes documents or whole files from an index. Their disk space is freed by a later addition.
 
@@ -317,7 +319,7 @@ def _staged(
     manifest: IndexManifest,
     files: Sequence[TextFile],
     sentences: GivenSentences,
-    documents: Documents | Sequence[GivenDocument],
+    documents: DocumentRecords | Sequence[GivenDocument],
     model: Model,
     on_error: str,
 ) -> Iterator[list[TextFile | StagedDocuments]]:
@@ -354,7 +356,7 @@ def _written(sentences: GivenSentences, model: Model, number: int) -> Iterator[l
 
 
 def default_index_model(
-    files: Sequence[TextFile] = (), sentences: GivenSentences = (), documents: Documents = ()
+    files: Sequence[TextFile] = (), sentences: GivenSentences = (), documents: DocumentRecords = ()
 ) -> str:
     """The default model for everything to index; languages that are not given are recognised among those it may have.
 

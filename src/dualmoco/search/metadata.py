@@ -26,7 +26,7 @@ Scalar = str | int | float | bool
 Metadata = Mapping[str, Scalar]
 FieldTypes = dict[str, str]
 """The type of each metadata field: `text`, `number` or `true/false`."""
-Filter = Mapping[str, Any] | Sequence[str]
+MetadataFilter = Mapping[str, Any] | Sequence[str]
 """Conditions on metadata: `{"source": "news", "year": {">=": 2000}}`, or words such as `year>=2000`."""
 TYPE_NAMES: dict[type, str] = {str: "text", int: "number", float: "number", bool: "true/false"}
 MAX_FIELDS = 500  # SQLite has 2,000 columns
@@ -217,7 +217,7 @@ class Condition:
     values: tuple[Scalar, ...]
 
 
-def parse_filter(given: Filter | None, types: FieldTypes) -> list[Condition]:
+def parse_filter(given: MetadataFilter | None, types: FieldTypes) -> list[Condition]:
     """The conditions of a filter.
 
     Args:

@@ -45,7 +45,7 @@ from dualmoco.server.project import NotFoundError
 from dualmoco.server.studio import Studio
 from dualmoco.text.languages import find_language, recognize_language
 
-ALIGNMENT_FILE, JOURNAL_FILE, VECTORS_FILE, LINKS_STEM = (
+ALIGNMENT_FILE, EDITS_FILE, VECTORS_FILE, LINKS_STEM = (
     "alignment.json",
     "journal.jsonl",
     "vectors.safetensors",
@@ -75,7 +75,7 @@ class OpenAlignment:
         self.origin: dict[str, Any] = stored["origin"]
         rows = [LinkRow.from_json(row) for row in stored["rows"]]
         self.edited = EditedAlignment((stored["langs"][0], stored["langs"][1]), rows)
-        self.journal = Journal(folder / JOURNAL_FILE)
+        self.journal = Journal(folder / EDITS_FILE)
         for number, event in enumerate(self.journal.events(), start=1):
             try:
                 self.edited.apply(event)
@@ -192,7 +192,7 @@ class Alignments:
 
     def summaries(self) -> list[dict[str, Any]]:
         """Names and progress of all alignments."""
-        found = []
+        found: list[dict[str, Any]] = []
         for name in self.project.names("alignments"):
             folder = self.project.path("alignments", name)
             if not (folder / ALIGNMENT_FILE).exists() and _links_file(folder) is None:

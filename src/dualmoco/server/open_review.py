@@ -28,7 +28,7 @@ REVIEW_FILE, REVIEW_JOURNAL = "review.json", "journal.jsonl"
 JUDGE, SET_THRESHOLD = "judge", "threshold"
 OPEN_REVIEWS = 3
 KEPT_VIEWS = 6  # lists of rows in memory per review
-HISTOGRAM_BINS = 60
+REVIEW_BINS = 60
 LEXICON_PAIRS = 200
 SHOWN = {"unjudged": UNJUDGED, "accepted": ACCEPTED, "rejected": REJECTED}
 VERDICT_NAMES = {code: name for name, code in VERDICTS.items()}
@@ -154,7 +154,7 @@ class OpenReview:
 
     def histogram(self) -> dict[str, Any]:
         """The scores in bins of equal width, and what a threshold at the lower end of each bin would keep."""
-        counts, edges = np.histogram(self.pairs.scores, HISTOGRAM_BINS)
+        counts, edges = np.histogram(self.pairs.scores, REVIEW_BINS)
         estimates = [asdict(self.judgements.estimate(edge)) for edge in edges[:-1].tolist()]
         return {"edges": edges.tolist(), "counts": counts.tolist(), "estimates": estimates}
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 from starlette.routing import Route
 
 from dualmoco.core.errors import ConfigError, DataError, DualmocoError
-from dualmoco.models.model import Model
 from dualmoco.search.document_reader import is_document_file
-from dualmoco.search.index import Hit, Index
-from dualmoco.search.word_matches import SplitSentence, WordMatcher, match_words
 from dualmoco.server.handlers import json_route
 from dualmoco.server.studio import Studio
 from dualmoco.text.files import is_plain_text
+
+if TYPE_CHECKING:  # imported when they are first used, so that the server starts at once
+    from dualmoco.models.model import Model
+    from dualmoco.search.index import Hit, Index
+    from dualmoco.search.word_matches import SplitSentence, WordMatcher
 
 MAX_INDEXED_BYTES = 100_000_000  # of a file; larger ones are for the command line
 MOST_HITS = 100  # per language and page
@@ -161,6 +163,8 @@ class SearchApi:
 
     def _matcher(self, model: Model) -> WordMatcher | None:
         """What marks the words that translate each other; None if there are no word vectors."""
+        from dualmoco.search.word_matches import WordMatcher
+
         name = model.identity.name
         if name not in self._matchers:
             try:
@@ -172,6 +176,8 @@ class SearchApi:
 
 def _shown(hit: Hit, query: SplitSentence | None, matcher: WordMatcher | None) -> dict[str, Any]:
     """A hit with the words that match the query."""
+    from dualmoco.search.word_matches import match_words
+
     own = matcher.split(hit.text, hit.lang) if matcher and query else None
     matches = match_words(query, own) if query and own else []
     return {**asdict(hit), "marks": [asdict(match) for match in matches]}

@@ -175,13 +175,12 @@ const width = (text) => (/[\u2e80-\u9fff]/.test(text) ? 1 : 0.5) * text.length;
 
 /** The ribbon between both sides of a link: as tall as the sentences of each side; a thin end where there are none. */
 function drawRibbon(element, src, tgt, row) {
-  const path = element.querySelector("path");
-  const left = row.src.length ? src : 2;
-  const right = row.tgt.length ? tgt : 2;
+  const [area, edge] = element.querySelectorAll("path");
+  const left = row.src.length ? src - 1 : 2;
+  const right = row.tgt.length ? tgt - 1 : 2;
   const width = element.children[1].offsetWidth;
   const middle = width / 2;
-  path.setAttribute(
-    "d",
-    `M0 1C${middle} 1 ${middle} 1 ${width} 1V${right - 1}C${middle} ${right - 1} ${middle} ${left - 1} 0 ${left - 1}Z`,
-  );
+  const below = (start, end) => `C${middle} ${start} ${middle} ${end}`;
+  area.setAttribute("d", `M0 1H${width}V${right}${below(right, left)} 0 ${left}Z`);
+  edge.setAttribute("d", `M0 1H${width}M${width} ${right}${below(right, left)} 0 ${left}`);
 }

@@ -64,7 +64,10 @@ function drawLink(row) {
   const link = make("div", "link");
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("aria-hidden", "true");
-  svg.append(document.createElementNS(SVG, "path"));
+  for (const name of ["area", "edge"]) {
+    const path = svg.appendChild(document.createElementNS(SVG, "path"));
+    path.setAttribute("class", name);
+  }
   const type = `${row.src.length}-${row.tgt.length}`;
   const shown = row.status === "automatic" && row.confidence !== null ? row.confidence.toFixed(2) : row.status;
   const sign = { confirmed: "✓", edited: "✎" }[row.status] ?? (row.confidence === null ? "" : shown);
@@ -190,14 +193,29 @@ function showNote(text) {
 
 // Changes
 
-/** Runs changes one after the other, each on what the one before it left. */
-function queue(action) {
-  sure = sure.then(action).catch(async (error) => {
-    showError(error);
-    if (error.status === 409 || error.status === 0) await load().catch(() => {});
-    else showAll();
-  });
-  return sure;
+let pending = 0; // changes that the server has not answered yet, without confirmations
+const waiting = []; // names of actions that are meant for what these changes leave
+
+/** Sends changes one after the other. */
+function queue(action, isConfirmation = false) {
+  if (!isConfirmation) pending++;
+  sure = sure
+    .then(action)
+    .catch(async (error) => {
+      showError(error);
+      if (error.status === 409 || error.status === 0) await load().catch(() => {});
+      else showAll();
+    })
+    .then(() => {
+      if (!isConfirmation) pending--;
+      while (!pending && waiting.length) actions[waiting.shift()]();
+    });
+}
+
+/** Does what a key or button stands for, once the changes before it are on the screen. */
+function perform(name) {
+  if (pending) waiting.push(name);
+  else actions[name]();
 }
 
 function change(makeOperation, after = () => {}) {
@@ -214,7 +232,7 @@ function follow(answer, after = () => {}) {
   let isSame = true;
   for (const [start, count, rows] of answer.splices) {
     const made = rows.map(makeRow);
-    if (made.length === count) made.forEach((row, place) => keepHeight(row, state.rows[start + place]));
+    if (made.length === count) made.forEach((row, place) => succeed(row, state.rows[start + place]));
     else isSame = false;
     state.rows.splice(start, count, ...made);
     first = Math.min(first, start);
@@ -232,7 +250,9 @@ function follow(answer, after = () => {}) {
   select(chosen.row, chosen.side, chosen.position);
 }
 
-function keepHeight(row, old) {
+/** A row takes the place of another one. */
+function succeed(row, old) {
+  old.successor = row;
   const same = (side) => JSON.stringify(row[side]) === JSON.stringify(old[side]);
   if (same("src") && same("tgt")) row.height = old.height;
 }
@@ -247,7 +267,9 @@ function setConfirmed(isConfirmed, row = chosen.row) {
   found.status = isConfirmed ? "confirmed" : "automatic";
   list.redrawRow(row);
   queue(async () => {
-    const operation = { type: isConfirmed ? "confirm" : "unconfirm", row: state.rows.indexOf(found) };
+    let present = found;
+    while (present.successor) present = present.successor;
+    const operation = { type: isConfirmed ? "confirm" : "unconfirm", row: state.rows.indexOf(present) };
     if (operation.row < 0) return;
     try {
       follow(await postJson(`${address}/edit`, { revision: state.revision, operation }));
@@ -255,7 +277,7 @@ function setConfirmed(isConfirmed, row = chosen.row) {
       found.status = before;
       throw error;
     }
-  });
+  }, true);
 }
 
 function splitLink() {
@@ -544,7 +566,7 @@ onKeys(
       (event) => {
         if (field("keys").open) return;
         if (key === "Enter" && isControl(event.target)) return event.target.click();
-        actions[name]();
+        perform(name);
       },
     ]),
   ),
@@ -559,7 +581,7 @@ for (const [key, , about] of KEYS) {
 }
 document.querySelectorAll("[data-do]").forEach((button) =>
   button.addEventListener("click", () => {
-    actions[button.dataset.do]();
+    perform(button.dataset.do);
     if (!["find", "help", "edit"].includes(button.dataset.do)) field("scroller").focus({ preventScroll: true });
   }),
 );

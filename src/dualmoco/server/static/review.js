@@ -15,6 +15,7 @@ let review; // what the server last said about the review
 let view; // name of the list that is shown
 let selected = 0; // number of the current pair in the list
 let changing = Promise.resolve(); // the requests that change something, one after the other
+let unsaved = 0; // number of changes that the server has not answered yet
 
 const list = new RowList(
   byId("list"),
@@ -156,7 +157,7 @@ function showState(state) {
 function showCount({ accepted, rejected, unjudged }) {
   byId("count").textContent =
     `${amount(list.total)} pairs in this list · ${amount(accepted)} accepted, ${amount(rejected)} rejected, ` +
-    `${amount(unjudged)} unjudged in the file`;
+    `${amount(unjudged)} unjudged in the file` + (unsaved ? ` · saving ${unsaved}` : "");
 }
 
 function showBands(bands) {
@@ -195,14 +196,17 @@ async function showList(number = 0) {
 
 /** Sends a change after those before it. If another window has changed the review, shows what it is like now. */
 function change(event) {
+  unsaved += 1;
   changing = changing.then(async () => {
     try {
       const state = await postJson(`${url}/events`, { ...event, revision: review.revision });
+      unsaved -= 1;
       showError("");
       showState(state);
       showHistogramSoon();
       if (event.type === "undo") await showUndone(state);
     } catch (error) {
+      unsaved = Math.max(0, unsaved - 1);
       if (error.status === 409) showState(await getJson(url));
       await showList(selected); // what was shown at once did not happen
       showError(error);
@@ -295,6 +299,10 @@ onKeys({
   n: () => nextUnjudged(),
   "/": () => byId("text").focus(),
   "?": () => byId("keys").showModal(),
+});
+
+addEventListener("beforeunload", (event) => {
+  if (unsaved) event.preventDefault(); // the browser asks whether to leave
 });
 
 async function start() {

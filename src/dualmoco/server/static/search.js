@@ -46,8 +46,10 @@ function showFilters() {
   const files = [...new Set((index?.files ?? []).map((file) => file.name))];
   fill(byId("file"), files.map((name) => [name, name]), "all");
   byId("file").parentElement.hidden = files.length < 2;
+  const before = new Map(filterInputs().map((input) => [input.dataset.field + input.dataset.sign, input.value]));
   const places = Object.entries(index?.fields ?? {}).map(([name, kind]) => filterField(name, kind, index.values[name]));
   byId("fields").replaceChildren(...places);
+  for (const input of filterInputs()) input.value = before.get(input.dataset.field + input.dataset.sign) ?? "";
   byId("status").textContent = index ? describe(index) : byId("status").textContent;
 }
 
@@ -87,9 +89,11 @@ function filterField(name, kind, values) {
   return place;
 }
 
+const filterInputs = () => [...byId("fields").querySelectorAll("[data-field]")];
+
 function filterOf() {
   const filter = {};
-  for (const input of byId("fields").querySelectorAll("[data-field]")) {
+  for (const input of filterInputs()) {
     if (input.value === "") continue;
     const { field, sign, kind } = input.dataset;
     if (sign === "=") filter[field] = kind === "text" ? input.value : input.value === "true";
@@ -159,7 +163,7 @@ function column(code, one, index, found) {
     });
     pages.append(button);
   }
-  section.append(pages);
+  if (pages.children.length) section.append(pages);
   return section;
 }
 

@@ -54,7 +54,8 @@ function indexCard(index) {
   const list = element("ul");
   for (const file of index.files) {
     const item = element("li");
-    const count = `${file.count.toLocaleString("en")} ${file.documents ? "documents" : "sentences"}`;
+    const what = `${file.documents ? "document" : "sentence"}${file.count === 1 ? "" : "s"}`;
+    const count = `${file.count.toLocaleString("en")} ${what}`;
     item.append(element("span", `${file.lang} · ${file.name} · ${count}`));
     item.append(button("Remove", `Remove ${file.name} from ${index.name}`, (own) => removeFile(own, index, file)));
     list.append(item);
