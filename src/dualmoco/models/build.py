@@ -46,6 +46,7 @@ def build_encoders(
     src: EncoderConfig,
     tgt: EncoderConfig,
     texts: Mapping[str, Iterable[str]],
+    *,
     others: Sequence[EncoderConfig] = (),
 ) -> dict[str, Encoder]:
     """Builds the encoder of each language; the same one for both if the target's kind is `shared`."""

@@ -67,7 +67,7 @@ def start_encoders(config: TrainConfig, split: Split, out: Path, accelerator: Ac
             text = converted_text(config)
             with working("building encoders"):
                 src, tgt, *others = config.encoders
-                built = build_encoders(src, tgt, _tokenizer_texts(config, split), others)
+                built = build_encoders(src, tgt, _tokenizer_texts(config, split), others=others)
                 _start_projections(config, split, built)
             with new_folder(initial) as folder:
                 save_encoders(built, folder)
