@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs = [make_static(tmp_path_factory.mktemp("pairs") / lang, lang) for lang in MANY[1:]]
     pairs[0].rename(place / "en-zh")
     merge([place / "en-zh", *pairs[1:]], place / "many-static")
-    checksums = {name: folder_sha256(place / name) for name in ("en-zh", "many-static")}
+    shutil.copytree(place / "en-zh", place / "en-zh-static")  # the words of an alignment come from it
+    checksums = {name: folder_sha256(place / name) for name in ("en-zh", "en-zh-static", "many-static")}
     (place / CHECKSUMS).write_text(json.dumps(checksums), encoding="utf-8")
     return place
 

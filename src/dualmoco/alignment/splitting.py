@@ -66,14 +66,13 @@ INNER_STOPS = {
         "de": r"\b(?:[Dd](?:er|ie|as|em|en|es)|[AaIi]m|[Vv]om|[Zz]u[mr]|[Bb]eim) \d{1,3}\.|\b[IVX]{2,}\.",
         "es": r"\b(?:Avd?a?|[ap]\. ?m)\.",
         "fr": r"\b(?:av|ap)\. J\.|\b(?:Bd|Av)\.",
-        "ja": r"[。！？…]+(?=[」』](?:と|って))",
         "nl": r"\b(?:o\.a|d\.w\.z|m\.n)\.",
         "pl": r"\b(?:godz|ul|al)\.",
         "pt": r"\b(?:Av|R|Pç)\.",
         "tr": r"\b(?:Cad|Sok|Mah|Bul)\.|\b[IVX]{2,}\.",
     }.items()
 }
-"""Text whose full stops do not end a sentence: abbreviations, ordinals and quoted questions that sentencex splits."""
+"""Text whose full stops do not end a sentence: abbreviations and ordinals that sentencex splits."""
 CONTINUED = re.compile(r"[.!?…]+(?=[\"»”’)]*\s*[—–-]?\s*(\w))")  # its stops are inside if a lowercase letter follows
 DUTCH_APOSTROPHE = re.compile(r"(?<=\s)['’](?=[snt]\s[A-Z])")  # of 's Avonds, which starts a sentence
 MASKED_STOP = ","  # written for stops that do not end a sentence, when sentencex splits
