@@ -86,7 +86,7 @@ class _LanceStore:
 
 
 class _DuckStore:
-    """DuckDB comparing all vectors; its vss extension is a download that no package has."""
+    """DuckDB comparing all vectors, without its vss extension, which is approximate."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.lib, self.arrow = folder, import_module("duckdb"), None
