@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from dualmoco.cli.options import MODEL_HELP, add_command
-from dualmoco.models.embedded import DEFAULT_MODEL
+from dualmoco.cli.options import DEFAULT_MODEL_HELP, MODEL_HELP, add_command
 
 
 def add(commands: Any) -> None:
@@ -27,7 +26,9 @@ def add(commands: Any) -> None:
         "--host", default="127.0.0.1", metavar="ADDRESS", help="address; if others can reach it, a token is needed"
     )
     server.add_argument("--no-browser", action="store_true", help="leave the browser closed")
-    parser.add_argument_group("model").add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument_group("model").add_argument(
+        "--model", metavar="MODEL", help=f"{MODEL_HELP} {DEFAULT_MODEL_HELP}"
+    )
 
 
 def run(parsed: argparse.Namespace) -> int:

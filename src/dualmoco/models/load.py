@@ -215,14 +215,14 @@ def open_for(
         ModelError: The model cannot be opened or lacks a language, or no default model has all of them.
     """
     if model is None:
-        langs = [text.lang or _default_language(text) for text in texts]
+        langs = [text.lang or default_language(text) for text in texts]
         name = default_model(langs)
         return open_model(name, backend, pooling=pooling, prompt=prompt, dimension=dimension), langs
     opened = as_model(model, backend, dimension, pooling=pooling, prompt=prompt)
     return opened, [opened.resolve(*text) for text in texts]
 
 
-def _default_language(text: GivenText) -> str:
+def default_language(text: GivenText) -> str:
     """The language of a text among those of the default models; errors as of `open_for`."""
     known = all_languages()
     found = recognize_language(text.texts, known, text.name)

@@ -15,7 +15,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from dualmoco.core.errors import DualmocoError
-from dualmoco.models.embedded import DEFAULT_MODEL
 from dualmoco.server import editor, endpoints, review, search_page
 from dualmoco.server.documents import document_routes
 from dualmoco.server.handlers import error_answer, error_message, http_status
@@ -30,12 +29,12 @@ PAGES = (search_page, review, editor, endpoints)
 """The modules that add routes; each has `routes(studio)`."""
 
 
-def create_app(project: Project, *, model: str = DEFAULT_MODEL, token: str | None = None) -> Starlette:
+def create_app(project: Project, *, model: str | None = None, token: str | None = None) -> Starlette:
     """The application.
 
     Args:
         project: The files it works on.
-        model: Name of the model that is used where none is given.
+        model: Name of the model that is used where none is given; None to follow the languages of the texts.
         token: What every request must bring; None if nothing is asked.
     """
     studio = Studio(project, model, Jobs(project))

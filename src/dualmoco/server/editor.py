@@ -335,7 +335,7 @@ def start_alignment(alignments: Alignments, body: dict[str, Any]) -> dict[str, A
     stems = [path.name.partition(".")[0] for path in paths]
     name = alignments.free_name(stems[0] if stems[0] == stems[1] else " – ".join(stems))
     words = ["align", *(f"documents/{path.name}" for path in paths)]
-    words += ["--out", f"alignments/{name}/{LINKS_STEM}.parquet", "--json", "--model", alignments.studio.default_model]
+    words += ["--out", f"alignments/{name}/{LINKS_STEM}.parquet", "--json", *alignments.studio.model_words]
     for side in SIDES:
         if lang := body.get(f"{side}_lang"):
             words += [f"--{side}", str(lang)]

@@ -18,6 +18,8 @@ from starlette.routing import Route
 
 from dualmoco.core.errors import ConfigError
 from dualmoco.core.vectors import Vectors, unit_vectors
+from dualmoco.models.load import GivenText
+from dualmoco.models.model import Model
 from dualmoco.server.coalescing import BusyError, languages_of
 from dualmoco.server.handlers import json_route, read_body
 from dualmoco.server.openapi import BODIES, READ_PATHS, describe_endpoints
@@ -180,7 +182,9 @@ def gauges(studio: Studio) -> Mapping[str, tuple[str, str, float]]:
 def compare_texts(studio: Studio, body: dict[str, Any]) -> Any:
     """`/similarity`."""
     given = check_fields("/similarity", body)
-    sides = [encode_texts(studio, given, as_texts(given[side]), given.get(f"{side}_lang")) for side in ("a", "b")]
+    texts = {side: (given.get(f"{side}_lang"), as_texts(given[side])) for side in ("a", "b")}
+    model = studio.model_for(given.get("model"), *(GivenText(lang, own, side) for side, (lang, own) in texts.items()))
+    sides = [studio.coalescer.submit(model, own, lang).result(ENCODE_SECONDS) for lang, own in texts.values()]
     return {"similarities": (sides[0] @ sides[1].T).astype(float).round(6).tolist()}
 
 
@@ -232,9 +236,15 @@ def mine_texts(studio: Studio, body: dict[str, Any]) -> Any:
     from dualmoco.mining.mine import mine
 
     given = check_fields("/mine", body)
-    model, _ = studio.named_model(given.pop("model", None))
+    model = model_of_sides(studio, given)
     found = mine(**given, model=model, progress=False)
     return {"pairs": [pair._asdict() for pair in found], "threshold": found.threshold}
+
+
+def model_of_sides(studio: Studio, given: dict[str, Any]) -> Model:
+    """The model for `src` and `tgt` of a request, whose name is taken out of it."""
+    sides = [GivenText(given.get(f"{side}_lang"), given[side], side) for side in ("src", "tgt")]
+    return studio.model_for(given.pop("model", None), *sides)
 
 
 def align_versions(studio: Studio, body: dict[str, Any]) -> Any:
@@ -242,7 +252,7 @@ def align_versions(studio: Studio, body: dict[str, Any]) -> Any:
     from dualmoco.alignment.pipeline import align
 
     given = check_fields("/align", body)
-    model, _ = studio.named_model(given.pop("model", None))
+    model = model_of_sides(studio, given)
     found = align(**given, model=model, progress=False)
     names = ("type", "src", "tgt", "score", "confidence", "src_places", "tgt_places")
     return {"links": [{name: getattr(pair, name) for name in names} for pair in found]}

@@ -197,7 +197,8 @@ class Reviews:
         name = self._free_name("-".join(file.name.partition(".")[0] for file in files))
         out = f"reviews/{name}/pairs.tsv"
         words = ["mine", *(f"documents/{file.name}" for file in files), "--out", out]
-        words += ["--model", self.studio.model_name(options.get("model"))]
+        named = options.get("model")
+        words += ["--model", self.studio.model_name(named)] if named else self.studio.model_words
         if options.get("everything"):
             words += ["--threshold", "-1"]
         write_json(self.project.path("reviews", name, REVIEW_FILE), {"file": out, "job": None})

@@ -55,15 +55,13 @@ class SearchApi:
 
     def page(self, request: Request) -> HTMLResponse:
         """The page."""
-        return self.studio.render(
-            request, "search.html.j2", page="search", most_bytes=MAX_INDEXED_BYTES, model=self.studio.default_model
-        )
+        return self.studio.render(request, "search.html.j2", page="search", most_bytes=MAX_INDEXED_BYTES)
 
     def listed(self, request: Request, body: dict[str, Any]) -> Any:
         """All indexes; those that cannot be opened with the reason."""
         return {
             "indexes": [self._described(name) for name in self.studio.project.names("indexes")],
-            "languages": self.studio.model().languages or [],
+            "languages": self.studio.languages,
         }
 
     def _described(self, name: str) -> dict[str, Any]:
@@ -87,7 +85,7 @@ class SearchApi:
         kind = body.get("kind") or "exact"
         if kind not in ("exact", "ivf"):
             raise ConfigError(f"kind {kind!r:.40}; expected exact or ivf")
-        words = ["search", "build", f"indexes/{name}", *self._files(body), "--model", self.studio.default_model]
+        words = ["search", "build", f"indexes/{name}", *self._files(body), *self.studio.model_words]
         job = self.studio.jobs.start("index", f"Build the index {name}", [*words, "--index", kind, "--json"])
         return {"job": job.id}
 

@@ -16,7 +16,7 @@ import uvicorn
 
 from dualmoco.core.errors import ConfigError, DualmocoError
 from dualmoco.core.signals import Terminated
-from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED
+from dualmoco.models.embedded import EMBEDDED
 from dualmoco.server.app import create_app
 from dualmoco.server.project import open_project
 from dualmoco.server.safety import LOOPBACK_NAMES
@@ -32,7 +32,7 @@ def serve(
     *,
     host: str = DEFAULT_HOST,
     port: int = DEFAULT_PORT,
-    model: str = DEFAULT_MODEL,
+    model: str | None = None,
     browser: bool = True,
 ) -> None:
     """Serves a project as a web app, with endpoints for other programs, until Ctrl-C or SIGTERM.
@@ -42,7 +42,7 @@ def serve(
         host: Address to listen at. Unless it is this machine's own, every request needs a token, which is printed with
             the address, and is new at every start unless the environment variable DUALMOCO_TOKEN sets it.
         port: Port to listen at; a free one is taken if this one is in use, or is 0.
-        model: Name of the model that is used where a request names none.
+        model: Name of the model that is used where a request names none; None to follow the languages of the texts.
         browser: Whether to open the pages in the browser.
 
     Raises:
@@ -51,7 +51,7 @@ def serve(
         DataError: The folder holds other things than a project.
         RunError: Another server has the project open.
     """
-    if model not in EMBEDDED and Path(model).exists():
+    if model and model not in EMBEDDED and Path(model).exists():
         model = str(Path(model).resolve())  # jobs run in the folder of the project
     token = None if host in LOOPBACK_NAMES else os.environ.get(TOKEN_VARIABLE) or secrets.token_urlsafe(24)
     with open_project(folder) as project, open_socket(host, port) as listening:

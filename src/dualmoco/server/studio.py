@@ -13,7 +13,8 @@ from starlette.responses import HTMLResponse
 
 from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, DualmocoError
-from dualmoco.models.embedded import EMBEDDED
+from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, all_languages, default_model
+from dualmoco.models.load import GivenText, default_language
 from dualmoco.models.model import UNDETERMINED, Model
 from dualmoco.server.coalescing import Coalescer
 from dualmoco.server.jobs import Jobs
@@ -34,12 +35,12 @@ class Studio:
 
     Args:
         project: The files it works on.
-        model: Name of the model that is used where none is given.
+        model: Name of the model that is used where none is given; None to follow the languages of the texts.
         jobs: Its long-running work.
     """
 
-    def __init__(self, project: Project, model: str, jobs: Jobs) -> None:
-        self.project, self.default_model, self.jobs = project, model, jobs
+    def __init__(self, project: Project, model: str | None, jobs: Jobs) -> None:
+        self.project, self.own_model, self.jobs = project, model, jobs
         self.coalescer, self.counts = Coalescer(), RequestCounts()
         self._models: dict[str, Model] = {}
         self._indexes: dict[str, Index] = {}
@@ -59,6 +60,33 @@ class Studio:
                     model.backend(lang)  # opened here, because opening is not safe in several threads
                 self._models[name] = model
             return self._models[name]
+
+    @property
+    def default_model(self) -> str:
+        """The model of requests that name none and whose vectors must be in one space."""
+        return self.own_model or DEFAULT_MODEL
+
+    @property
+    def model_words(self) -> list[str]:
+        """Words of a command that name the server's own model; without them, it follows the languages."""
+        return ["--model", self.own_model] if self.own_model else []
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages that texts of the project may have."""
+        return self.model().languages or [] if self.own_model else all_languages()
+
+    def model_for(self, name: str | None, *texts: GivenText) -> Model:
+        """The model for some texts: the named one, or the server's own, or the one that has their languages.
+
+        Raises:
+            ConfigError: A text has no letters to recognise its language by.
+            DataError: A text is too short to recognise its language, or in several scripts.
+            ModelError: No model has all languages.
+        """
+        if name or self.own_model:
+            return self.named_model(name)[0]
+        return self.model(default_model([text.lang or default_language(text) for text in texts]))
 
     def model_names(self) -> list[str]:
         """The models that a request may name."""
