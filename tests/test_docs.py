@@ -37,7 +37,7 @@ def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str])
         re.MULTILINE,
     )
     for line in lines:
-        words = shlex.split(re.split("[#>]", line)[0].replace("[--", "--").replace("]", "").removesuffix("\\"))
+        words = shlex.split(re.split(r" [#>]|#", line)[0].replace("[--", "--").replace("]", "").removesuffix("\\"))
         if {"RECIPE.yaml", "COMMAND", "--print-completion"} & set(words):
             continue
         parsed = build_parser().parse_args(words)
