@@ -46,7 +46,7 @@ def test_commands_are_understood(page: Path, capsys: pytest.CaptureFixture[str])
         [*re.findall(r"^    .*$", text, re.MULTILINE), *re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)]
     )
     for line in COMMAND.findall(code):
-        words = shlex.split(re.split("[#><|]", line)[0].replace("[--", "--").replace("]", "").removesuffix("\\"))
+        words = shlex.split(re.split(" [#><|]", line)[0].replace("[--", "--").replace("]", "").removesuffix("\\"))
         if {"RECIPE.yaml", "COMMAND", "--print-completion"} & set(words):
             continue
         parsed = build_parser().parse_args(words)

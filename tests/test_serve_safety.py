@@ -144,7 +144,7 @@ def test_paths_stay_inside(client: TestClient, tmp_path: Path, name: str) -> Non
 
 def test_large_bodies_are_refused(client: TestClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files and JSON, while they arrive; nothing is left of them."""
-    monkeypatch.setattr("dualmoco.server.documents.MAX_UPLOAD_BYTES", 1000)
+    monkeypatch.setattr("dualmoco.server.uploads.MAX_UPLOAD_BYTES", 1000)
     monkeypatch.setattr("dualmoco.server.handlers.MAX_JSON_BYTES", 1000)
     answer = client.put("/api/documents/a.txt", content=(b"x" * 100 for _ in range(20)))
     assert answer.status_code == 413 and not list((tmp_path / "project").rglob("*a.txt*"))

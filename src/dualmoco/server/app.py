@@ -16,14 +16,14 @@ from starlette.staticfiles import StaticFiles
 
 from dualmoco.core.errors import DualmocoError
 from dualmoco.server import editor, endpoints, review, search_page
-from dualmoco.server.documents import document_routes
 from dualmoco.server.handlers import error_answer, error_message, http_status
 from dualmoco.server.jobs import Jobs, job_routes
 from dualmoco.server.openapi import ENDPOINT_PATHS
 from dualmoco.server.project import Project
 from dualmoco.server.request_metrics import RequestMetrics
 from dualmoco.server.safety import SECURITY_HEADERS, Safety
-from dualmoco.server.studio import STATIC, Studio
+from dualmoco.server.studio import STATIC_FILES, Studio
+from dualmoco.server.uploads import document_routes
 
 PAGES = (search_page, review, editor, endpoints)
 """The modules that add routes; each has `routes(studio)`."""
@@ -56,7 +56,7 @@ def create_app(project: Project, *, model: str | None = None, token: str | None 
 
     routes: list[Route | Mount] = [
         Route("/", lambda request: RedirectResponse("/search")),
-        Mount("/static", StaticFiles(directory=STATIC)),
+        Mount("/static", StaticFiles(directory=STATIC_FILES)),
         *document_routes(project),
         *job_routes(studio.jobs),
     ]

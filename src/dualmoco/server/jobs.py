@@ -29,7 +29,7 @@ from dualmoco.server.handlers import json_route
 from dualmoco.server.project import Project
 
 logger = logging.getLogger(__name__)
-WAITING, RUNNING, DONE, FAILED, CANCELLED = "waiting", "running", "done", "failed", "cancelled"
+JOB_WAITING, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 PROGRESS_BAR = re.compile(r"([^\r\n]*?):\s+(\d+)%\|")  # as tqdm draws it
 LOG_TAIL = 4000  # bytes of the log that are read for the progress and the error
 STOP_SECONDS = 20.0  # that a command has to save its work
@@ -46,7 +46,7 @@ class Job:
     words: list[str]
     """The command line after `dualmoco`; paths are relative to the project."""
     created: float
-    state: str = WAITING
+    state: str = JOB_WAITING
     progress: float | None = None
     """Share of the current step that is done; None if it cannot be counted."""
     step: str = ""
@@ -98,14 +98,14 @@ class Jobs:
             result = read_json(folder / "result.json")
             output = _output(folder / "output")
             state = {"state": _ended_state(result["status"], output), "ended": result["ended"]}
-        if state.get("state") == FAILED:
+        if state.get("state") == JOB_FAILED:
             state["message"] = (log.strip().splitlines() or ["no message"])[-1].removeprefix("dualmoco: ")
-        elif state.get("state") == DONE:
+        elif state.get("state") == JOB_DONE:
             state |= {"progress": 1.0, "result": output}
         elif not state and self._current == name:
             bars = PROGRESS_BAR.findall(log)
             step, percent = bars[-1] if bars else ("", None)
-            state = {"state": RUNNING, "step": step.strip(), "progress": percent and int(percent) / 100}
+            state = {"state": JOB_RUNNING, "step": step.strip(), "progress": percent and int(percent) / 100}
         return Job(**asdict(job) | state)
 
     def all(self) -> list[Job]:
@@ -117,8 +117,8 @@ class Jobs:
         """Ends a job that waits or runs; the command keeps what it has finished."""
         job = self.get(name)
         with self._changing:
-            if job.state in (WAITING, RUNNING):
-                self._write_result(name, CANCELLED)
+            if job.state in (JOB_WAITING, JOB_RUNNING):
+                self._write_result(name, JOB_CANCELLED)
             if self._current == name and self._process:
                 _interrupt(self._process)
         return self.get(name)
@@ -154,7 +154,7 @@ class Jobs:
     def _run_each(self) -> None:
         while not self._stopped.is_set():
             with self._changing:
-                waiting = [job for job in reversed(self.all()) if job.state == WAITING]
+                waiting = [job for job in reversed(self.all()) if job.state == JOB_WAITING]
                 if not waiting:
                     self._thread = None
                     return
@@ -189,9 +189,9 @@ class Jobs:
 
 
 def _ended_state(status: int | str, output: Any) -> str:
-    if status == CANCELLED:
-        return CANCELLED
-    return DONE if status == 0 or (status == 1 and output) else FAILED  # 1: some of several documents failed
+    if status == JOB_CANCELLED:
+        return JOB_CANCELLED
+    return JOB_DONE if status == 0 or (status == 1 and output) else JOB_FAILED  # 1: some of several documents failed
 
 
 def _interrupt(process: subprocess.Popen[bytes]) -> None:

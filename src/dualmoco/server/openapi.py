@@ -6,25 +6,25 @@ from typing import Any
 
 from dualmoco.core import VERSION
 
-Schema = dict[str, Any]
+JsonSchema = dict[str, Any]
 
 
-def text(description: str, **more: Any) -> Schema:
+def text(description: str, **more: Any) -> JsonSchema:
     """A string."""
     return {"type": "string", "description": description, **more}
 
 
-def number(description: str, kind: str = "number", **more: Any) -> Schema:
+def number(description: str, kind: str = "number", **more: Any) -> JsonSchema:
     """A number."""
     return {"type": kind, "description": description, **more}
 
 
-def texts(description: str, most: int) -> Schema:
+def texts(description: str, most: int) -> JsonSchema:
     """A list of sentences."""
     return {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": most, "description": description}
 
 
-def one_or_more(description: str, most: int) -> Schema:
+def one_or_more(description: str, most: int) -> JsonSchema:
     """A sentence, or a list of them."""
     return {"description": description, "oneOf": [{"type": "string"}, texts("Several.", most)]}
 
@@ -33,9 +33,9 @@ MOST_TEXTS = 2048  # sentences of one request
 MOST_MINED = 10_000  # sentences of a side that are mined or aligned
 MODEL = text("A name of `/v1/models`, also with a language, such as `en-zh:zh`; the server's own if it is missing.")
 LANG = "Language, such as `en`; recognised if it is missing."
-TABLE: Schema = {"type": "array", "items": {"type": "object"}}
+OBJECT_LIST: JsonSchema = {"type": "array", "items": {"type": "object"}}
 
-BODIES: dict[str, tuple[str, str, tuple[str, ...], Schema, Schema, Schema]] = {
+BODIES: dict[str, tuple[str, str, tuple[str, ...], JsonSchema, JsonSchema, JsonSchema]] = {
     "/v1/embeddings": (
         "Vectors of sentences, as OpenAI's API gives them",
         "The vectors have unit length; that of an empty sentence is zero. `usage` counts characters.",
@@ -48,7 +48,7 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], Schema, Schema, Schema]] = {
             "dimensions": number("Leading components to keep, scaled to unit length again.", "integer", minimum=1),
             "user": text("Ignored."),
         },
-        {"object": text("`list`"), "data": TABLE, "model": text("What made them."), "usage": {"type": "object"}},
+        {"object": text("`list`"), "data": OBJECT_LIST, "model": text("What made them."), "usage": {"type": "object"}},
         {"model": "en-zh-static", "input": ["Where is the station?", "车站在哪里？"]},
     ),
     "/similarity": (
@@ -82,7 +82,7 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], Schema, Schema, Schema]] = {
             "min_score": number("Lowest cosine of a hit.", default=-1),
             "model": MODEL,
         },
-        {"results": TABLE},
+        {"results": OBJECT_LIST},
         {"query": "Where is the station?", "texts": ["我喜欢苹果。", "车站在哪里？"], "k": 1},
     ),
     "/mine": (
@@ -98,7 +98,7 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], Schema, Schema, Schema]] = {
             "margin": text("Margin type.", enum=["distance", "ratio", "absolute"], default="distance"),
             "model": MODEL,
         },
-        {"pairs": TABLE, "threshold": {"type": ["number", "null"]}},
+        {"pairs": OBJECT_LIST, "threshold": {"type": ["number", "null"]}},
         {"src": ["Hello.", "Where is the station?"], "tgt": ["车站在哪里？", "你好。", "我喜欢苹果。"]},
     ),
     "/align": (
@@ -113,7 +113,7 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], Schema, Schema, Schema]] = {
             "split": text("Whether to split lines into sentences.", enum=["auto", "yes", "no"], default="auto"),
             "model": MODEL,
         },
-        {"links": TABLE},
+        {"links": OBJECT_LIST},
         {"src": ["How are you?", "I am fine. Thanks."], "tgt": ["你好吗？", "我很好，", "谢谢。"], "split": "no"},
     ),
 }
@@ -127,9 +127,9 @@ READ_PATHS = {
 ENDPOINT_PATHS = frozenset([*BODIES, *READ_PATHS])
 
 
-def describe_endpoints() -> Schema:
+def describe_endpoints() -> JsonSchema:
     """The OpenAPI document."""
-    paths: Schema = {
+    paths: JsonSchema = {
         path: {"get": {"summary": what, "responses": answers("Done.")}} for path, what in READ_PATHS.items()
     }
     for path, (summary, notes, required, fields, answer, example) in BODIES.items():
@@ -157,14 +157,14 @@ def describe_endpoints() -> Schema:
     }
 
 
-def answers(description: str, schema: Schema | None = None) -> Schema:
+def answers(description: str, schema: JsonSchema | None = None) -> JsonSchema:
     """The responses of an operation."""
     content = {"content": {"application/json": {"schema": schema}}} if schema else {}
     error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
     return {"200": {"description": description, **content}, "default": {"description": "What is wrong.", **error}}
 
 
-def error_schema() -> Schema:
+def error_schema() -> JsonSchema:
     """The body of an error."""
     fields = {"message": text("What was given, and what is expected."), "type": text("Kind of error.")}
     return {"type": "object", "properties": {"error": {"type": "object", "properties": fields}}}

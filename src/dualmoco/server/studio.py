@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TEMPLATES = Environment(
     loader=PackageLoader("dualmoco.server"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
 )
-STATIC = Path(__file__).with_name("static")
+STATIC_FILES = Path(__file__).with_name("static")
 
 
 class Studio:
