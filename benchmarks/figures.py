@@ -21,6 +21,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 FIGURES = RESULTS.parent / "figures"
 MEASURED = re.compile(r"(-?[\d.]+) ± ([\d.]+)")
 MARKERS = "osD^"
+LOWEST_LABEL = 4.0  # so that it does not cover the axis
 NAMES = {
     "held-out": "held-out retrieval",
     "Tatoeba zh-en": "Tatoeba zh-en",
@@ -112,7 +113,7 @@ def draw(axes: Any, wanted: StudyFigure, labels: list[str], lines: dict[str, lis
 def spread_out(heights: dict[str, float], *, gap: float) -> dict[str, float]:
     """Heights of labels, moved up where they would overlap."""
     placed: dict[str, float] = {}
-    lowest = -gap
+    lowest = LOWEST_LABEL - gap
     for name in sorted(heights, key=heights.__getitem__):
         lowest = max(heights[name], lowest + gap)
         placed[name] = lowest

@@ -6,6 +6,7 @@ import ast
 import inspect
 import json
 import re
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -68,7 +69,8 @@ def bitext_formats() -> str:
 
 def document_formats() -> str:
     """What `align` reads."""
-    return f"Plain text, `.pdf`, {', '.join(f'`{ending}`' for ending in PARAGRAPH_READERS)}."
+    text = f"Plain text, `.pdf`, {', '.join(f'`{ending}`' for ending in PARAGRAPH_READERS)}."
+    return textwrap.fill(text, 100, break_on_hyphens=False)
 
 
 def pair_files() -> str:

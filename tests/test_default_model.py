@@ -38,8 +38,8 @@ MANY = ["en", "zh", "de", "fr", "ru"]
 def make_static(folder: Path, lang: str) -> Path:
     """A static model of English, which is always the same, and another language, with random vectors."""
     torch.manual_seed(3)
-    sides = (EncoderConfig(code, EncoderKind.static, width=8, vocab_size=300) for code in ("en", lang))
-    save_encoders(build_encoders(*sides, {code: TEXTS[code] * 20 for code in ("en", lang)}), folder)
+    src, tgt = (EncoderConfig(code, EncoderKind.static, width=8, vocab_size=300) for code in ("en", lang))
+    save_encoders(build_encoders(src, tgt, {code: TEXTS[code] * 20 for code in ("en", lang)}), folder)
     return folder
 
 

@@ -33,8 +33,8 @@ def static(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A static model of English and German with random vectors."""
     torch.manual_seed(3)
     folder = tmp_path_factory.mktemp("parts") / "static"
-    sides = (EncoderConfig(lang, EncoderKind.static, width=8, vocab_size=300) for lang in TEXTS)
-    save_encoders(build_encoders(*sides, {lang: texts * 20 for lang, texts in TEXTS.items()}), folder)
+    src, tgt = (EncoderConfig(lang, EncoderKind.static, width=8, vocab_size=300) for lang in TEXTS)
+    save_encoders(build_encoders(src, tgt, {lang: texts * 20 for lang, texts in TEXTS.items()}), folder)
     return folder
 
 
