@@ -135,9 +135,10 @@ class TestShipped:
         assert size < {DEFAULT_MODEL: 70e6, FAST_MODEL: 20e6, MANY_STATIC: 45e6}.get(name, 1e6)
         found = dualmoco.mine(["It rains hard.", "He sells old maps."], ["他卖旧地图。", "雨下得很大。"], model=name)
         assert found.model_calibration is not None and found.threshold == found.model_calibration.threshold
-        assert found.model_calibration.precision > 0.8 and found.model_calibration.pairs > 5000
+        assert found.model_calibration.precision > 0.8 and found.model_calibration.pairs >= 4000
         card = (folder / "README.md").read_text(encoding="utf-8")
-        assert "CC BY-NC 4.0" in card and "Tatoeba" in card
+        licence = "cc-by-4.0" if name == MANY_STATIC else "cc-by-nc-4.0"
+        assert f"license: {licence}" in card and "Tatoeba" in card
 
     def test_no_weights_are_shipped_twice(self, name: str) -> None:
         """A hybrid names a model of the package instead of copying it."""
