@@ -306,8 +306,8 @@ def test_examples_of_the_help_are_understood(example: str, capsys: pytest.Captur
         assert not name.startswith(("examples/", "recipes/", "src/")) or (ROOT / name).is_file(), name
 
 
-SLOW_EXAMPLES = {"ablate", "combine", "data get", "demo", "join", "merge", "plan", "train"}
-"""Commands whose examples train a model or download; their own tests run them."""
+SLOW_EXAMPLES = {"ablate", "combine", "data get", "demo", "join", "merge", "plan", "serve", "train"}
+"""Commands whose examples train a model, download, or serve until they are stopped; their own tests run them."""
 
 
 @pytest.mark.parametrize("command", sorted(LEAVES.keys() - SLOW_EXAMPLES))

@@ -32,8 +32,9 @@ def add(commands: Any) -> None:
         "  cp -r src/dualmoco/embedded/en-zh-static my-model\n"
         "  dualmoco calibrate my-model --pairs src/dualmoco/data/demo/sentences.tsv\n"
         "  dualmoco calibrate en-zh-static --pairs src/dualmoco/data/demo/sentences.tsv --out mine.json\n"
-        "  dualmoco calibrate en-zh-static --judged reviews/news/journal.jsonl --mined news.tsv --out news.json\n"
-        "  dualmoco mine examples/en.txt examples/zh.txt --model en-zh-static --calibration mine.json --out pairs.tsv",
+        "  dualmoco mine examples/en.txt examples/zh.txt --model en-zh-static --calibration mine.json --out pairs.tsv\n"
+        "\nwith the judgements of a review in dualmoco serve:\n"
+        "  dualmoco calibrate en-zh-static --judged reviews/news/journal.jsonl --mined news.tsv --out news.json",
     )
     calibrate.add_argument("model", metavar="MODEL", help="run or model folder, which the thresholds are written to")
     given = calibrate.add_argument_group("input")
