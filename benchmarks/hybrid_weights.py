@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from itertools import islice
+from pathlib import Path
 from statistics import fmean
 
 from benchmarks.measure import print_machine, print_table
@@ -30,7 +31,7 @@ def main() -> None:
     trials = {}
     for word in parsed.files:
         lang, _, file = word.partition("=")
-        rows = [line.split("\t")[:2] for line in islice(read_lines(file), parsed.pairs)]
+        rows = [line.split("\t")[:2] for line in islice(read_lines(Path(file)), parsed.pairs)]
         trials[lang] = try_weights(models, ([row[0] for row in rows], [row[1] for row in rows]), ("en", lang))
     means = [fmean(trial.score for trial in of_weights) for of_weights in zip(*trials.values(), strict=True)]
     weights = [trial.weights for trial in next(iter(trials.values()))]

@@ -147,7 +147,7 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     for text in (
         f"sentences of one side in a link (default: {DEFAULT_LONGEST})",
         f"(default: {DEFAULT_MODEL}, or {MANY_STATIC} for languages other than",
-        "(choices: tsv, parquet, tmx, xml, intertext.xml; default: tsv)",
+        "(choices: tsv, parquet, tmx, xlf, xml, intertext.xml, tei.xml, html, epub; default: tsv)",
         "(choices: auto, encoded, averaged; default: auto)",
         "(choices: auto, yes, no; default: auto)",
         "links to write (default: 0.0)",

@@ -252,7 +252,7 @@ def test_quiet_and_verbose(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 def test_exit_statuses_are_documented() -> None:
     """The page has a row for each status that the code names."""
-    page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "exit-statuses.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `?(\d+)`? \| (.+?) \|$", page, flags=re.MULTILINE))
     assert {0, EXIT_PARTIAL, EXIT_USAGE, EXIT_UNRELATED, EXIT_INTERNAL, 130, 141, 143} == set(map(int, rows))
 

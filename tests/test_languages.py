@@ -196,7 +196,7 @@ def test_plain_english_is_not_identified(text: str, plain: bool, monkeypatch: py
     """Common words tell English at once; for everything else the identifier is asked."""
     asked: list[str] = []
 
-    def closest(lines: list[str], fitting: list[str]) -> str:
+    def closest(lines: list[str], fitting: list[str], name: str) -> str:
         asked.extend(lines)
         return "other"
 

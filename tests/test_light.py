@@ -86,7 +86,7 @@ def test_alignment_needs_its_own_extra_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize("backend", ["torch", "onnx"])
 def test_a_back_end_that_needs_pytorch_says_what_to_install(backend: str) -> None:
     """In one line."""
-    done = run(("similarity", "a", "b", "--backend", backend), forbidden=HEAVY)
+    done = run(("similarity", "a", "b", "--src", "en", "--tgt", "zh", "--backend", backend), forbidden=HEAVY)
     assert done.returncode and len(done.stderr.strip().splitlines()) == 1
     assert "pip install 'dualmoco[torch]'" in done.stderr
 

@@ -21,7 +21,7 @@ from dualmoco.training.run import train
 from dualmoco.training.run_folder import read_log
 from runfolders import assert_same_state, losses, state
 
-PAGE = Path(__file__).parents[1] / "docs" / "add-a-loss.md"
+PAGE = Path(__file__).parents[1] / "docs" / "contributing" / "add-a-loss.md"
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
 
 

@@ -19,6 +19,7 @@ def test_pages_are_reached_and_named(page: Page, server: Server) -> None:
         expect(page.get_by_role("link", name=name, exact=True)).to_have_attribute("aria-current", "page")
         expect(page).to_have_title(f"{name} · project · dualmoco")
     page.get_by_role("link", name="Endpoints").click()
+    page.wait_for_url("**/endpoints")
     page.keyboard.press("Tab")
     expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
     page.keyboard.press("Enter")

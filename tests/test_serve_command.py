@@ -52,7 +52,7 @@ def test_openai_client(running: Server, expected: np.ndarray[Any, Any]) -> None:
         assert np.allclose([row.embedding for row in answer.data], expected, atol=1e-6)
         one = client.embeddings.create(model="en-zh-static:en", input="12:30", dimensions=16, encoding_format="float")
         assert len(one.data[0].embedding) == 16
-        assert [model.id for model in client.models.list()] == ["en-zh-static", "en-zh"]
+        assert [model.id for model in client.models.list()] == ["en-zh-static", "en-zh", "many-static"]
         with pytest.raises(openai.BadRequestError, match="no letters"):
             client.embeddings.create(model="en-zh-static", input="12:30")
         with pytest.raises(openai.NotFoundError, match="expected one of"):

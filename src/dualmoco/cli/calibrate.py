@@ -48,7 +48,7 @@ def add(commands: Any) -> None:
         "--min-precision",
         type=float,
         default=0.9,
-        metavar="SHARE",
+        metavar="P",
         help="precision of a threshold by judged pairs (default: %(default)s)",
     )
     add_languages(given)

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse
 
 from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, DualmocoError
-from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, all_languages, default_model
+from dualmoco.models.embedded import DEFAULT_MODEL, EMBEDDED, all_languages, default_model, is_installed
 from dualmoco.models.load import GivenText, default_language
 from dualmoco.models.model import UNDETERMINED, Model
 from dualmoco.server.coalescing import Coalescer
@@ -90,7 +90,7 @@ class Studio:
 
     def model_names(self) -> list[str]:
         """The models that a request may name."""
-        return list(dict.fromkeys([self.default_model, *EMBEDDED]))
+        return list(dict.fromkeys([self.default_model, *filter(is_installed, EMBEDDED)]))
 
     def model_name(self, name: str | None) -> str:
         """The name of a model that may be used: the server's own if None; NotFoundError if it is another one."""
