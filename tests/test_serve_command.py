@@ -84,7 +84,7 @@ def test_llama_index_client(running: Server, expected: np.ndarray[Any, Any]) -> 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_documented_requests_are_answered(running: Server) -> None:
     """Every request of the page, as printed."""
-    page = (EXAMPLES.parent / "docs" / "guides" / "serve.md").read_text(encoding="utf-8")
+    page = (EXAMPLES.parent / "docs" / "guides" / "endpoints.md").read_text(encoding="utf-8")
     (script,) = re.findall(r"```bash\n(.*?)```", page, flags=re.DOTALL)
     script = script.replace("http://127.0.0.1:8477", running.url).replace(
         "curl ", "curl -sS --fail-with-body -w '\\n' "

@@ -31,7 +31,7 @@ from dualmoco.mining.io import NOT_XML, TranslationUnit, as_tmx, xml_attribute, 
 
 INTERTEXT_ENDING, TEI_ENDING = ".intertext.xml", ".tei.xml"
 ALIGNMENT_COLUMNS = ("score", "confidence", "src", "tgt", "src_places", "tgt_places")
-AUTOMATIC, EDITED, CONFIRMED = "automatic", "edited", "confirmed"  # statuses of links, see docs/guides/serve.md
+AUTOMATIC, EDITED, CONFIRMED = "automatic", "edited", "confirmed"  # statuses of links, see docs/guides/editor.md
 LINE_BREAKS = re.compile("\r\n|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
 LOW_CONFIDENCE = 0.5  # links with less are marked on the page
 PAGE_CHUNK = 50  # rows that a browser lays out together, once they come near the screen
