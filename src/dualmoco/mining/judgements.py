@@ -23,7 +23,7 @@ from dualmoco.mining.pair_columns import PairColumns, pair_digest, read_pair_col
 
 MOST_BANDS = 10
 BAND_BINS = 1000  # of the histogram that bands are made of
-MOST_UNKNOWN = 0.1  # share of pairs that no judgement represents, of which a precision can still be named
+MOST_UNKNOWN = 0.1  # largest share of pairs without a representative judgement for which a precision is shown
 SMOOTHING = 2.0  # drawn pairs by which the share of a band is moved towards that of all
 THRESHOLD_STEPS = 400  # thresholds that are tried
 UNJUDGED, ACCEPTED, REJECTED = 0, 1, 2

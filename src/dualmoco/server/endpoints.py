@@ -168,7 +168,7 @@ def render_vectors(vectors: Vectors, body: Mapping[str, Any], name: str, charact
 
 
 def gauges(studio: Studio) -> Mapping[str, tuple[str, str, float]]:
-    """Numbers of a server beside its requests."""
+    """Metrics of the server itself, in addition to those of its requests."""
     found = {
         "dualmoco_sentences_total": ("Sentences encoded for /v1/embeddings.", "counter", studio.coalescer.sentences),
         "dualmoco_batches_total": ("Batches of these sentences.", "counter", studio.coalescer.batches),
