@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from dualmoco.core.errors import DataError
 from dualmoco.data.config import CleanConfig, CorpusConfig, DataConfig, PrepareConfig
@@ -50,6 +52,15 @@ def test_the_second_opening_unpacks_nothing(folder: Path) -> None:
     stamps = {path: path.stat().st_mtime_ns for path in (folder / "mapped").iterdir()}
     open_prepared(folder)
     assert {path: path.stat().st_mtime_ns for path in (folder / "mapped").iterdir()} == stamps
+
+
+def test_runs_that_start_at_once_wait_for_the_one_that_unpacks(folder: Path) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        with FileLock(folder / ".unpacking.lock"):
+            second = pool.submit(open_prepared, folder)
+            with pytest.raises(TimeoutError):
+                second.result(timeout=0.3)
+        assert second.result()[0].texts() == open_prepared(folder)[0].texts()
 
 
 def test_unpacked_pairs_of_another_preparation_are_not_used(folder: Path, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
+from filelock import FileLock
 
 from dualmoco.core.errors import DataError
 from dualmoco.core.progress import counting
@@ -39,7 +40,7 @@ SentencePair = tuple[str, str]
 CORPUS_DTYPE = np.uint16
 GRAMMAR_PREFIX = "grammar:"
 NUMBERED_FORMATS = ("tsv", "csv")  # `data.columns` counts their columns; those of other formats have names
-MAPPED_FOLDER, MAPPED_SHARDS = "mapped", "shards.json"
+MAPPED_FOLDER, MAPPED_SHARDS, UNPACKING_LOCK = "mapped", "shards.json", ".unpacking.lock"
 UNPACKED_ROWS = 100_000  # at once
 SIDE_COLUMNS = ("src", "tgt")
 
@@ -270,16 +271,22 @@ def open_prepared(folder: Path) -> tuple[Pairs, Pairs]:
     manifest = read_prepared_manifest(folder)
     mapped = folder / MAPPED_FOLDER
     shards = json.dumps(manifest["shards"])
-    if not (mapped / MAPPED_SHARDS).is_file() or (mapped / MAPPED_SHARDS).read_text() != shards:
+
+    def is_unpacked() -> bool:
+        return (mapped / MAPPED_SHARDS).is_file() and (mapped / MAPPED_SHARDS).read_text() == shards
+
+    if not is_unpacked():
         for shard in manifest["shards"]:
             path = folder / shard["path"]
             if not path.is_file() or path.stat().st_size != shard["bytes"]:
                 raise DataError(f"{path}: missing, or not as in the manifest; prepare the pairs again")
-        with new_folder(mapped) as new:
-            for split in (TRAIN_SPLIT, HELDOUT_SPLIT):
-                names = [shard["path"] for shard in manifest["shards"] if shard["path"].startswith(split)]
-                _unpack([folder / name for name in names], new, split)
-            (new / MAPPED_SHARDS).write_text(shards)
+        with FileLock(folder / UNPACKING_LOCK):  # of several runs that start at once, one unpacks and the others wait
+            if not is_unpacked():
+                with new_folder(mapped) as new:
+                    for split in (TRAIN_SPLIT, HELDOUT_SPLIT):
+                        names = [shard["path"] for shard in manifest["shards"] if shard["path"].startswith(split)]
+                        _unpack([folder / name for name in names], new, split)
+                    (new / MAPPED_SHARDS).write_text(shards)
     return _map_split(mapped, TRAIN_SPLIT, manifest), _map_split(mapped, HELDOUT_SPLIT, manifest)
 
 
