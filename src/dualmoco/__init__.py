@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from dualmoco.mining.score import score
     from dualmoco.mining.threshold import calibrate_model as calibrate
     from dualmoco.models.adapters import Embeddings
+    from dualmoco.models.hub import push
     from dualmoco.models.load import open_model as load
     from dualmoco.models.load import similarity
     from dualmoco.models.model import Model
@@ -86,6 +87,7 @@ __all__ = [
     "plan",
     "plan_study",
     "prepare",
+    "push",
     "score",
     "serve",
     "similarity",
@@ -120,6 +122,7 @@ LAZY_EXPORTS = {
     "plan": ("analysis.plan", "plan"),
     "plan_study": ("analysis.study_plan", "plan_study"),
     "prepare": ("data.prepare", "prepare"),
+    "push": ("models.hub", "push"),
     "score": ("mining.score", "score"),
     "serve": ("server.serve", "serve"),
     "similarity": ("models.load", "similarity"),
@@ -152,6 +155,7 @@ EXTRAS = {
     "plan": "all",
     "plan_study": "all",
     "prepare": "data",
+    "push": "torch",
     "serve": "serve",
     "train": "train",
     "visualize": "eval",
