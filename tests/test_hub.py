@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from huggingface_hub import ModelCard, constants
 import dualmoco
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ModelError
-from dualmoco.models.card import CardSubject, complete_card
+from dualmoco.models.card import CardSubject, complete_card, parse_metadata
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL, MANY_STATIC, embedded_folder
 from dualmoco.models.export import export_model
 from hub_server import LFS_BYTES, TOKEN, Hub, running_hub
@@ -31,6 +32,11 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
         monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
         monkeypatch.setenv("HF_TOKEN", TOKEN)
         yield started
+
+
+def front_matter(folder: Path) -> Any:
+    """What huggingface_hub reads from the card of a folder."""
+    return ModelCard.load(folder / "README.md").data
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -129,7 +135,7 @@ def test_what_is_refused(
 
 def test_the_card_of_a_run(tiny_model: Path) -> None:
     """What huggingface_hub reads from it: languages, library, how it is used, held-out accuracy."""
-    data = ModelCard.load(tiny_model / "README.md").data
+    data = front_matter(tiny_model)
     record = json.loads((tiny_model / "dualmoco.json").read_text(encoding="utf-8"))
     assert (data.language, data.library_name, data.pipeline_tag) == (
         ["en", "zh"],
@@ -154,8 +160,8 @@ def data_text(folder: Path) -> str:
 def test_exports_inherit_the_licence(tmp_path: Path) -> None:
     """And name the model on the Hub that they were made of, if there is one."""
     export_model(FAST_MODEL, "zh", "sentence-transformers", tmp_path / "zh")
-    data = ModelCard.load(tmp_path / "zh" / "README.md").data
-    licence = ModelCard.load(embedded_folder(FAST_MODEL) / "README.md").data.license
+    data = front_matter(tmp_path / "zh")
+    licence = front_matter(embedded_folder(FAST_MODEL)).license
     assert (data.license, data.language, data.base_model) == (licence, ["zh"], None)
 
 
@@ -169,7 +175,7 @@ def test_a_base_model_is_named_by_its_name_on_the_hub(sentence_folder: Path, tmp
     settings = {"src": encoders[0], "tgt": encoders[1], "objective": "in-batch", "optimizer": {"batch_size": 8}}
     (folder / "dualmoco.json").write_text(json.dumps({"step": 5, "settings": settings}), encoding="utf-8")
     write_card(CardSubject(folder, "x", ["en", "zh"], 16), NO_CONVERSION)
-    data = ModelCard.load(folder / "README.md").data
+    data = front_matter(folder)
     assert data.base_model == ["owner/base"] and data.eval_results is None
     assert "objective `in-batch`, 5 steps of 8 pairs" in data_text(folder)
 
@@ -180,7 +186,7 @@ def test_what_a_card_says_stays(name: str) -> None:
     folder = embedded_folder(name)
     before = ModelCard.load(folder / "README.md")
     after = ModelCard(complete_card(before.content, CardSubject(folder, name, ["en"], 4), {"license": "mit"}))
-    old, new = before.data.to_dict(), after.data.to_dict()
+    old, new = parse_metadata(before.content, folder), parse_metadata(after.content, folder)
     assert old.items() <= new.items() and new.keys() - old.keys() <= {"pipeline_tag", "tags"}
     assert after.text.strip() == before.text.strip() and new["library_name"] == "dualmoco"
 

@@ -110,6 +110,6 @@ def test_what_mteb_knows_of_a_model(tiny_model: Path) -> None:
     own = dualmoco.mteb_meta(tiny_model)
     assert (own.name, own.license, own.framework) == ("local/run", None, ["NumPy"])
     assert dualmoco.mteb_meta(tiny_model, "me/tiny").name == "me/tiny"
-    loaded = own.load_model()
+    loaded: Any = own.load_model()
     assert isinstance(loaded, mteb.EncoderProtocol) and loaded.mteb_model_meta.name == "local/run"
     assert loaded.model.identity.sha256 == own.revision

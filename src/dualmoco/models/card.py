@@ -19,7 +19,7 @@ from dualmoco.models.text_normalization import TextConversion
 from dualmoco.text.languages import base_language
 
 if TYPE_CHECKING:
-    from huggingface_hub import EvalResult, ModelCard
+    from huggingface_hub import EvalResult
 
 JOINED_KEY = "joined"  # in the record of a model: the languages that `join` added
 INHERITED_KEYS = ("license", "license_name", "license_link", "base_model", "datasets")
@@ -136,8 +136,8 @@ def card_body(folder: Path) -> str:
     return str(_parse_card(path.read_text(encoding="utf-8"), folder).text).strip() if path.is_file() else ""
 
 
-def _parse_card(text: str, folder: Path) -> ModelCard:
-    """Reads a card; ModelError if its front matter is not that of a model."""
+def _parse_card(text: str, folder: Path) -> Any:
+    """Reads a card as huggingface_hub's ModelCard; ModelError if its front matter is not that of a model."""
     import yaml
     from huggingface_hub import ModelCard
 
