@@ -145,7 +145,7 @@ def test_the_record_and_the_card_say_what_happened(base: Path, joined: tuple[Pat
     assert done.pairs + done.heldout < len(PAIRS) - 49
     assert (said["to_known"], said["from_known"]) == (done.to_known, done.from_known)
     card = (folder / "README.md").read_text(encoding="utf-8")
-    assert "language: [en, zh, xx]" in card and f"en-xx {done.pairs:,}" in card
+    assert "language:\n- en\n- zh\n- xx\n" in card and f"en-xx {done.pairs:,}" in card
     assert f"{100 * done.to_known:.1f} / {100 * done.from_known:.1f} of {done.heldout:,}" in card
     assert re.search(rf"\| en-xx \| +{done.threshold:.4f} \|", card)
 
@@ -182,7 +182,7 @@ def test_merged_models_have_the_languages_of_both(
     for pair in (("en", "zh"), ("en", "xx"), ("yy", "en")):
         assert read_calibration(model, pair, MiningSettings())
     card = (place / "merged" / "README.md").read_text(encoding="utf-8")
-    assert "language: [en, zh, xx, yy]" in card and card.count("through en") == 2
+    assert "language:\n- en\n- zh\n- xx\n- yy\n" in card and card.count("through en") == 2
     with pytest.raises(ConfigError, match="merged: exists; expected a new folder, or --overwrite"):
         merge([folder, place / "model-yy"], place / "merged")
     merge([place / "model-yy", folder], place / "merged", overwrite=True)

@@ -19,9 +19,10 @@ from transformers import BertConfig, BertModel, BertTokenizer
 from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
 from dualmoco.models.build import build_encoders
+from dualmoco.models.card import CardSubject, write_card
 from dualmoco.models.config import EncoderConfig, EncoderKind
 from dualmoco.models.export import export_model
-from dualmoco.models.folder import folder_sha256, read_conversion, write_card
+from dualmoco.models.folder import folder_sha256, read_conversion
 from dualmoco.models.load import open_model
 from dualmoco.models.network import Encoder, add_nfkc_normalizer, carries_nfkc, open_network, save_encoders
 from dualmoco.models.text_normalization import TextConversion
@@ -114,7 +115,7 @@ def test_exports_keep_the_conversion(tmp_path: Path, kind: EncoderConfig) -> Non
     assert record["text"] == BOTH and record["sha256"] == open_model(source).identity.sha256
     export_model(str(source), "en", "sentence-transformers", tmp_path / "en")
     assert read_conversion(tmp_path / "en") == TextConversion(nfkc=True)
-    assert not (tmp_path / "en" / "README.md").exists()
+    assert "How to give sentences" not in (tmp_path / "en" / "README.md").read_text(encoding="utf-8")
 
 
 def test_onnx_exports_keep_the_conversion(tmp_path: Path) -> None:
@@ -145,10 +146,11 @@ def test_tokenizers_are_tried_for_nfkc(tmp_path: Path) -> None:
 
 
 def test_cards_say_what_is_left_to_do(tmp_path: Path) -> None:
-    """Nothing left, no card; else the steps in their order."""
-    write_card(tmp_path, TextConversion())
-    assert not (tmp_path / "README.md").exists()
-    write_card(tmp_path, TextConversion(Chinese.traditional, nfkc=True))
+    """Nothing left, no word of it; else the steps in their order."""
+    subject = CardSubject(tmp_path, "x", ["zh"], 4)
+    write_card(subject, TextConversion())
+    assert "before encoding" not in (tmp_path / "README.md").read_text(encoding="utf-8")
+    write_card(subject, TextConversion(Chinese.traditional, nfkc=True))
     steps = [line for line in (tmp_path / "README.md").read_text(encoding="utf-8").splitlines() if line[:4] == "    "]
     names: dict[str, Any] = {"unicodedata": unicodedata, "opencc": opencc, "sentence": "Ａ说"}
     exec("\n".join(step.strip() for step in steps), names)

@@ -35,9 +35,11 @@ if TYPE_CHECKING:
     from dualmoco.mining.score import score
     from dualmoco.mining.threshold import calibrate_model as calibrate
     from dualmoco.models.adapters import Embeddings
+    from dualmoco.models.hub import push
     from dualmoco.models.load import open_model as load
     from dualmoco.models.load import similarity
     from dualmoco.models.model import Model
+    from dualmoco.models.mteb_encoder import MtebEncoder, mteb_meta
     from dualmoco.search.index import Index, open_index
     from dualmoco.search.index_update import add_to_index, build_index, delete_from_index, update_index
     from dualmoco.server.serve import serve
@@ -58,6 +60,7 @@ __all__ = [
     "MiningResult",
     "Model",
     "ModelError",
+    "MtebEncoder",
     "RunError",
     "TrainResult",
     "__version__",
@@ -81,11 +84,13 @@ __all__ = [
     "load",
     "merge",
     "mine",
+    "mteb_meta",
     "open_index",
     "paraphrases",
     "plan",
     "plan_study",
     "prepare",
+    "push",
     "score",
     "serve",
     "similarity",
@@ -115,11 +120,13 @@ LAZY_EXPORTS = {
     "load": ("models.load", "open_model"),
     "merge": ("training.merge", "merge"),
     "mine": ("mining.mine", "mine"),
+    "mteb_meta": ("models.mteb_encoder", "mteb_meta"),
     "open_index": ("search.index", "open_index"),
     "paraphrases": ("mining.mine", "paraphrases"),
     "plan": ("analysis.plan", "plan"),
     "plan_study": ("analysis.study_plan", "plan_study"),
     "prepare": ("data.prepare", "prepare"),
+    "push": ("models.hub", "push"),
     "score": ("mining.score", "score"),
     "serve": ("server.serve", "serve"),
     "similarity": ("models.load", "similarity"),
@@ -132,6 +139,7 @@ LAZY_EXPORTS = {
     "Index": ("search.index", "Index"),
     "MiningResult": ("mining.mine", "MiningResult"),
     "Model": ("models.model", "Model"),
+    "MtebEncoder": ("models.mteb_encoder", "MtebEncoder"),
     "TrainResult": ("training.trainer", "TrainResult"),
     "ConfigError": ("core.errors", "ConfigError"),
     "DataError": ("core.errors", "DataError"),
@@ -149,9 +157,11 @@ EXTRAS = {
     "export": "onnx",
     "inspect": "data",
     "join": "all",
+    "mteb_meta": "mteb",
     "plan": "all",
     "plan_study": "all",
     "prepare": "data",
+    "push": "torch",
     "serve": "serve",
     "train": "train",
     "visualize": "eval",

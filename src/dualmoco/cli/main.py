@@ -32,6 +32,7 @@ from dualmoco.cli import (
     paraphrases,
     plan,
     prepare,
+    push,
     score,
     search,
     serve,
@@ -61,6 +62,7 @@ COMMAND_EXTRAS = {
     "plan": "all",
     "demo": "all",
     "export": "onnx",
+    "push": "torch",
     "serve": "serve",
 }
 """The extra that a command needs besides the base installation."""
@@ -86,6 +88,7 @@ COMMANDS = (
     calibrate,
     combine,
     export,
+    push,
     serve,
     demo,
 )

@@ -24,6 +24,7 @@ from dualmoco.models.backends.onnx_runtime import (
     write_onnx_folder,
 )
 from dualmoco.models.backends.pytorch import CHECK_SENTENCES, check_agreement, reference_vectors, token_source
+from dualmoco.models.card import CardSubject, write_card
 from dualmoco.models.embedded import EMBEDDED
 from dualmoco.models.folder import (
     DIMENSIONS_KEY,
@@ -33,7 +34,6 @@ from dualmoco.models.folder import (
     folder_sha256,
     read_conversion,
     read_trained_dimensions,
-    write_card,
 )
 from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid, write_hybrid
 from dualmoco.models.load import find_folder, open_model, run_network
@@ -72,6 +72,7 @@ class _Part:
     """The network of one language, and the model that it comes from."""
 
     network: Encoder
+    folder: Path  # of the model
     identity: Identity
     lang: str
     any_language: bool
@@ -175,7 +176,7 @@ def _open_part(name: str, folder: Path, lang: str) -> _Part:
     identity = Identity(name, folder_sha256(folder), opened.pooling)
     conversion = read_conversion(folder) if any_language else read_conversion(folder).of(lang)
     dimensions = read_trained_dimensions(folder)
-    return _Part(network, identity, lang, any_language, conversion, dimensions)
+    return _Part(network, folder, identity, lang, any_language, conversion, dimensions)
 
 
 def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Part], to: str) -> float:
@@ -214,7 +215,9 @@ def _write_sentence_transformers(folder: Path, part: _Part, reference: Vectors) 
     cosine = check_agreement(SENTENCE_TRANSFORMERS, lambda texts: backend.encode(part.convert(texts)), reference)
     dimensions = {DIMENSIONS_KEY: part.dimensions} if part.dimensions else {}
     _write_record(folder, part.identity, part.lang, cosine, {TEXT_KEY: part.conversion.to_json(), **dimensions})
-    write_card(folder, replace(part.conversion, nfkc=part.conversion.nfkc and not carries_nfkc(network)))
+    left = replace(part.conversion, nfkc=part.conversion.nfkc and not carries_nfkc(network))
+    title = f"{part.identity.name.rpartition('/')[2].removeprefix('package:')}-{part.lang}"
+    write_card(CardSubject(folder, title, [part.lang], part.network.dimension), left, part.folder)
     return cosine
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dualmoco.core.config_loader import MAX_REASON
 from dualmoco.core.errors import ConfigError, DataError, ModelError, RunError, missing_package
-from dualmoco.core.storage import file_sha256, write_text
+from dualmoco.core.storage import file_sha256
 from dualmoco.models.embedded import EMBEDDED, embedded_folder
 from dualmoco.models.text_normalization import TextConversion, parse_conversion
 
@@ -30,6 +30,7 @@ CALIBRATION_FILE = "calibration.json"  # the default threshold of `dualmoco mine
 NLI_FOLDER = "nli"  # the classifier of a model trained on NLI
 MODEL_CARD = "README.md"
 CHECKPOINT_FILES = (WEIGHTS_FILE, "optimizer.safetensors", "state.json")
+TRAINING_FILES = (*CHECKPOINT_FILES[1:], "trainer_state.json")  # beside weights, of no use to a model
 LEGAL_NAMES = ("LICENSE", "NOTICE")  # beginnings of the names of files that a copy must keep
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 CODE_ENDINGS = (".py", ".pyc", ".pyw", ".so", ".dll", ".dylib")
@@ -41,7 +42,7 @@ MODEL_ENDINGS = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".
 """Endings of the files that a model is loaded from: weights, settings, vocabularies."""
 GRAPH_ENDING, GRAPH_CHECKSUMS = ".onnx", "int8-graphs.sha256"  # of packed weights
 TORCH_PACKAGES = ("torch", "transformers", "sentence_transformers", "huggingface_hub")  # those of the extra torch
-HUB_EXCLUDED = ("onnx/*", "openvino/*")
+HUB_EXCLUDED = ("onnx/*", "openvino/*")  # graphs that other libraries made of the same weights
 HUB_TIMEOUT = 5.0  # seconds to wait for the hub before falling back to the cache
 
 
@@ -82,7 +83,7 @@ def fetch_model(name: str) -> Path:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
-    wanted = [f"*{ending}" for ending in MODEL_ENDINGS]
+    wanted = [*(f"*{ending}" for ending in (*MODEL_ENDINGS, GRAPH_ENDING)), f"*{GRAPH_CHECKSUMS}", MODEL_CARD]
     reason = ""
     try:
         HfApi().model_info(name, timeout=HUB_TIMEOUT)  # snapshot_download itself would wait without limit
@@ -145,7 +146,8 @@ def check_links(folder: Path) -> None:
     """Refuses links that lead out of a model folder, or to a folder, with ModelError."""
     # The cache of the Hugging Face Hub is an exception: its snapshots/REVISION holds links to files of its blobs.
     root = folder.resolve()
-    homes = [root, root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [root]
+    snapshot = next((path for path in (root, *root.parents) if path.parent.name == "snapshots"), None)
+    homes = [root, snapshot.parents[1] / "blobs"] if snapshot else [root]
     for path in folder.rglob("*"):
         if path.is_symlink() and (path.is_dir() or not any(path.resolve().is_relative_to(home) for home in homes)):
             raise ModelError(f"{path}: a link to {path.resolve()}; expected the file itself inside the model folder")
@@ -207,17 +209,17 @@ def _is_covered(name: Path) -> bool:
 
 def read_conversion(folder: Path) -> TextConversion:
     """The text conversion that a model folder records, if any; ModelError if its record cannot be read."""
-    return parse_conversion(_read_record(folder).get(TEXT_KEY) or {}, folder / MODEL_RECORD)
+    return parse_conversion(read_model_record(folder).get(TEXT_KEY) or {}, folder / MODEL_RECORD)
 
 
 def read_trained_dimensions(folder: Path) -> list[int]:
     """The dimensions that a model folder says its model was trained for, in descending order; often none."""
-    numbers = _read_record(folder).get(DIMENSIONS_KEY)
+    numbers = read_model_record(folder).get(DIMENSIONS_KEY)
     return [number for number in numbers if isinstance(number, int)] if isinstance(numbers, list) else []
 
 
-def _read_record(folder: Path) -> dict[str, Any]:
-    """The record of a model folder, which may be empty; ModelError if it cannot be read."""
+def read_model_record(folder: Path) -> dict[str, Any]:
+    """What a model folder says about its origin, which may be nothing; ModelError if its record cannot be read."""
     record = folder / MODEL_RECORD
     if not record.is_file():
         return {}
@@ -226,29 +228,6 @@ def _read_record(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{record}: not a record of a model ({error}); save the model again") from None
     return content if isinstance(content, dict) else {}
-
-
-def write_card(folder: Path, left: TextConversion) -> None:
-    """Writes a card into a saved model if users of sentence-transformers must convert sentences or name a prompt."""
-    if parts := [part for part in (left.card(), _prompt_card(folder)) if part]:
-        write_text(folder / MODEL_CARD, "# How to give sentences to this model\n\n" + "\n".join(parts))
-
-
-def _prompt_card(folder: Path) -> str:
-    """How to name the prompts of a saved model in sentence-transformers; empty if one applies to all sentences."""
-    path = folder / PROMPTS_FILE
-    config = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {"prompts": {}}
-    prompts = {} if config.get("default_prompt_name") else config["prompts"]
-    steps = [
-        f'    model.encode(sentences, task="{lang}", prompt_name="{lang}")  # {prompt!r}\n'
-        for lang, prompt in prompts.items()
-        if prompt
-    ]
-    intro = (
-        "It was trained with a text before every sentence, its prompt, which differs between the languages.\n"
-        "dualmoco puts it there by itself; in sentence-transformers name it:\n\n"
-    )
-    return intro + "".join(steps) if steps else ""
 
 
 def folder_sha256(folder: Path) -> str:
@@ -296,6 +275,15 @@ def _is_copied(name: Path, *, is_folder: bool) -> bool:
     return (
         _decides(name) or is_graph or name.as_posix() in (MODEL_RECORD, MODEL_CARD) or name.name.startswith(LEGAL_NAMES)
     )
+
+
+def is_published(name: Path) -> bool:
+    """Whether a file, by its path within a model folder, belongs to the model that others download."""
+    if any(part.startswith(".") for part in name.parts) or name.name in TRAINING_FILES:
+        return False
+    is_graph = name.suffix == GRAPH_ENDING and f"{name.parts[0]}/*" not in HUB_EXCLUDED
+    is_own = name.name in (MODEL_CARD, GRAPH_CHECKSUMS) or name.name.startswith(LEGAL_NAMES)
+    return name.suffix in MODEL_ENDINGS or is_graph or is_own
 
 
 def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool) -> None:

@@ -27,6 +27,7 @@ from dualmoco.models.folder import (
     TOKENIZER_FILE,
     WEIGHTS_FILE,
     read_conversion,
+    read_model_record,
 )
 from dualmoco.models.hybrid import is_hybrid
 from dualmoco.models.int8_format import load_tensors, pack_tensors
@@ -145,13 +146,6 @@ def merge_conversions(folders: Iterable[Path]) -> TextConversion:
         shown = "; ".join(f"{folder}: {json.dumps(conversion.to_json())}" for folder, conversion in found.items())
         raise ModelError(f"models that convert text differently ({shown}); expected the same conversion in all of them")
     return TextConversion(next(iter(converting), Chinese.keep), next(iter(normalizing)))
-
-
-def read_model_record(folder: Path) -> dict[str, Any]:
-    """What a model folder says about its origin; empty if it says nothing."""
-    path = folder / MODEL_RECORD
-    content = read_json(path) if path.is_file() else {}
-    return content if isinstance(content, dict) else {}
 
 
 def write_model_record(folder: Path, conversion: TextConversion, about: dict[str, Any]) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dualmoco.core import VERSION
 from dualmoco.core.errors import ConfigError, RunError, require
 from dualmoco.core.storage import new_folder, read_json, write_json
+from dualmoco.models.card import CardSubject, write_card
 from dualmoco.models.export import (
     EXPORT_FORMAT,
     SENTENCE_TRANSFORMERS,
@@ -27,7 +28,6 @@ from dualmoco.models.folder import (
     folder_sha256,
     is_checkpoint,
     read_conversion,
-    write_card,
 )
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def write_checkpoint(checkpoint: Path, folder: Path, *, momentum: bool) -> tuple
     )
     about = {"format": EXPORT_FORMAT, "version": VERSION, "lowest_cosine": cosine, TEXT_KEY: conversion.to_json()}
     write_json(folder / MODEL_RECORD, about | record)
-    write_card(folder, conversion)
+    run, dimension = checkpoint.resolve().parents[1], next(iter(encoders.values())).dimension
+    write_card(CardSubject(folder, run.name, list(encoders), dimension), conversion)
     return list(encoders), cosine
 
 

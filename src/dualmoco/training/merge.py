@@ -5,7 +5,6 @@ Models share a space if an encoder is the same in both, as the frozen encoder is
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,22 +15,20 @@ from dualmoco.core.display import markdown_table
 from dualmoco.core.errors import ConfigError, ModelError
 from dualmoco.core.storage import new_folder, write_text
 from dualmoco.mining.threshold import ModelCalibration, copy_calibrations, list_calibrations
-from dualmoco.models.folder import MODEL_CARD, check_place, copy_model
+from dualmoco.models.card import JOINED_KEY, CardSubject, card_body, complete_card, inherited_metadata
+from dualmoco.models.folder import MODEL_CARD, check_place, copy_model, read_model_record
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.models.routes import (
     add_routes,
     merge_conversions,
     open_languages,
-    read_model_record,
     read_routes,
     same_encoder,
     write_model_record,
 )
 
-JOINED_KEY = "joined"  # in the record of a model: the languages that `join` added
 BASE_HEADING = "## The model that languages joined"
-FRONT_MATTER = re.compile(r"\A---\n(.*?)^---\n", re.DOTALL | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -143,21 +140,19 @@ def read_joined(folder: Path) -> list[dict[str, Any]]:
 def language_card(name: str, folder: Path, model: Model, base: Path) -> str:
     """The card of a model that languages joined: what they were trained on, how good they are, and the older card."""
     joined = [JoinedLanguage(**one) for one in read_joined(folder)]
-    older = (base / MODEL_CARD).read_text(encoding="utf-8") if (base / MODEL_CARD).is_file() else ""
-    front = FRONT_MATTER.match(older)
-    licences = [line for line in (front[1] if front else "").splitlines() if line.startswith("license")]
-    languages = ", ".join(model.languages or ())
-    older = older[front.end() :] if front else older
+    older = card_body(base)
     if read_joined(base):  # a card of this function
-        older = older.partition(f"{BASE_HEADING}\n")[2]
+        older = older.partition(f"{BASE_HEADING}\n")[2].strip()
+    langs = list(model.languages or ())
     pages = [
-        "\n".join(["---", f"language: [{languages}]", *licences, "library_name: dualmoco", "---", f"# {name}"]),
-        f"Sentences of {languages} to unit vectors of dimension {model.dimension} in one space. `dualmoco join` and "
-        f"`dualmoco merge` of dualmoco {VERSION} wrote it; checksum {model.identity.sha256[:12]}.",
+        f"# {name}",
+        f"Sentences of {', '.join(langs)} to unit vectors of dimension {model.dimension} in one space. `dualmoco join` "
+        f"and `dualmoco merge` of dualmoco {VERSION} wrote it; checksum {model.identity.sha256[:12]}.",
         *_language_tables(joined, list_calibrations(model)),
-        *([BASE_HEADING, older.strip()] if older.strip() else []),
+        *([BASE_HEADING, older] if older else []),
     ]
-    return "\n\n".join(pages) + "\n"
+    subject = CardSubject(folder, name, langs, model.dimension)
+    return complete_card("\n\n".join(pages) + "\n", subject, inherited_metadata(base))
 
 
 def _language_tables(joined: Sequence[JoinedLanguage], calibrations: Sequence[ModelCalibration]) -> list[str]:

@@ -17,7 +17,8 @@ from dualmoco.core.errors import ConfigError, RunError
 from dualmoco.core.progress import are_shown, progress_bar
 from dualmoco.core.storage import LOCK, append_line, new_folder, write_json, write_text
 from dualmoco.data.pairs import Split
-from dualmoco.models.folder import DIMENSIONS_KEY, MODEL_RECORD, TEXT_KEY, read_conversion, write_card
+from dualmoco.models.card import CardSubject, write_card
+from dualmoco.models.folder import DIMENSIONS_KEY, MODEL_RECORD, TEXT_KEY, read_conversion
 from dualmoco.models.network import Encoder, save_encoders
 from dualmoco.training.config import FREE_SETTINGS, SCHEDULE_LENGTHS, TrainConfig
 from dualmoco.training.objective import Objective
@@ -190,7 +191,9 @@ def save_model(
         save_encoders(encoders, folder)
         objective.save_files(folder)
         write_json(folder / MODEL_RECORD, {**record, **trained, TEXT_KEY: text, "settings": config.to_dict()})
-        write_card(folder, read_conversion(folder))
+        dimension = encoders[config.src.lang].dimension
+        subject = CardSubject(folder, Path(config.out).resolve().name, list(encoders), dimension)
+        write_card(subject, read_conversion(folder))
 
 
 def trained_dimensions(config: TrainConfig, encoders: dict[str, Encoder]) -> dict[str, Any]:
