@@ -13,7 +13,7 @@ from sentence_transformers import SentenceTransformer
 
 from dualmoco.core.errors import ModelError
 from dualmoco.data.grammar import generate_pairs
-from dualmoco.models.folder import INT8_FILE, WEIGHTS_FILE
+from dualmoco.models.folder import INT8_FILE, TOKENIZER_FILE, WEIGHTS_FILE
 from dualmoco.models.int8_format import is_packed, pack_tensors, unpack_tensors, unpacked
 from dualmoco.models.load import open_model
 from dualmoco.models.pack import pack_model
@@ -54,6 +54,8 @@ def test_a_packed_network_gives_nearly_the_same_vectors(run: Path, tmp_path: Pat
     folders = (run, tmp_path / "packed")
     sizes = [sum(file.stat().st_size for file in folder.rglob("*.safetensors")) for folder in folders]
     assert sizes[1] < 0.4 * sizes[0]
+    tokenizers = list((tmp_path / "packed").rglob(TOKENIZER_FILE))
+    assert len(tokenizers) == 2 and not any("\n" in path.read_text(encoding="utf-8") for path in tokenizers)
     whole, packed = (open_model(folder).encode(SENTENCES, lang="en") for folder in folders)
     assert 0.995 < (whole * packed).sum(axis=1).min() < 1
 

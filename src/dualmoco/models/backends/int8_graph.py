@@ -4,7 +4,7 @@ A token's scale depends on that token alone, so the vector of a sentence does no
 summed exactly, in int32; everything else is fp32. Only standard operators are used. The graph of a packed folder holds
 no weights: they are external data of ONNX, and their file is `model.int8.safetensors` beside or below the graph, so any
 onnxruntime opens both. An export holds its weights, and balances the channels of activations (`int8_export.py`).
-Shapes: N sentences, L tokens, E width, H heads, O rows and I columns of a matrix, D dimension.
+Shapes: N sentences, L tokens of each, T of all, E width, H heads, O rows and I columns of a matrix, D dimension.
 """
 
 from __future__ import annotations
@@ -135,33 +135,35 @@ class Int8GraphBuilder:
         self.tensors[name] = tensor
 
     def dense(self, values: str, layers: Sequence[_Weights]) -> str:
-        """Activations (..., I) through layers that take the same ones, (..., O)."""
+        """Activations (T, I) through layers that take the same ones, (T, O)."""
         return self.linear(self.quantized(values, layers[0]), layers)
 
     def quantized(self, values: str, layer: _Weights) -> tuple[str, str]:
-        """Activations (..., I) of a layer as unsigned bytes, and their steps (..., 1)."""
+        """Activations (T, I) of a layer as unsigned bytes, and their steps (T,)."""
         if layer.is_balanced:
             values = self.node("Mul", values, layer.balance)
         if layer.is_lifted:
             values = self.node("Add", values, layer.lift)
         sizes = values if layer.is_lifted else self.node("Abs", values)
-        peak = self.node("ReduceMax", sizes, axes=[-1], keepdims=1)
-        top = self.node("Max", peak, self.constant(np.float32(LEAST_PEAK)))
+        peak = self.node("ReduceMax", sizes, axes=[-1], keepdims=0)
         most = self.constant(np.float32(UINT8_MAX if layer.is_lifted else INT8_MAX))
-        counts = self.node("Mul", values, self.node("Div", most, top))
-        zero = self.constant(np.uint8(layer.zero_point))
-        return self.node("QuantizeLinear", counts, self.constant(np.float32(1)), zero), self.node("Div", top, most)
+        steps = self.node("Div", self.node("Max", peak, self.constant(np.float32(LEAST_PEAK))), most)
+        zero = self.constant(np.array([layer.zero_point], dtype=np.uint8))
+        zeros = self.node("Expand", zero, self.node("Shape", steps))
+        return self.node("QuantizeLinear", values, steps, zeros, axis=0), steps
 
     def linear(self, quantized: tuple[str, str], layers: Sequence[_Weights]) -> str:
-        """Quantized activations (..., I) times the transposed matrices of some layers (O, I), plus biases, (..., O)."""
+        """Quantized activations (T, I) times the transposed matrices of some layers (O, I), plus biases, (T, O)."""
         values, steps = quantized
         matrix = self.node("Transpose", self._joined([layer.weight for layer in layers]), perm=[1, 0])
         product = self.node("MatMulInteger", values, matrix, self.constant(np.uint8(layers[0].zero_point)))
-        scaled = self.node("Mul", self.node("Cast", product, to=self.onnx.TensorProto.FLOAT), steps)
+        scaled = self.node("DequantizeLinear", product, steps, axis=0)
         scaled = self.node("Mul", scaled, self._joined([layer.scales for layer in layers]))
         if not layers[0].has_bias:
             return str(scaled)
-        return str(self.node("Add", scaled, self._joined([layer.bias for layer in layers])))
+        # With a bias (O,) onnxruntime would merge the sum with GELU, which is slower than both.
+        bias = self.node("Unsqueeze", self._joined([layer.bias for layer in layers]), self.constant(np.array([0])))
+        return str(self.node("Add", scaled, bias))
 
     def _joined(self, names: Sequence[str]) -> str:
         return names[0] if len(names) == 1 else str(self.node("Concat", *names, axis=0))
@@ -257,10 +259,21 @@ class _Bert:
             first_alone = shape.pooling == "cls" and number == shape.layers - 1  # other tokens are not used
             states = self._layer(states, f"encoder.layer.{number}.", first_alone=first_alone)
         if shape.pooling == "cls":
-            return str(graph.node("Squeeze", states, graph.constant(np.array([1]))))
+            return states
         axis = graph.constant(np.array([1]))
-        total = graph.node("ReduceSum", graph.node("Mul", states, self.counted), axis, keepdims=0)
+        counted = graph.node("Mul", self._by_sentence(states, -1), self.counted)
+        total = graph.node("ReduceSum", counted, axis, keepdims=0)
         return str(graph.node("Div", total, graph.node("ReduceSum", self.counted, axis, keepdims=0)))
+
+    def _by_sentence(self, states: str, *sizes: int) -> str:
+        """Vectors (T, .) as an array (N, L, ...) with the given sizes after L."""
+        graph = self.graph
+        shape = graph.node("Concat", graph.node("Shape", TOKEN_IDS), graph.constant(np.array(sizes)), axis=0)
+        return str(graph.node("Reshape", states, shape))
+
+    def _by_token(self, states: str) -> str:
+        """Vectors (..., E), or (..., H, E / H), as an array (T, E)."""
+        return str(self.graph.node("Reshape", states, self.graph.constant(np.array([-1, self._width()]))))
 
     def _embedded(self) -> str:
         graph = self.graph
@@ -271,10 +284,11 @@ class _Bert:
         length = graph.node("Shape", TOKEN_IDS, start=1, end=2)
         zero, axis = graph.constant(np.array([0])), graph.constant(np.array([0]))
         first = graph.node("Slice", first, zero, length, axis)  # (L, E)
-        return self._normalized(graph.node("Add", graph.rows(words, TOKEN_IDS), first), "embeddings.LayerNorm")
+        states = graph.node("Add", graph.rows(words, TOKEN_IDS), first)  # (N, L, E)
+        return self._normalized(self._by_token(states), "embeddings.LayerNorm")
 
     def _layer(self, states: str, name: str, *, first_alone: bool) -> str:
-        """Attention and the feed-forward network, each with its residual and normalization, (N, L, E)."""
+        """Attention and the feed-forward network, each with its residual and normalization, (T, E)."""
         graph = self.graph
         mixed, states = self._attention(states, name, first_alone=first_alone)
         mixed = graph.dense(mixed, [self.weights[f"{name}attention.output.dense"]])
@@ -284,29 +298,29 @@ class _Bert:
         return self._normalized(graph.node("Add", output, states), f"{name}output.LayerNorm")
 
     def _attention(self, states: str, name: str, *, first_alone: bool) -> tuple[str, str]:
-        """Mixed values of the tokens that are used, all or the first one, and these tokens' states."""
+        """Mixed values of the tokens that are used, all or the first of each sentence, and these tokens' states."""
         graph, parts = self.graph, [self.weights[f"{name}attention.self.{part}"] for part in ("query", "key", "value")]
-        quantized = graph.quantized(states, parts[0])
+        sizes = self.shape.heads, self._width() // self.shape.heads
         if first_alone:
-            ends = [graph.constant(np.array([place])) for place in (0, 1, 1)]
-            states, values, steps = (graph.node("Slice", one, *ends) for one in (states, *quantized))  # (N, 1, .)
-            query = graph.linear((values, steps), parts[:1])
+            quantized = graph.quantized(states, parts[0])  # as for all of them, because they share factors
             key, value = graph.node("Split", graph.linear(quantized, parts[1:]), outputs=2, axis=-1)
+            states = graph.node("Gather", self._by_sentence(states, -1), graph.constant(np.array(0)), axis=1)  # (N, E)
+            query = graph.node("Reshape", graph.dense(states, parts[:1]), graph.constant(np.array([-1, 1, *sizes])))
         else:
-            query, key, value = graph.node("Split", graph.linear(quantized, parts), outputs=3, axis=-1)
-        split = graph.constant(np.array([0, 0, self.shape.heads, -1]))
-        query, key, value = (
-            graph.node("Transpose", graph.node("Reshape", one, split), perm=order)
-            for one, order in ((query, [0, 2, 1, 3]), (key, [0, 2, 3, 1]), (value, [0, 2, 1, 3]))
-        )
-        scores = graph.node("Mul", graph.node("MatMul", query, key), graph.constant(np.float32(self._scale())))
+            query, key, value = graph.node("Split", graph.dense(states, parts), outputs=3, axis=-1)
+            query = self._by_sentence(query, *sizes)
+        key, value = (self._by_sentence(one, *sizes) for one in (key, value))
+        query, key, value = (graph.node("Transpose", one, perm=[0, 2, 1, 3]) for one in (query, key, value))
+        # onnxruntime multiplies by the transposed keys without making them; one transposition of both kinds is slow.
+        key = graph.node("Transpose", key, perm=[0, 1, 3, 2])
+        scale = graph.constant(np.float32(1 / math.sqrt(sizes[1])))
+        scores = graph.node("Mul", graph.node("MatMul", query, key), scale)
         shares = graph.node("Softmax", graph.node("Add", scores, self.hidden), axis=-1)  # (N, H, L, L)
         mixed = graph.node("Transpose", graph.node("MatMul", shares, value), perm=[0, 2, 1, 3])
-        return graph.node("Reshape", mixed, graph.constant(np.array([0, 0, -1]))), states
+        return self._by_token(mixed), states
 
-    def _scale(self) -> float:
-        width = self.graph.tensors["embeddings.LayerNorm.weight"].dims[0]
-        return 1 / math.sqrt(width / self.shape.heads)
+    def _width(self) -> int:
+        return int(self.graph.tensors["embeddings.LayerNorm.weight"].dims[0])
 
     def _normalized(self, states: str, name: str) -> str:
         inputs = (states, f"{name}.weight", f"{name}.bias")

@@ -150,9 +150,12 @@ class TokenBackend(ABC):
         """Vectors of tokenized sentences, in batches of similar length."""
         found: Vectors = np.empty((len(encodings), self.dimension), dtype=np.float32)
         batches = batch_by_length(lengths, self.batch_tokens, self.batch_size)
-        arrays = [self.source.pad([encodings[row] for row in rows]) for rows in batches]
         workers = self._find_workers()
-        for rows, some in zip(batches, (workers.map if workers else map)(self.run, arrays), strict=True):
+
+        def run(rows: Ids) -> Vectors:
+            return self.run(self.source.pad([encodings[row] for row in rows]))
+
+        for rows, some in zip(batches, (workers.map if workers else map)(run, batches), strict=True):
             found[rows] = some
         return found
 
