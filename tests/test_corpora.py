@@ -15,7 +15,7 @@ import pytest
 from dualmoco.cli.main import main
 from dualmoco.core.errors import DataError
 from dualmoco.data import archives, corpora
-from dualmoco.data.archives import unpack
+from dualmoco.data.archives import unpack_archive
 from dualmoco.data.corpora import download, get_corpus, load_catalogue
 from testsets import write_bucc, write_lines, write_sts, write_tatoeba
 
@@ -259,13 +259,13 @@ def test_bad_archives_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def refused(reason: str, *members: str) -> None:
         with pytest.raises(DataError, match=reason):
-            unpack(archive, "set", members or ("a.txt",), into)
+            unpack_archive(archive, "set", members or ("a.txt",), into)
         assert not into.exists()
 
     write_archive(archive, "w", {"set": tmp_path / "set"}, link("set/b.txt", "/etc/hostname"))
     refused("has no set/c.txt", "a.txt", "c.txt")
     refused("set/b.txt is a link or a folder", "a.txt", "b.txt")
-    monkeypatch.setattr(archives, "MAX_UNPACKED_BYTES", 1000)
+    monkeypatch.setattr(archives, "MAX_ARCHIVE_BYTES", 1000)
     refused("more than 1,000 bytes")
     monkeypatch.undo()
     for mode in get_args(Compression):

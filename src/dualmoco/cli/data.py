@@ -50,12 +50,17 @@ def run_list(parsed: argparse.Namespace) -> int:
         print_json([asdict(entry) for entry in entries])
         return 0
     rows = [
-        [entry.name, entry.kind, entry.languages, entry.pairs, entry.licence, entry.page or "mirror only"]
+        [entry.name, entry.kind, entry.languages, entry.pairs, entry.licence, describe_origin(entry)]
         for entry in entries
     ]
     table = markdown_table(["name", "kind", "languages", "pairs", "licence", "where"], rows, left=True)
     sys.stdout.write("\n".join(table) + "\n")
     return 0
+
+
+def describe_origin(entry: CorpusEntry) -> str:
+    """Where a corpus can be had."""
+    return entry.page or ("its parts" if entry.parts else "mirror only")
 
 
 def run_get(parsed: argparse.Namespace) -> int:

@@ -16,10 +16,10 @@ from pathlib import Path
 from dualmoco.core.errors import DataError
 from dualmoco.core.storage import write_bytes
 
-MAX_UNPACKED_BYTES = 1 << 30  # of all files in an archive; the test sets have a tenth of that
+MAX_ARCHIVE_BYTES = 1 << 30  # of all files in an archive, also those that are not unpacked
 
 
-def unpack(archive: Path, root: str, members: Sequence[str], into: Path) -> None:
+def unpack_archive(archive: Path, root: str, members: Sequence[str], into: Path) -> None:
     """Writes those of the named files that a folder lacks; nothing is written unless the archive has all of them.
 
     Args:
@@ -53,8 +53,8 @@ def _find_files(tar: tarfile.TarFile, archive: Path) -> dict[str, tarfile.TarInf
     found, total = {}, 0
     for member in tar:
         total += member.size
-        if total > MAX_UNPACKED_BYTES:
-            raise DataError(f"{archive}: unpacks to more than {MAX_UNPACKED_BYTES:,} bytes; expected test sets")
+        if total > MAX_ARCHIVE_BYTES:
+            raise DataError(f"{archive}: unpacks to more than {MAX_ARCHIVE_BYTES:,} bytes; expected test sets")
         found[posixpath.normpath(member.name)] = member
     return found
 

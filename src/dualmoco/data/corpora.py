@@ -26,7 +26,7 @@ from typing import Any
 from dualmoco.core.errors import DataError, require
 from dualmoco.core.progress import counting
 from dualmoco.core.storage import file_sha256
-from dualmoco.data.archives import unpack
+from dualmoco.data.archives import unpack_archive
 
 DOWNLOAD_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30
@@ -147,7 +147,7 @@ def _download_entry(entry: CorpusEntry, into: Path) -> list[Path]:
             _check_digest(path, entry.sha256.get(file, ""))
             advance(1)
     if archive:
-        unpack(archive, entry.root, entry.members, into / entry.into)
+        unpack_archive(archive, entry.root, entry.members, into / entry.into)
     return paths
 
 
