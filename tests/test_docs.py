@@ -44,7 +44,8 @@ def test_python_examples_run(page: Path, tiny_model: Path, tmp_path: Path, monke
         if missing := {name for name in imported & OTHER_LIBRARIES if not find_spec(name)}:
             absent |= missing
             continue
-        exec(compile(block, str(page), "exec"), {"__name__": "page", "DATA": str(tmp_path / "data")})
+        # Inherited from this file, `annotations` of __future__ would turn the types of the page into strings.
+        exec(compile(block, str(page), "exec", dont_inherit=True), {"__name__": "page", "DATA": str(tmp_path / "data")})
     if absent:
         pytest.skip(f"blocks were left out because these packages are not installed: {', '.join(sorted(absent))}")
 
