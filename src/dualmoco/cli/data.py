@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dualmoco.cli.options import add_command, add_data, add_json, print_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dualmoco.data.corpora import CorpusEntry
 
 
 def add(commands: Any) -> None:
@@ -23,11 +28,12 @@ def add(commands: Any) -> None:
         run_get,
         "download, or copy from a mirror; resumes an interrupted download",
         "examples:\n"
+        "  dualmoco data get eval --data data\n"
         "  dualmoco data get tatoeba-test --data data\n"
         "\nwith your own mirror:\n"
         "  dualmoco data get sts sick --data ~/data --from /mnt/mirror",
     )
-    getting.add_argument("names", nargs="+", metavar="NAME", help="name from the catalogue")
+    getting.add_argument("names", nargs="+", metavar="NAME", help="name from the catalogue; eval for the test sets")
     add_data(getting, "folder to download to", "$DUALMOCO_DATA, or data")
     getting.add_argument("--from", dest="mirror", metavar="DIR", help="data folder to copy from, instead of a download")
 
@@ -44,7 +50,7 @@ def run_list(parsed: argparse.Namespace) -> int:
         print_json([asdict(entry) for entry in entries])
         return 0
     rows = [
-        [entry.name, entry.kind, entry.languages, entry.pairs, entry.licence, entry.page or "mirror only"]
+        [entry.name, entry.kind, entry.languages, entry.pairs, entry.licence, describe_origin(entry)]
         for entry in entries
     ]
     table = markdown_table(["name", "kind", "languages", "pairs", "licence", "where"], rows, left=True)
@@ -52,14 +58,44 @@ def run_list(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def describe_origin(entry: CorpusEntry) -> str:
+    """Where a corpus can be had."""
+    return entry.page or ("its parts" if entry.parts else "mirror only")
+
+
 def run_get(parsed: argparse.Namespace) -> int:
-    """Downloads or copies each name."""
+    """Downloads or copies each name; what cannot be fetched does not stop the others."""
     from pathlib import Path
 
-    from dualmoco.data.corpora import get_corpus
+    from dualmoco.core.errors import DataError
+    from dualmoco.data.corpora import find_entries, get_corpus
 
-    folder = parsed.data or os.environ.get("DUALMOCO_DATA") or "data"
-    for name in parsed.names:
-        files = get_corpus(name, Path(folder), Path(parsed.mirror) if parsed.mirror else None)
-        sys.stdout.write(f"{name}: {len(files)} files in {folder}\n")
+    folder = Path(parsed.data or os.environ.get("DUALMOCO_DATA") or "data")
+    entries = [entry for name in parsed.names for entry in find_entries(name)]
+    failed = []
+    for entry in entries:
+        try:
+            files = get_corpus(entry.name, folder, Path(parsed.mirror) if parsed.mirror else None)
+        except DataError as error:
+            if len(entries) == 1:
+                raise
+            failed.append(entry.name)
+            sys.stderr.write(f"dualmoco: {entry.name}: {error}\n")
+        else:
+            sys.stdout.write(describe_files(entry, files, folder))
+    if failed:
+        raise DataError(f"not fetched: {', '.join(failed)}; the other names are complete; run again to resume")
     return 0
+
+
+def describe_files(entry: CorpusEntry, files: list[Path], folder: Path) -> str:
+    """Number, size and licence of the files of a corpus, and the checksum of their archive."""
+    from dualmoco.core.storage import file_sha256
+
+    size = sum(file.stat().st_size for file in files) / 1e6
+    lines = [f"{entry.name}: {len(files)} files in {folder}, {size:.1f} MB; licence: {entry.licence}"]
+    archive = entry.archive(folder)
+    if archive and archive.is_file():
+        known = "as in the catalogue" if archive.name in entry.sha256 else "not in the catalogue"
+        lines.append(f"  {archive}: {archive.stat().st_size:,} bytes, sha256 {file_sha256(archive)} ({known})")
+    return "".join(f"{line}\n" for line in lines)

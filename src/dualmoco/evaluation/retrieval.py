@@ -115,7 +115,8 @@ class BitextRetrieval:
         """Weighted F1, MTEB's metric, and accuracy."""
         from sklearn.metrics import f1_score
 
-        signer = Signer(identity, MTEB_RETRIEVAL, self.split.paths)
+        signer, split = Signer(identity, MTEB_RETRIEVAL, self.split.paths), self.split.name
+        subset = f"{self.pair} {split}"
         ids = [{name: row for row, name in enumerate(side)} for side in (self.split.src_ids, self.split.tgt_ids)]
         gold = np.array([(ids[0][src], ids[1][tgt]) for src, tgt in self.split.gold])  # (g, 2)
         sides = sentences.vectors(self.split.src, self.langs[0]), sentences.vectors(self.split.tgt, self.langs[1])
@@ -131,8 +132,8 @@ class BitextRetrieval:
                 f1 = 100 * float(f1_score(wanted, rows, average="weighted", zero_division=0))
                 sample = MeanSample((rows == wanted).astype(np.float64))
                 scores += [
-                    signer.score(self.pair, protocol, "weighted f1", f1, len(gold)),
-                    signer.score(self.pair, protocol, "accuracy", sample, len(gold), interval(sample)),
+                    signer.score(subset, protocol, "weighted f1", f1, len(gold), split=split),
+                    signer.score(subset, protocol, "accuracy", sample, len(gold), interval(sample), split=split),
                 ]
         return TaskResult(scores)
 

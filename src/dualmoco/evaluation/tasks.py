@@ -160,7 +160,10 @@ def find_data(data: str | Path | None) -> Path:
     """The folder of test data, by default the one that DUALMOCO_DATA names; ConfigError if it does not exist."""
     found = data or os.environ.get(DATA_VARIABLE)
     if not found or not Path(found).is_dir():
-        raise ConfigError(f"test data {found or 'not given'}; expected a folder: --data DIR, or set {DATA_VARIABLE}")
+        raise ConfigError(
+            f"test data {found or 'not given'}; expected a folder: --data DIR, or set {DATA_VARIABLE}; "
+            "`dualmoco data get eval --data DIR` fetches the public test sets"
+        )
     return Path(found)
 
 
