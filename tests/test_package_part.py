@@ -82,7 +82,7 @@ def test_weights_of_a_package_are_chosen_on_pairs(static: Path, tmp_path: Path) 
         (f"{src} {number}", f"{tgt} {number}") for number in range(6) for src, tgt in zip(*TEXTS.values(), strict=True)
     ]
     done = combine([static, E5], tmp_path / "out", pairs=pairs, src_lang="en", tgt_lang="de", progress=False)
-    assert done.parts[1].folder == E5 and len(done.trials) == 9
+    assert done.parts[1].folder == E5 and len(done.trials) == 10
 
 
 def test_what_cannot_be_a_part(

@@ -32,7 +32,7 @@ from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
 from dualmoco.search.exact import nearest_both_ways
 
-TRIED_WEIGHTS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0)  # of each further part, relative to the first one
+TRIED_WEIGHTS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 8.0)  # of each further part, relative to the first one
 FEWEST_HELDOUT_PAIRS = 10
 
 
