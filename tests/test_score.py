@@ -146,7 +146,7 @@ def test_standard_input_and_output(capsys: pytest.CaptureFixture[str], monkeypat
     assert rows[0][:3] == ["score", "src", "tgt"] and [(row[1], row[2]) for row in rows[1:]] == PAIRS
     assert "3 pairs kept: -" in printed.err
     assert main(["score", "x.tsv", "--out", "-", "--json"]) == 2
-    assert "--out - and --json; expected one of them" in capsys.readouterr().err
+    assert "--out - and --json were both given; expected one of them" in capsys.readouterr().err
 
 
 def test_unreadable_lines_of_a_text_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
