@@ -37,10 +37,10 @@ class CorpusEntry:
     pairs: str
     files: tuple[str, ...] = ()  # globs in a data folder
     page: str = ""
-    address: str = ""  # of a download, with {file} for its name
-    download: tuple[str, ...] = ()  # names of the files
+    address: str = ""  # address of a download, with {file} in place of its name
+    download: tuple[str, ...] = ()  # names of the files to download
     into: str = ""  # folder for downloads
-    sha256: tuple[str, ...] = ()  # of the downloads, if known
+    sha256: tuple[str, ...] = ()  # checksums of the downloads, if known
 
 
 def load_catalogue() -> dict[str, CorpusEntry]:
@@ -56,7 +56,7 @@ def load_catalogue() -> dict[str, CorpusEntry]:
 
 
 def get_corpus(name: str, into: Path, mirror: Path | None) -> list[Path]:
-    """Puts the files of a corpus into a data folder.
+    """Downloads or copies the files of a corpus into a data folder.
 
     Args:
         name: Name in the catalogue.
@@ -64,7 +64,7 @@ def get_corpus(name: str, into: Path, mirror: Path | None) -> list[Path]:
         mirror: Another data folder to copy from; None to download.
 
     Returns:
-        The files in the data folder; complete ones are not fetched again.
+        The files in the data folder. Complete files are not fetched again.
 
     Raises:
         DataError: The name is unknown, a file is missing or has the wrong checksum, or the server cannot be reached.
@@ -82,8 +82,8 @@ def _copy(entry: CorpusEntry, into: Path, mirror: Path) -> list[Path]:
     found = (name for pattern in entry.files for name in glob.glob(pattern, root_dir=mirror, recursive=True))
     names = sorted(name for name in found if (mirror / name).is_file())
     if not names:
-        expected = " or ".join(entry.files) or "no file, because this corpus has no place in mirrors"
-        raise DataError(f"{mirror}: nothing for {entry.name}; expected {expected}")
+        expected = " or ".join(entry.files) or "no file, because mirrors do not have this corpus"
+        raise DataError(f"{mirror}: no files of {entry.name}; expected {expected}")
     for name in names:
         target = into / name
         if not target.is_file() or target.stat().st_size != (mirror / name).stat().st_size:
@@ -96,8 +96,8 @@ def _copy(entry: CorpusEntry, into: Path, mirror: Path) -> list[Path]:
 
 def _download_entry(entry: CorpusEntry, into: Path) -> list[Path]:
     if not entry.download:
-        where = f"see {entry.page}" if entry.page else "it exists in mirrors only"
-        raise DataError(f"{entry.name}: cannot be downloaded by a program; {where}, or copy it with --from DIR")
+        where = f"see {entry.page}" if entry.page else "it is only available from mirrors"
+        raise DataError(f"{entry.name}: cannot be downloaded automatically; {where}, or copy it with --from DIR")
     paths = []
     for number, file in enumerate(entry.download):
         path = into / entry.into / file
@@ -116,7 +116,9 @@ def download(address: str, path: Path, sha256: str = "") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _fetch(address, partial)
     except urllib.error.HTTPError as error:
-        raise DataError(f"{address}: the server says {error.code} {error.reason}; look for a newer address") from None
+        raise DataError(
+            f"{address}: the server answered {error.code} {error.reason}; look for a newer address"
+        ) from None
     except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise DataError(
@@ -135,11 +137,11 @@ def download(address: str, path: Path, sha256: str = "") -> None:
 def _check_digest(path: Path, sha256: str) -> None:
     """DataError if a file does not have the expected checksum."""
     if sha256 and (found := file_sha256(path)) != sha256:
-        raise DataError(f"{path}: sha256 {found}; expected {sha256}: the file is damaged, or changed at its source")
+        raise DataError(f"{path}: sha256 {found}; expected {sha256}: the file is damaged, or has changed at its source")
 
 
 def _fetch(address: str, partial: Path) -> None:
-    """Appends to a partial file what it lacks."""
+    """Appends the missing bytes to a partial file."""
     have = partial.stat().st_size if partial.exists() else 0
     headers = {"User-Agent": f"dualmoco/{version('dualmoco')}"} | ({"Range": f"bytes={have}-"} if have else {})
     try:

@@ -143,7 +143,7 @@ def read_scored_pairs(texts: Path, gold: Path) -> JudgedPairs:
         require_path(path, "an STS file in SentEval's layout")
     rows, scores = read_table(texts, [0, 1]), list(read_lines(gold))
     if len(rows) != len(scores):
-        raise DataError(f"{texts} has {len(rows):,} pairs, {gold} {len(scores):,} scores; expected as many in both")
+        raise DataError(f"{texts} has {len(rows):,} pairs, {gold} {len(scores):,} scores; expected the same number")
     judged = [
         (cells[0], cells[1], parse_score(score.strip(), 0, 5, f"{gold}:{number}"))
         for (number, cells), score in zip(rows, scores, strict=True)

@@ -140,7 +140,7 @@ def read_sentences(path: Path) -> list[str]:
     lines = list(read_lines(path))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
-            raise DataError(f"{path}:{number}: an empty line; expected a sentence on every line")
+            raise DataError(f"{path}:{number}: empty line; expected a sentence on every line")
     if not lines:
         raise DataError(f"{path}: empty; expected one sentence per line")
     return lines

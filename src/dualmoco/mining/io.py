@@ -56,7 +56,7 @@ class Problems:
     def report(self, line: int, what: str) -> None:
         """Reports what is wrong with a line."""
         if not self.skip:
-            raise DataError(f"{self.name}:{line}: {what}; on_error=skip leaves such lines out")
+            raise DataError(f"{self.name}:{line}: {what}; fix the line, or skip unreadable lines with on_error=skip")
         self.count += 1
 
 
