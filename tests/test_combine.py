@@ -134,7 +134,7 @@ def _words(folder: Path, other: Path) -> list[Any]:
     ("models", "settings", "error", "message"),
     [
         (lambda folder, other: [other], {}, ConfigError, r"1 part\(s\) of a hybrid; expected at least 2 models"),
-        (None, {"weights": [1, 0]}, ConfigError, "weight 0; expected a number above 0: leave out a part"),
+        (None, {"weights": [1, 0]}, ConfigError, "weight 0; expected a number above 0: remove parts"),
         (None, {"weights": [1, -2]}, ConfigError, "weight -2; expected a number above 0"),
         (None, {"weights": [1, float("nan")]}, ConfigError, "weight nan; expected a number above 0"),
         (None, {"weights": [1, 1, 1]}, ConfigError, "3 weights for 2 parts"),
@@ -183,10 +183,13 @@ def test_other_folders_are_kept(other: Path, tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "out" / "thesis.txt").write_text("mine", encoding="utf-8")
     words = ["combine", str(other), str(other), "--out", str(tmp_path / "out")]
     assert main(words) == 2
-    assert "a folder that is no hybrid; expected a new one, or --overwrite" in capsys.readouterr().err
+    assert (
+        "an existing folder, but not an earlier hybrid; expected a new folder, or --overwrite"
+        in capsys.readouterr().err
+    )
     assert (tmp_path / "out" / "thesis.txt").is_file()
     assert main([*words, "--overwrite"]) == 0 and not (tmp_path / "out" / "thesis.txt").exists()
-    with pytest.raises(ConfigError, match="holds the model itself; expected another folder"):
+    with pytest.raises(ConfigError, match="contains the model itself; expected another folder"):
         combine([other, other], other.parent, overwrite=True)
     with pytest.raises(ConfigError, match="hybrid: lies in one of the models; expected a folder outside of them"):
         combine([other, other], other / "hybrid")
