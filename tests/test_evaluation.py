@@ -296,7 +296,7 @@ def test_vectors_with_nan_are_refused(data: Path) -> None:
             return vectors
 
     broken = Model(Identity("broken", "00" * 32), ["en", "zh"], lambda lang: BrokenBackend(lang, []))
-    with pytest.raises(DataError, match="broken: 1 vectors hold NaN"):
+    with pytest.raises(DataError, match="broken: 1 vectors contain NaN"):
         evaluate(broken, [Tatoeba(data / "eval" / "tatoeba", "cmn-eng")])
 
 
@@ -310,7 +310,7 @@ BUCC_FAULTS: dict[str, tuple[str, Callable[[list[str]], list[str]], str]] = {
     "repeated gold": ("zh-en.dev.gold", lambda lines: [*lines, lines[0]], "1 gold pairs are repeated"),
     "repeated id": ("zh-en.dev.en", lambda lines: [*lines, "en-0\tHello."], "'en-0' was used on line 1"),
     "no tab": ("zh-en.dev.zh", lambda lines: [*lines, "zh-7777"], "1 columns; expected at least 2"),
-    "empty sentence": ("zh-en.dev.zh", lambda lines: [*lines, "zh-7777\t "], "an empty cell"),
+    "empty sentence": ("zh-en.dev.zh", lambda lines: [*lines, "zh-7777\t "], "empty cell"),
     "no gold": ("zh-en.dev.gold", lambda lines: [], "no lines of data"),
 }
 
@@ -357,7 +357,7 @@ def test_missing_subset_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(lambda lines: lines[1:], "39 lines, .* has 40"), (lambda lines: ["", *lines[1:]], "cmn:1: an empty line")],
+    [(lambda lines: lines[1:], "39 lines, .* has 40"), (lambda lines: ["", *lines[1:]], "cmn:1: empty line")],
     ids=["unequal", "empty line"],
 )
 def test_damaged_tatoeba_files_are_named(tmp_path: Path, change: Callable[[list[str]], list[str]], said: str) -> None:
