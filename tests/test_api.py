@@ -139,7 +139,7 @@ def test_progress_bars_can_be_turned_off(
         ({"neighbors": 0}, ConfigError, "neighbors 0; expected at least 1"),
         ({"engine": "spark"}, ConfigError, "engine spark; expected local or ray"),
         ({"out": "pairs.docx"}, ConfigError, "ends with .docx; expected one of"),
-        ({"threshold": 0.1, "gold": [(1, 1)]}, ConfigError, "threshold together with gold"),
+        ({"threshold": 0.1, "gold": [(1, 1)]}, ConfigError, "a threshold was given together with known pairs"),
         ({"src_lang": "fr"}, ModelError, "has no language 'fr'; expected one of en, zh"),
     ],
 )
