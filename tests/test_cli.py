@@ -393,7 +393,7 @@ BAD_INPUTS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "temperature 0": (lambda folder: ["contrast.temperature=0"], r"contrast\.temperature is 0\.0; expected above 0"),
     "missing test set": (lambda folder: ["data.exclude=[no-test]"], "no-test: no such file"),
     "out holds another run": (_other_run, "run: was started with .*out=FOLDER"),
-    "out holds foreign files": (_foreign_files, "run: holds files but no run; choose another with out=FOLDER"),
+    "out holds foreign files": (_foreign_files, "run: contains files but no run; choose another folder"),
     "out is a file": (lambda folder: [f"out={_write(folder / 'x', '')}"], "x: is a file; expected a folder for the"),
     "pickled weights": (_pickled_weights, r"pytorch_model\.bin: pickled weights are never loaded; expected them as"),
 }

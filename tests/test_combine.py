@@ -138,7 +138,7 @@ def _words(folder: Path, other: Path) -> list[Any]:
         (None, {"weights": [1, -2]}, ConfigError, "weight -2; expected a number above 0"),
         (None, {"weights": [1, float("nan")]}, ConfigError, "weight nan; expected a number above 0"),
         (None, {"weights": [1, 1, 1]}, ConfigError, "3 weights for 2 parts"),
-        (None, {"weights": [1, 1], "pairs": PAIRS}, ConfigError, "weights and held-out pairs; expected one of them"),
+        (None, {"weights": [1, 1], "pairs": PAIRS}, ConfigError, "weights and held-out pairs were both given"),
         (None, {"pairs": PAIRS[:9]}, DataError, "pairs: 9 pairs; expected at least 10 to choose weights by"),
         (None, {"pairs": "absent.tsv"}, DataError, "absent.tsv"),
         (None, {"pairs": PAIRS, "tgt_lang": "de"}, ModelError, "held-out pairs in 'de'; expected two of .* en, zh"),
@@ -191,7 +191,7 @@ def test_other_folders_are_kept(other: Path, tmp_path: Path, capsys: pytest.Capt
     assert main([*words, "--overwrite"]) == 0 and not (tmp_path / "out" / "thesis.txt").exists()
     with pytest.raises(ConfigError, match="contains the model itself; expected another folder"):
         combine([other, other], other.parent, overwrite=True)
-    with pytest.raises(ConfigError, match="hybrid: lies in one of the models; expected a folder outside of them"):
+    with pytest.raises(ConfigError, match="hybrid: is inside one of the models; expected a folder outside of them"):
         combine([other, other], other / "hybrid")
     assert main([*words, "--weights", "1;2"]) == 2
     error = capsys.readouterr().err

@@ -293,7 +293,7 @@ SENSELESS: list[tuple[list[str], str]] = [
     (["contrast.dimensions=[8,8]"], "contrast.dimensions is [8, 8]; expected numbers above 0 from high to low"),
     (["contrast.dimensions=[4,8]"], "contrast.dimensions is [4, 8]; expected numbers above 0 from high to low"),
     (["contrast.dimensions=[8,0]"], "contrast.dimensions is [8, 0]; expected numbers above 0 from high to low"),
-    (["contrast.dimensions=[999]"], "contrast.dimensions is [999]; expected at most 256, that of src"),
+    (["contrast.dimensions=[999]"], "contrast.dimensions is [999]; expected at most 256, the dimension of src"),
     (
         ["contrast.dimensions=[8]", "objective=distill", "teacher=a"],
         "contrast.dimensions is [8]; expected [] when objective is distill; use dual-moco or in-batch or simcse",

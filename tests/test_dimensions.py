@@ -175,7 +175,7 @@ def test_dimensions_are_checked_against_the_encoders() -> None:
     assert ContrastConfig(dimensions=[6, 4]).prefixes(6) == ContrastConfig(dimensions=[4]).prefixes(6) == [6, 4]
     assert ContrastConfig().prefixes(6) == [6]
     with pytest.raises(
-        ConfigError, match=r"^contrast.dimensions is \[8, 4\]; expected at most 6, that of the encoders$"
+        ConfigError, match=r"^contrast.dimensions is \[8, 4\]; expected at most 6, the dimension of the encoders$"
     ):
         ContrastConfig(dimensions=[8, 4]).prefixes(6)
 

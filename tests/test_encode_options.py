@@ -176,7 +176,7 @@ def test_max_tokens_is_that_of_sentence_transformers(bert: Path) -> None:
         ("static", {"max_tokens": 9}, r"model: max_tokens 9 with back-end static, which has no such limit; remove it"),
         ("static in torch", {"max_tokens": 9}, r"with back-end torch, which has no such limit; remove it out$"),
         ("int8", {"batch_size": 0}, r"^batch_size 0; expected at least 1$"),
-        ("static", {"dimension": 13}, r"^dimension 13; expected from 1 to 12, that of .*model$"),
+        ("static", {"dimension": 13}, r"^dimension 13; expected from 1 to 12, the dimension of .*model$"),
         ("static", {"dimension": 0}, r"^dimension 0; expected from 1 to 12"),
         ("hybrid", {"dimension": 4}, r"hybrid: dimension 4 of a hybrid, .* expected no dimension, or one of the parts"),
         ("static", {"convert": "list"}, r"^convert 'list'; expected one of numpy, torch$"),

@@ -266,7 +266,7 @@ def test_a_run_killed_while_it_encodes_keys_is_resumed(recipe: Path, plain: Path
     moment = Moment(signal.SIGKILL, "dualmoco.embeddings.store", "Store.add", after=False)
     assert run_command(words, tmp_path / "killed", moment=moment).code == -signal.SIGKILL
     assert open_store(tmp_path / "run" / "keys").missing() == [0]
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match="already contains a run"):
         train(recipe, *settings)
     train(recipe, *settings, resume=True)
     assert [step for step, _ in losses(tmp_path / "run")] == [1]
