@@ -153,7 +153,7 @@ def test_all_pairs_of_a_model_also_through_english(tmp_path: Path) -> None:
     compared.to_html(page)
     assert "Accuracy on Tatoeba, mean of both directions." in page.read_text(encoding="utf-8")
     lacking = Model(Identity("finnish", "ef" * 32), ["fi"], lambda lang: TrigramBackend(lang, []))
-    with pytest.raises(ModelError, match="finnish: has the languages of none of the tasks"):
+    with pytest.raises(ModelError, match="finnish: does not have the languages of any task"):
         evaluate(model, "tatoeba", data=tmp_path, pairs="all", peers=[lacking])
 
 
@@ -370,7 +370,7 @@ def test_damaged_tatoeba_files_are_named(tmp_path: Path, change: Callable[[list[
 
 def test_unknown_tasks_and_pairs_are_named(data: Path) -> None:
     """What was given and what there is."""
-    with pytest.raises(ConfigError, match=r"task 'moon': expected paper or some of tatoeba, bucc"):
+    with pytest.raises(ConfigError, match=r"task 'moon': expected paper, or tasks from tatoeba, bucc"):
         read_tasks(["moon"], data)
     with pytest.raises(DataError, match="no pair zh-fr"):
         read_tasks(["tatoeba"], data, "zh-fr")
