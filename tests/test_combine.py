@@ -151,7 +151,7 @@ def _words(folder: Path, other: Path) -> list[Any]:
         (lambda folder, other: [other, folder / "none"], {}, ModelError, "none: no such folder"),
         (_pickled, {}, ModelError, "pytorch_model.bin: pickled weights are never loaded"),
         (_hybrid, {}, ModelError, "hybrid: is a hybrid; expected single models"),
-        (_words, {}, ModelError, "is not a network; expected a model folder"),
+        (_words, {}, ModelError, "is not a network; expected the model folder"),
     ],
 )
 def test_bad_input_is_refused_before_work(

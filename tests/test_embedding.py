@@ -97,7 +97,7 @@ def test_lines_are_numbered_by_first_appearance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "no sentence in 0 lines"), (b"\n \n", "no sentence in 2 lines"), (b"ok\n\xff\n", "t.txt:2: not UTF-8")],
+    [(b"", "no sentences in 0 lines"), (b"\n \n", "no sentences in 2 lines"), (b"ok\n\xff\n", "t.txt:2: not UTF-8")],
     ids=["empty", "blank", "invalid"],
 )
 def test_unusable_text_is_named(tmp_path: Path, content: bytes, said: str) -> None:

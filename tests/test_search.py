@@ -506,7 +506,7 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
     ("words", "message"),
     [
         (["build", "new", "en=absent", "--model", "MODEL"], "absent: no such file"),
-        (["build", "new", "en=empty", "--model", "MODEL"], "no sentence in 2 lines"),
+        (["build", "new", "en=empty", "--model", "MODEL"], "no sentences in 2 lines"),
         (["build", "new", "en=broken", "--model", "MODEL"], "broken:1: not UTF-8"),
         (["build", "new", "fr=good", "--model", "MODEL"], "'fr'"),
         (["build", "new", "en=", "--model", "MODEL"], "expected FILE or LANG=FILE"),

@@ -323,5 +323,5 @@ def test_only_unchanged_outputs_are_replaced(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="already exists; expected another name"):
             check_replaceable([out], has_record=True)
     out.unlink()
-    with pytest.raises(ConfigError, match="json: exists"):
+    with pytest.raises(ConfigError, match="json: already exists"):
         check_replaceable([out], has_record=True)
