@@ -1,4 +1,4 @@
-"""Sentence alignment beside the algorithms of Bertalign and vecalign, all with the same vectors.
+"""Sentence alignment compared with the algorithms of Bertalign and vecalign, all with the same vectors.
 
 python -m benchmarks.align accuracy --data DATA --model en-zh
 python -m benchmarks.align accuracy --data DATA --model many-static --langs de-fr
@@ -6,10 +6,10 @@ python -m benchmarks.align robustness --data DATA --model en-zh
 python -m benchmarks.align speed --sentences 5000
 python -m benchmarks.align length --sentences 5000,20000,50000
 
-`accuracy` takes generated documents, on which our parameters were chosen, and MAC-Dev, the test; the others have their
-authors' settings. With `--langs de-fr` it takes Text+Berg's development document instead, on which nothing was chosen.
-`robustness` disturbs MAC-Dev. `speed` and `length` take vectors made by chance (see
-`align_synthetic`) and measure each aligner in a process of its own; seconds are those of the processor.
+`accuracy` uses generated documents, on which our parameters were chosen, and MAC-Dev as the test set; the other
+aligners have their authors' settings. With `--langs de-fr` it uses Text+Berg's development document instead, on which
+nothing was chosen. `robustness` disturbs MAC-Dev. `speed` and `length` use random vectors (see `align_synthetic`) and
+measure each aligner in a separate process; seconds are CPU time.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from dualmoco.text.files import read_lines
 
 DELETED = 0.1
 FOREIGN_LINES = 500
-LIMIT_MIB = 2048  # that aligning 50,000 sentences may take
+LIMIT_MIB = 2048  # memory limit for aligning 50,000 sentences
 UNDISTURBED = "nothing"
 
 
@@ -58,15 +58,15 @@ def main() -> None:
     for name, work in (("accuracy", measure_accuracy), ("robustness", measure_robustness)):
         command = commands.add_parser(name, help=work.__doc__)
         command.add_argument("--data", required=True, type=Path, help="folder of the corpora and test sets")
-        command.add_argument("--model", default="en-zh-static", help="a model with the languages en and zh")
-        command.add_argument("--test", action="store_true", help="MAC-Dev alone, without generated documents")
-        command.add_argument("--langs", default="zh-en", help="zh-en, or de-fr for Text+Berg")
+        command.add_argument("--model", default="en-zh-static", help="model with the languages en and zh")
+        command.add_argument("--test", action="store_true", help="use only MAC-Dev, without generated documents")
+        command.add_argument("--langs", default="zh-en", help="language pair: zh-en, or de-fr for Text+Berg")
         command.set_defaults(work=work)
     speed = commands.add_parser("speed", help=measure_speed.__doc__)
-    speed.add_argument("--sentences", type=int, default=5_000, help="of either text")
+    speed.add_argument("--sentences", type=int, default=5_000, help="sentences per text")
     speed.set_defaults(work=measure_speed)
     length = commands.add_parser("length", help=measure_length.__doc__)
-    length.add_argument("--sentences", default="5000,20000,50000", help="of either text, by commas")
+    length.add_argument("--sentences", default="5000,20000,50000", help="sentences per text, separated by commas")
     length.set_defaults(work=measure_length)
     parsed = parser.parse_args()
     print_machine()
@@ -90,11 +90,11 @@ def measure_accuracy(parsed: argparse.Namespace) -> None:
             for name, links in made.items()
         ]
     print_table(rows)
-    print(f"{parsed.model}; {peak_mib():,.0f} MiB at most, the model and all vectors included")
+    print(f"{parsed.model}; {peak_mib():,.0f} MiB peak memory, including the model and all vectors")
 
 
 def _accuracy_suites(parsed: argparse.Namespace) -> list[Suite]:
-    """The documents of a pair of languages."""
+    """The documents of a language pair."""
     if parsed.langs == "de-fr":
         return [textberg(parsed.data)]
     generated = [] if parsed.test else generated_suites(parsed.data)
@@ -131,9 +131,9 @@ def measure_robustness(parsed: argparse.Namespace) -> None:
             for name in ALIGNERS
         ]
     print_table(rows)
-    print("a sentence left out is a link too: foreign lines linked to nothing raise F1, but not that of links with")
-    print("both sides; links in order cannot hold both of two swapped chapters, so that each aligner loses one")
-    print(f"{parsed.model}; {peak_mib():,.0f} MiB at most, the model and all vectors included")
+    print("a deletion is a link too, so unlinked foreign lines raise F1, but not the F1 of links with both sides;")
+    print("ordered links cannot contain both of two swapped chapters, so each aligner loses one")
+    print(f"{parsed.model}; {peak_mib():,.0f} MiB peak memory, including the model and all vectors")
 
 
 def measure_speed(parsed: argparse.Namespace) -> None:
@@ -143,17 +143,17 @@ def measure_speed(parsed: argparse.Namespace) -> None:
         for name in ALIGNERS
     }
     fastest = min(found[name]["seconds"] for name in PEERS)
-    print(f"{parsed.sentences:,} sentences of either text, best of 3\n")
+    print(f"{parsed.sentences:,} sentences per text, best of 3\n")
     print_table(
         [
             {
                 "aligner": name,
                 "seconds": one["seconds"],
-                "by the clock": one["elapsed"],
-                "times as fast as the faster peer": fastest / one["seconds"],
+                "elapsed": one["elapsed"],
+                "speedup over the faster peer": fastest / one["seconds"],
                 "strict F1": _percent(one["f1"]),
                 "peak MiB": one["peak"],
-                "of which vectors": one["vectors"],
+                "of these, vectors": one["vectors"],
             }
             for name, one in found.items()
         ]
@@ -161,7 +161,7 @@ def measure_speed(parsed: argparse.Namespace) -> None:
 
 
 def measure_length(parsed: argparse.Namespace) -> None:
-    """Seconds and peak memory of averaged runs on longer and longer synthetic texts, without words and with them."""
+    """Seconds and peak memory of averaged spans on synthetic texts of increasing length, with and without words."""
     rows: list[dict[str, Any]] = []
     for name in (AVERAGED_BY_VECTORS, AVERAGED):
         first = 0.0
@@ -174,12 +174,12 @@ def measure_length(parsed: argparse.Namespace) -> None:
                     "aligner": name,
                     "sentences": f"{count:,}",
                     "seconds": one["seconds"],
-                    "by the clock": one["elapsed"],
-                    "ms a sentence": each,
+                    "elapsed": one["elapsed"],
+                    "ms per sentence": each,
                     "to the first": each / first,
                     "strict F1": _percent(one["f1"]),
                     "peak MiB": one["peak"],
-                    "of which vectors": one["vectors"],
+                    "of these, vectors": one["vectors"],
                 }
             )
     print_table(rows)
@@ -188,7 +188,7 @@ def measure_length(parsed: argparse.Namespace) -> None:
 
 
 def _scores(suite: Suite, encoder: Encoder) -> tuple[dict[str, float], dict[str, float]]:
-    """Strict F1 of each aligner: of all links, and of those with both sides alone."""
+    """Strict F1 of each aligner, for all links and for links with both sides."""
     golds, made = [document.gold for document in suite.documents], align_suite(suite, encoder)
     strict = {name: link_f1(golds, links) for name, links in made.items()}
     return strict, {name: link_f1(_linked(golds), _linked(links)) for name, links in made.items()}

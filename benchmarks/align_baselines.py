@@ -1,8 +1,8 @@
-"""The algorithms of Bertalign and vecalign, written from their descriptions, for the same vectors as ours.
+"""The algorithms of Bertalign and vecalign, implemented from their descriptions, for the same vectors as ours.
 
 Bertalign (Liu and Zhu, 2022) finds one-to-one anchors among the nearest neighbours, then the best links around them;
-vecalign (Thompson and Koehn, 2019) finds a path among averaged vectors and refines it. Both are compiled, as their
-originals are; see `align_kernels`. Shapes: N and M sentences, P the longest run, D dimension, T types, s steps.
+vecalign (Thompson and Koehn, 2019) finds a path among averaged vectors and refines it. Both are compiled, like the
+originals; see `align_kernels`. Shapes: N and M sentences, P the longest run, D dimension, T types, s steps.
 """
 
 from __future__ import annotations
@@ -13,26 +13,29 @@ import numpy as np
 from benchmarks.align_kernels import NEVER, bertalign_gains, best_steps, row_starts, vecalign_gains
 from dualmoco.core.vectors import Floats, Ids
 
-NEIGHBOURS, LEAST_WINDOW, WINDOW_SHARE = 3, 250, 0.06  # Bertalign: of its first pass
+NEIGHBOURS, LEAST_WINDOW, WINDOW_SHARE = 3, 250, 0.06  # Bertalign: neighbours in its first pass
 ANCHOR_WINDOW = 5  # columns around its anchors
-EXACT_SENTENCES = 300  # vecalign: up to so many all cells are looked at
-PATH_WINDOW = 5  # cells on either side of its path, across the diagonal
-USUAL_SAMPLE, COST_SAMPLE = 100, 5_000  # runs for the usual distance, pairs for the cost of leaving a sentence out
+EXACT_SENTENCES = 300  # vecalign: up to this many sentences, all cells are searched
+PATH_WINDOW = 5  # cells on each side of its path, across the diagonal
+USUAL_SAMPLE, COST_SAMPLE = (
+    100,
+    5_000,
+)  # runs to estimate the usual distance, and pairs to estimate the cost of a deletion
 Lengths = tuple[Floats, Floats]
 
 
 def bertalign(src: np.ndarray, tgt: np.ndarray, lengths: Lengths, largest: int = 5, skip: float = -0.1) -> Ids:
-    """Aligns two texts as Bertalign does.
+    """Aligns two texts like Bertalign.
 
     Args:
-        src: Unit vectors of the source's runs by length and end, single precision, shape (P, N + 1, D).
-        tgt: Of the target's, shape (P, M + 1, D).
+        src: Unit vectors of source runs by length and end, single precision, shape (P, N + 1, D).
+        tgt: Unit vectors of target runs, shape (P, M + 1, D).
         lengths: Characters of the sentences of both sides, shapes (N,) and (M,).
-        largest: The most sentences in a link, both sides together.
-        skip: Gain of leaving out one sentence.
+        largest: Maximum sentences of a link, both sides together.
+        skip: Gain of deleting one sentence.
 
     Returns:
-        Sentences of the source and of the target that each step takes, shape (s, 2).
+        Number of source and target sentences of each step, shape (s, 2).
     """
     anchors = bertalign_anchors(src[0, 1:], tgt[0, 1:])
     band = _band_between(anchors, (src.shape[1] - 1, tgt.shape[1] - 1))
@@ -43,7 +46,7 @@ def bertalign(src: np.ndarray, tgt: np.ndarray, lengths: Lengths, largest: int =
 
 
 def bertalign_anchors(src: np.ndarray, tgt: np.ndarray) -> Ids:
-    """Its first pass: steps (s, 2) that link one to one only, and only near neighbours of sentences (N, D), (M, D)."""
+    """The first pass of Bertalign: one-to-one steps (s, 2) between near neighbours of sentences (N, D), (M, D)."""
     counts = len(src), len(tgt)
     index = faiss.IndexFlatIP(tgt.shape[1])
     index.add(tgt)
@@ -60,17 +63,17 @@ def bertalign_anchors(src: np.ndarray, tgt: np.ndarray) -> Ids:
 
 
 def vecalign(src: np.ndarray, tgt: np.ndarray, lengths: Lengths, largest: int = 8, seed: int = 0) -> Ids:
-    """Aligns two texts as vecalign does.
+    """Aligns two texts like vecalign.
 
     Args:
-        src: Unit vectors of the source's runs by length and end, single precision, shape (P, N + 1, D).
-        tgt: Of the target's, shape (P, M + 1, D).
-        lengths: Not looked at; here so that both algorithms are called alike.
-        largest: The most sentences in a link, both sides together.
-        seed: Of the samples that tell what is usual.
+        src: Unit vectors of source runs by length and end, single precision, shape (P, N + 1, D).
+        tgt: Unit vectors of target runs, shape (P, M + 1, D).
+        lengths: Unused; both algorithms have the same arguments.
+        largest: Maximum sentences of a link, both sides together.
+        seed: Random seed of the samples for usual distances.
 
     Returns:
-        Sentences of the source and of the target that each step takes, shape (s, 2).
+        Number of source and target sentences of each step, shape (s, 2).
     """
     chance = np.random.default_rng(seed)
     path = vecalign_path(src[:1], tgt[:1], chance)
@@ -79,7 +82,7 @@ def vecalign(src: np.ndarray, tgt: np.ndarray, lengths: Lengths, largest: int = 
 
 
 def vecalign_path(src: np.ndarray, tgt: np.ndarray, chance: np.random.Generator) -> Ids:
-    """Its recursion: steps (s, 2) that link one to one only, of sentences (1, N + 1, D) and (1, M + 1, D)."""
+    """The recursion of vecalign: one-to-one steps (s, 2) of sentences (1, N + 1, D) and (1, M + 1, D)."""
     counts = src.shape[1] - 1, tgt.shape[1] - 1
     if max(counts) <= EXACT_SENTENCES:
         band = np.zeros(counts[0] + 1, dtype=np.int64), np.full(counts[0] + 1, counts[1])
@@ -92,7 +95,7 @@ def vecalign_path(src: np.ndarray, tgt: np.ndarray, chance: np.random.Generator)
 def _vecalign_steps(
     band: tuple[Ids, Ids], src: np.ndarray, tgt: np.ndarray, types: Ids, chance: np.random.Generator
 ) -> Ids:
-    """The best path through a band, by costs that depend on what is usual for these vectors."""
+    """The best path through a band, with costs relative to the usual distances of these vectors."""
     usual_src, usual_tgt = _usual_distances(src, tgt, chance), _usual_distances(tgt, src, chance)
     rows, columns = (chance.integers(1, side.shape[1], COST_SAMPLE) for side in (src, tgt))
     distances = 1 - np.einsum("kd,kd->k", src[0, rows], tgt[0, columns])
@@ -101,7 +104,7 @@ def _vecalign_steps(
 
 
 def _usual_distances(vectors: np.ndarray, others: np.ndarray, chance: np.random.Generator) -> np.ndarray:
-    """Mean distances of runs to runs of the other side chosen by chance, shape (P, N + 1)."""
+    """Mean distances of runs to random runs of the other side, shape (P, N + 1)."""
     count = others.shape[1] - 1
     sizes = chance.integers(1, min(len(others), count) + 1, USUAL_SAMPLE)
     chosen = others[sizes - 1, chance.integers(sizes, count + 1)]
@@ -109,7 +112,7 @@ def _usual_distances(vectors: np.ndarray, others: np.ndarray, chance: np.random.
 
 
 def _halved(vectors: np.ndarray) -> np.ndarray:
-    """Means of two neighbours each, of the last alone if their number is odd; (1, N + 1, D) to (1, N / 2 + 1, D)."""
+    """Means of adjacent pairs of vectors, with an odd last one alone; (1, N + 1, D) to (1, N / 2 + 1, D)."""
     sums = np.zeros((1, vectors.shape[1] // 2 + 1, vectors.shape[2]), dtype=np.float32)
     sums[0, 1:] = vectors[0, 1::2]
     sums[0, 1 : (vectors.shape[1] + 1) // 2] += vectors[0, 2::2]
@@ -118,7 +121,7 @@ def _halved(vectors: np.ndarray) -> np.ndarray:
 
 
 def _types(longest: int, largest: int) -> Ids:
-    """Sentences of either side that a step can take, shape (T + 2, 2); the last two leave one out."""
+    """Number of source and target sentences of each type of step, shape (T + 2, 2); the last two are deletions."""
     sizes = range(1, longest + 1)
     return np.array([*((m, n) for m in sizes for n in sizes if m + n <= largest), (1, 0), (0, 1)])
 

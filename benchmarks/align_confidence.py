@@ -1,10 +1,10 @@
-"""How sure links are: the weights of confidence fitted again, and how often links of a confidence are right.
+"""Calibration of confidence: fits its weights again, and measures how often links of some confidence are right.
 
     python -m benchmarks.align_confidence --data DATA --model en-zh
 
-Weights are fitted by logistic regression to the links that our aligner makes of generated documents, right or wrong by
-their gold; the table is of MAC-Dev, which has no part in it. Also prints by which share of partners unrelated texts
-are told from translations. Shapes: b links.
+Weights are fitted by logistic regression to our aligner's links of generated documents, which are right or wrong
+according to gold. The table is for MAC-Dev, which the fit does not use. Also prints the share of sentences with a
+partner that separates unrelated texts from translations. Shapes: b links.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from dualmoco.core.vectors import Floats
 from dualmoco.evaluation.align import GoldDocument
 from dualmoco.models.load import open_model
 
-EDGES = (0.0, 0.5, 0.8, 0.95, 1.01)  # of the confidence
+EDGES = (0.0, 0.5, 0.8, 0.95, 1.01)  # lower ends of the bins of confidence
 
 
 def main() -> None:
     """Fits, and prints both tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, type=Path, help="folder of the corpora and test sets")
-    parser.add_argument("--model", default="en-zh-static", help="a model with the languages en and zh")
+    parser.add_argument("--model", default="en-zh-static", help="model with the languages en and zh")
     parsed = parser.parse_args()
     print_machine()
     encoder = Encoder(open_model(parsed.model))
@@ -67,7 +67,7 @@ def encoded(suite: Suite, encoder: Encoder) -> list[Given]:
 
 
 def judged(suite: Suite, givens: list[Given]) -> tuple[Floats, Floats, np.ndarray]:
-    """Scores, margins and whether gold has them, of all links that our aligner makes; shapes (b,)."""
+    """Scores, margins, and whether gold has them, for all links of our aligner; shapes (b,)."""
     parts = [_judge(document, given) for document, given in zip(suite.documents, givens, strict=True)]
     scores, margins, right = (np.concatenate(part) for part in zip(*parts, strict=True))
     return scores, margins, right
@@ -83,7 +83,7 @@ def _judge(document: GoldDocument, given: Given) -> tuple[Floats, Floats, np.nda
 
 
 def fit(scores: Floats, margins: Floats, right: np.ndarray, *, one_sided: bool) -> list[float]:
-    """Weights of links with both sides, or of those with one: constant, for the score, for the margin."""
+    """Weights of links with both sides, or with one side: constant, for the score, for the margin."""
     here = np.isnan(scores) == one_sided
     known = np.stack([np.zeros(here.sum()) if one_sided else scores[here], margins[here]], axis=1)
     fitted = LogisticRegression(C=1e6).fit(known, right[here])
@@ -91,7 +91,7 @@ def fit(scores: Floats, margins: Floats, right: np.ndarray, *, one_sided: bool) 
 
 
 def print_partners(givens: list[Given]) -> None:
-    """Shares of sentences with a partner: of documents as they are, and of each with the next three's translations."""
+    """Shares of sentences with a partner: of documents, and of each document with the next three translations."""
     shares = [_partners(given, given) for given in givens]
     apart = [(one, other) for one, other in permutations(range(len(givens)), 2) if 1 <= other - one <= 3]
     unrelated = [_partners(givens[one], givens[other]) for one, other in apart]

@@ -1,9 +1,9 @@
-"""Documents whose links are known: made from corpora of pairs in order, and disturbed to see what an aligner stands.
+"""Documents with known links, made from corpora of ordered pairs, and disturbed to test the robustness of aligners.
 
-Consecutive pairs are split into sentences. Those with several sentences on both sides are passed over, for no one knows
-the links between these; of those with one on either side some are dropped, some lose a side, and of some a clause is
-moved over a sentence's end, so that only a link of two with two is right. Nothing depends on chance but through seeds.
-Takes `DATA/parallel/*.tsv.xz`, gives `GoldDocument`.
+Consecutive pairs are split into sentences. Pairs with several sentences on both sides are skipped, because the links
+between their sentences are unknown. Of the one-to-one pairs, some are dropped, some lose a side, and in some a clause
+is moved across a sentence end, so that only a 2-2 link is right. All random choices are seeded. The input is
+`DATA/parallel/*.tsv.xz`, and the output is `GoldDocument`.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ Sides = tuple[list[str], list[str]]
 """Sentences of the source and of the target."""
 Side = Literal["src", "tgt"]
 LANGS = "en", "zh"
-JOINTS = " ", ""  # between sentences of English and of Chinese
+JOINTS = " ", ""  # separators between sentences of English and of Chinese
 CLAUSE_ENDS = "[,;:] ", "[，；：,]"
-LEAST_CLAUSE = 4  # characters on either side of a clause's end
-LONGEST = 5  # sentences of one side of a link
+LEAST_CLAUSE = 4  # minimum characters on each side of the end of a clause
+LONGEST = 5  # maximum sentences per side of a link
 LINKS = 220  # of a document
 KINDS = ("dropped", "without target", "without source", "clause moved", "kept")
-"""What can become of a pair of one sentence with one."""
+"""What can happen to a one-to-one pair."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """From what documents are made, and how often what is done to a pair of one sentence with one."""
+    """Corpora of documents, and how often each change is made to a one-to-one pair."""
 
     starts: Mapping[str, Sequence[int]]
-    """Lines of each corpus from which on a document is made; also its seed."""
+    """First line of each document in its corpus; also its seed."""
     pairs: int
-    """How many are taken at most."""
+    """Maximum number of pairs."""
     limits: Sequence[float]
-    """Shares of the first kinds, summed up."""
+    """Cumulative shares of the first kinds."""
 
 
 PLANS = {
@@ -88,7 +88,7 @@ PLANS = {
         (0.0, 0.008, 0.016, 0.04),
     ),
 }
-"""Of the links of both sides and of one, two thirds are one to one, or not half, or four fifths."""
+"""Two thirds of all links, less than half, or four fifths are one-to-one."""
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ def generated_suites(data: Path) -> list[Suite]:
     """The documents of all plans.
 
     Args:
-        data: The folder that holds parallel/.
+        data: Folder that contains parallel/.
 
     Returns:
-        A suite a plan, English to Chinese.
+        One suite per plan, English to Chinese.
     """
     return [Suite(name, LANGS, generated_documents(data, plan)) for name, plan in PLANS.items()]
 
@@ -140,7 +140,7 @@ def generated_documents(data: Path, plan: Plan) -> list[GoldDocument]:
 
 
 def delete_sentences(document: GoldDocument, share: float, side: Side, seed: int) -> GoldDocument:
-    """Leaves out sentences of one side, chosen by chance; a link that loses that side is one-sided, a sentence each."""
+    """Deletes random sentences of one side; a link that loses that side becomes one-sided links of one sentence."""
     texts = {"src": document.src, "tgt": document.tgt}
     count = len(texts[side])
     gone = set(random.Random(seed).sample(range(count), round(share * count)))
@@ -151,7 +151,7 @@ def delete_sentences(document: GoldDocument, share: float, side: Side, seed: int
 
 
 def swap_chapters(document: GoldDocument) -> GoldDocument:
-    """Exchanges the first and the second third of the target, cut between links: these are no longer in its order."""
+    """Swaps the first and the second third of the target, cut between links, so that links are no longer in order."""
     count = len(document.tgt)
     first, second = (_between_links(document, count * third // 3) for third in (1, 2))
     order = [*range(first, second), *range(first), *range(second, count)]
@@ -160,7 +160,7 @@ def swap_chapters(document: GoldDocument) -> GoldDocument:
 
 
 def insert_foreign(document: GoldDocument, lines: Sequence[str]) -> GoldDocument:
-    """Puts lines that translate nothing into the middle of the target, between two links; each is a one-sided link."""
+    """Inserts lines without a source into the middle of the target, between two links; each is a one-sided link."""
     place = _between_links(document, len(document.tgt) // 2)
     moved = {number: number + len(lines) * (number >= place) for number in range(len(document.tgt))}
     added: list[Link] = [((), (number,)) for number in range(place, place + len(lines))]
@@ -169,7 +169,7 @@ def insert_foreign(document: GoldDocument, lines: Sequence[str]) -> GoldDocument
 
 
 def _ordered_pairs(path: Path, start: int, most: int) -> list[tuple[str, str]]:
-    """Pairs from a line on, without sentences that came before: of two equal ones no link could be called wrong."""
+    """Pairs from a line on, without repeated sentences, because links of equal sentences cannot be judged."""
     seen: set[str] = set()
     pairs: list[tuple[str, str]] = []
     for line in islice(read_lines(path), start, None):
@@ -183,7 +183,7 @@ def _ordered_pairs(path: Path, start: int, most: int) -> list[tuple[str, str]]:
 
 
 def _linked(pairs: Iterable[tuple[str, str]], limits: Sequence[float], seed: int) -> Iterator[Sides]:
-    """Yields both sides of the links that are made of pairs."""
+    """Yields both sides of the links made from pairs."""
     chance, rest = random.Random(seed), iter(pairs)
     for pair in rest:
         src, tgt = _split(pair)
@@ -210,7 +210,7 @@ def _split(pair: tuple[str, str]) -> Sides:
 
 
 def _moved(sides: Sides, following: Sides, side: int) -> Sides:
-    """Two with two sentences, a clause of one moved to the next; the first pair alone where that cannot be done."""
+    """A 2-2 link with a clause of one sentence moved to the next; only the first pair if that is impossible."""
     place = _clause_end(sides[side][0], CLAUSE_ENDS[side])
     if place is None or len(following[0]) != 1 or len(following[1]) != 1:
         return sides
@@ -221,14 +221,14 @@ def _moved(sides: Sides, following: Sides, side: int) -> Sides:
 
 
 def _clause_end(text: str, pattern: str) -> int | None:
-    """The place after the mark that is nearest to the middle of a sentence, if there is one away from its ends."""
+    """The place after the punctuation mark nearest to the middle of a sentence, if there is one away from its ends."""
     places = [mark.end() for mark in re.finditer(pattern, text)]
     places = [place for place in places if LEAST_CLAUSE <= place <= len(text) - LEAST_CLAUSE]
     return min(places, key=lambda place: abs(place - len(text) / 2), default=None)
 
 
 def _renumbered(gold: Iterable[Link], numbers: dict[int, int], side: Side) -> list[Link]:
-    """Links with other numbers on one side, without the sentences that have none; one-sided ones have one sentence."""
+    """Links with new numbers on one side, without the sentences that have none; one-sided links have one sentence."""
     links: list[Link] = []
     for src, tgt in gold:
         if side == "src":
@@ -243,5 +243,5 @@ def _renumbered(gold: Iterable[Link], numbers: dict[int, int], side: Side) -> li
 
 
 def _between_links(document: GoldDocument, place: int) -> int:
-    """The place in the target, or the next one before it, that no link goes across."""
+    """The last place in the target, up to the given one, that no link crosses."""
     return next((tgt[0] for _, tgt in document.gold if tgt and tgt[0] <= place <= tgt[-1]), place)

@@ -10,7 +10,7 @@ from numba import njit
 
 from dualmoco.core.vectors import Floats, Ids
 
-NEVER = -1e30  # in the place of minus infinity
+NEVER = -1e30  # in place of minus infinity
 
 
 @njit(cache=True)
@@ -21,7 +21,7 @@ def row_starts(low: Ids, high: Ids) -> Ids:
 
 @njit(cache=True)
 def best_steps(low: Ids, high: Ids, gains: np.ndarray, types: Ids, skip: float) -> Ids:
-    """The path through a band whose gains (c, T) sum up highest, as steps (s, 2)."""
+    """The path through a band with the highest sum of gains (c, T), as steps (s, 2)."""
     starts, kept = row_starts(low, high), types.max() + 1
     totals = np.empty((kept, (high - low).max() + 1))  # of the last rows
     taken = np.empty(starts[-1], np.uint8)
@@ -68,7 +68,7 @@ def _beside(run: np.ndarray, sentences: np.ndarray, end: int, size: int) -> floa
 def bertalign_gains(
     low: Ids, high: Ids, types: Ids, src: np.ndarray, tgt: np.ndarray, src_ends: Floats, tgt_ends: Floats
 ) -> np.ndarray:
-    """Gains (c, T): cosine less that with neighbours, by how alike the lengths are."""
+    """Gains (c, T): cosine minus the cosine with neighbours, weighted by the similarity of lengths."""
     starts = row_starts(low, high)
     gains = np.full((starts[-1], len(types) - 2), np.float32(NEVER))
     for row in range(1, len(low)):
@@ -89,7 +89,7 @@ def bertalign_gains(
 def vecalign_gains(
     low: Ids, high: Ids, types: Ids, src: np.ndarray, tgt: np.ndarray, usual_src: np.ndarray, usual_tgt: np.ndarray
 ) -> np.ndarray:
-    """Gains (c, T): costs below zero, a distance as a share of what is usual for either run, times their sentences."""
+    """Gains (c, T): negative costs: distances relative to the usual distance of both runs, times sentences."""
     starts = row_starts(low, high)
     gains = np.full((starts[-1], len(types) - 2), np.float32(NEVER))
     for row in range(1, len(low)):

@@ -1,11 +1,11 @@
-"""Seconds, F1 and peak memory of one aligner on vectors made by chance, for a process of its own.
+"""Seconds, F1 and peak memory of one aligner on random vectors, in a separate process.
 
 python -m benchmarks.align_synthetic vecalign --sentences 5000
 
-Both texts have the same meanings in the same order, fifty to a topic, each with noise of its own; either lacks 3 % of
-the sentences. Runs are averages. Sentences have twenty words, drawn by rank and with vectors by chance; on the other
-side most of them have their translation. Making vectors is not timed, nor making Python's objects of the links. Prints
-a JSON object. Does without `measure`, for torch, which that imports, would be in the peak. Shapes: N sentences, P the
+Both texts have the same meanings in the same order, fifty per topic, each with its own noise. Each text lacks 3 % of
+the sentences. Runs are averages. Sentences have twenty words, drawn by rank, with random vectors; most of them have
+their translation on the other side. The time does not include making vectors or Python objects of links. Prints a JSON
+object. Does not import `measure`, because the memory of torch would count in the peak. Shapes: N sentences, P the
 longest run, D dimension.
 """
 
@@ -25,25 +25,25 @@ from dualmoco.evaluation.align import Link, link_f1
 
 DIMENSION = 768
 TOPIC, TOPIC_SHARE, NOISE, DROPPED = 50, 0.7, 0.8, 0.03
-ROUNDS = 3  # of which the fastest counts
+ROUNDS = 3  # runs, of which the fastest counts
 CHARACTERS = 40.0  # of every sentence
 WORDS, VOCABULARY, WORD_DIMENSION, TRANSLATED = (
     20,
     4_000,
     384,
     0.6,
-)  # 1,600 distinct ones of 300 sentences, as in MAC-Dev
-WARM_UP = 450  # sentences of the text that compiles everything: more than are looked at without a band
+)  # 1,600 distinct words in 300 sentences, as in MAC-Dev
+WARM_UP = 450  # sentences of the text that compiles everything, enough to need a band
 
 
 def main() -> None:
     """Measures one aligner."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("aligner", choices=ALIGNERS)
-    parser.add_argument("--sentences", type=int, default=5_000, help="of either text before some are left out")
+    parser.add_argument("--sentences", type=int, default=5_000, help="sentences per text before deletions")
     parsed = parser.parse_args()
     aligner = ALIGNERS[parsed.aligner]
-    averages = parsed.aligner in (AVERAGED, AVERAGED_BY_VECTORS)  # these ask for no vectors of runs, so none are made
+    averages = parsed.aligner in (AVERAGED, AVERAGED_BY_VECTORS)  # these aligners need no vectors of runs
     longest = 1 if averages else LONGEST
     aligner(related_texts(WARM_UP, longest)[0])
     given, gold = related_texts(parsed.sentences, longest)
@@ -70,18 +70,18 @@ def related_texts(count: int, longest: int, seed: int = 0) -> tuple[Given, list[
     """Makes two texts.
 
     Args:
-        count: Sentences of either before some are left out.
+        count: Sentences per text before deletions.
         longest: P.
-        seed: Of everything.
+        seed: Random seed.
 
     Returns:
-        Their vectors, and the true links; a sentence whose partner is left out is a link alone.
+        Their vectors, and the true links; a sentence whose partner was deleted is a separate link.
     """
     chance = np.random.default_rng(seed)
     kept = chance.random((2, count)) > DROPPED
     ends = kept.cumsum(axis=1)
     sides = [np.zeros((longest, own + 1, DIMENSION), dtype=np.float32) for own in ends[:, -1].tolist()]
-    for start in range(0, count, TOPIC):  # a topic at a time, for more would add to the peak
+    for start in range(0, count, TOPIC):  # one topic at a time, because more would raise the peak
         part = slice(start, min(start + TOPIC, count))
         meanings = chance.standard_normal((part.stop - start, DIMENSION), dtype=np.float32)
         meanings += TOPIC_SHARE * chance.standard_normal(DIMENSION, dtype=np.float32)
@@ -98,7 +98,7 @@ def related_texts(count: int, longest: int, seed: int = 0) -> tuple[Given, list[
 
 
 def _random_words(chance: np.random.Generator, kept: np.ndarray) -> tuple[Words, Words]:
-    """Words of both sides of the sentences that are kept, (2, n); a word's translation has its number."""
+    """Words of both sides of the kept sentences, (2, n); a translation has the number of its word."""
     shape = kept.shape[1], WORDS
     said, other = (np.exp(chance.random(shape) * np.log(VOCABULARY)).astype(np.int64) - 1 for _ in range(2))
     translated = np.where(chance.random(shape) < TRANSLATED, said, other)
@@ -111,7 +111,7 @@ def _random_words(chance: np.random.Generator, kept: np.ndarray) -> tuple[Words,
 
 
 def _average_runs(vectors: np.ndarray) -> None:
-    """Writes the vectors of longer runs beside those of the single sentences; shape (P, N + 1, D)."""
+    """Writes the vectors of longer runs next to those of single sentences; shape (P, N + 1, D)."""
     sums = vectors[0, 1:]
     for size in range(2, len(vectors) + 1):
         sums = sums[:-1] + vectors[0, size:]

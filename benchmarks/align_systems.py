@@ -1,6 +1,6 @@
-"""The aligners that are compared, and the vectors that all of them are given.
+"""The compared aligners, and the vectors that all of them use.
 
-Takes documents and a model, gives links. Shapes: N and M sentences, P the longest run, D dimension, s steps.
+Documents and a model in, links out. Shapes: N and M sentences, P the longest run, D dimension, s steps.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PEERS = ("Bertalign", "vecalign")
 
 @dataclass(frozen=True)
 class Given:
-    """What an aligner knows of two texts."""
+    """The input of an aligner for two texts."""
 
     src: np.ndarray  # (P, N + 1, D) unit vectors of runs by length and end, single precision; 0 before the text
     tgt: np.ndarray  # (P, M + 1, D)
@@ -40,7 +40,7 @@ class Encoder:
     """A model that encodes each text once.
 
     Args:
-        model: Of the languages of all texts.
+        model: Model with the languages of all texts.
     """
 
     def __init__(self, model: Model) -> None:
@@ -63,14 +63,14 @@ def align_suite(suite: Suite, encoder: Encoder) -> dict[str, list[list[Link]]]:
 
 
 def encode_document(document: GoldDocument, langs: tuple[str, str], encoder: Encoder) -> Given:
-    """The vectors of both texts of a document, of single sentences and of runs as one text."""
+    """The vectors of both texts of a document, of single sentences and of runs encoded as one text."""
     texts = document.src, document.tgt
     src, tgt = (_run_vectors(side, lang, encoder) for side, lang in zip(texts, langs, strict=True))
     return Given(src, tgt, (_lengths(texts[0]), _lengths(texts[1])), split_words(texts, langs))
 
 
 def our_sides(given: Given, *, encoded: bool = True, words: bool = True) -> tuple[Side, Side]:
-    """For ours: by the vectors of runs or of single sentences alone, with the words that the texts have or without."""
+    """The input of our aligner: vectors of runs, or only of single sentences, with or without words."""
     src, tgt = (
         Side(
             vectors[0, 1:],
@@ -90,12 +90,12 @@ def align_ours(given: Given, *, encoded: bool = True, words: bool = True) -> Lin
 
 
 def by_steps(aligner: Callable[[np.ndarray, np.ndarray, Lengths], Ids], given: Given) -> Ids:
-    """The steps (s, 2) of a peer: how many sentences of either side each takes, in order."""
+    """The steps (s, 2) of a peer, in order: the number of source and target sentences of each."""
     return aligner(given.src, given.tgt, given.lengths)
 
 
 def link_sets(found: Links | Ids) -> list[Link]:
-    """What an aligner has found, as it is scored; making Python's objects of it is not timed."""
+    """The links of an aligner for scoring; making Python objects of them is not timed."""
     if isinstance(found, Links):
         return as_sets(found)
     ends = found.cumsum(axis=0)
@@ -113,7 +113,7 @@ ALIGNERS: dict[str, Callable[[Given], Links | Ids]] = {
 
 
 def peak_mib() -> float:
-    """The most memory that this process has held; `getrusage` would count what its parent held when it was started."""
+    """Peak memory of this process; `getrusage` would include the memory of its parent when it was started."""
     lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 

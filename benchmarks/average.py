@@ -1,14 +1,13 @@
-"""Averages of weights: of the last checkpoints of a run, of a run with what it started from, of two static runs.
+"""Averages weights: the last checkpoints of a run, a run and its start, or two static runs.
 
     python -m benchmarks.average runs/en-zh --checkpoints 4 --out averaged
     python -m benchmarks.average runs/en-zh --start 0.6 --lang en --out closer
     python -m benchmarks.average runs/en-zh-static --other runs/en-zh-static-2 --out averaged
 
-Writes a model folder to be evaluated beside the run's own. With `--start` the weights, of all or one language, are
-moved back by that share to where the run began, which keeps more of what an encoder could do before. `--momentum` takes
-the momentum encoders. `--other` is a second training of the same static pair, with the same tokens: its tables are
-turned into the space of the first by the rotation that brings them closest, and averaged with them, which is an
-ensemble of two in the size of one.
+Writes a model folder to compare with the run's own model. With `--start`, the weights of all languages or one are moved
+back by that share towards the start of the run, which keeps more of an encoder's earlier abilities. `--momentum` uses
+the momentum encoders. `--other` is a second run of the same static pair, with the same tokens: its tables are rotated
+into the space of the first run and averaged with them, which is an ensemble of two in the size of one.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ def main() -> None:
     """Averages and saves."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run", type=Path, help="run folder of dual-moco with its checkpoints")
-    parser.add_argument("--checkpoints", type=int, default=1, help="how many of the last to average")
-    parser.add_argument("--momentum", action="store_true", help="of the momentum encoders")
-    parser.add_argument("--start", type=float, default=0.0, help="share of the weights that the run started from")
-    parser.add_argument("--lang", help="move only this language back; all if not given")
-    parser.add_argument("--other", type=Path, help="a second run of the same static pair, to average with")
+    parser.add_argument("--checkpoints", type=int, default=1, help="number of last checkpoints to average")
+    parser.add_argument("--momentum", action="store_true", help="average the momentum encoders")
+    parser.add_argument("--start", type=float, default=0.0, help="share of the weights at the start of the run")
+    parser.add_argument("--lang", help="language to move back (default: all)")
+    parser.add_argument("--other", type=Path, help="second run of the same static pair, to average with")
     parser.add_argument("--out", type=Path, required=True, help="model folder to write")
     parsed = parser.parse_args()
     taken = list_checkpoints(parsed.run / "checkpoints")[-parsed.checkpoints :]

@@ -1,14 +1,15 @@
-"""English pairs with another language from Debian's packages: what a third language can join a space with.
+"""Pairs of English and another language from Debian packages, for a third language to join a space.
 
     python -m benchmarks.debian --lang de --out debian-de
 
-needs Debian's `apt-get` and `dpkg-deb`, and writes under the folder
+needs Debian's `apt-get` and `dpkg-deb`, and writes to the folder
 
-- `mo/`: the message catalogues of that language in the packages below, which `dualmoco prepare` reads as they are,
+- `mo/`: the message catalogues of that language in the packages below, which `dualmoco prepare` can read,
 - `dictionary.tsv`: for German, entries of the dictionary in `trans-de-en`,
-- `descriptions.tsv`: sentences of package descriptions, where both languages have as many of them.
+- `descriptions.tsv`: sentences of package descriptions with the same number of sentences in both languages.
 
-Each file keeps the licence of its package; nothing of it is part of this project. `recipes/prepare-en-de.yaml` goes on.
+Each file keeps the licence of its package; none of them is part of this project. `recipes/prepare-en-de.yaml` uses
+them.
 """
 
 from __future__ import annotations
@@ -40,15 +41,15 @@ DICTIONARIES = {"de": ("trans-de-en", "/trans/de-en")}  # package, and how the p
 REMARKS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|\([^)]*\)|/[^/]*/|<[^>]*>")
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-ZÄÖÜÉÀ])")
 DESCRIPTION = re.compile(r"^Description-md5: (\w+)\nDescription-\w+: (.*?)(?=^\w|\Z)", re.DOTALL | re.MULTILINE)
-SYNONYMS = 2  # of an entry that are taken
+SYNONYMS = 2  # maximum synonyms per entry
 
 
 def main() -> None:
-    """Downloads packages one at a time, keeps what is wanted of each."""
+    """Downloads packages one at a time, and keeps the needed files of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lang", required=True, help="language code, such as de")
     parser.add_argument("--out", required=True, type=Path, help="folder to write to")
-    parser.add_argument("--debs", type=Path, help="folder with packages that need not be downloaded")
+    parser.add_argument("--debs", type=Path, help="folder with packages that were already downloaded")
     parsed = parser.parse_args()
     (parsed.out / "mo").mkdir(parents=True, exist_ok=True)
     wanted = f"/{parsed.lang}/LC_MESSAGES/"
@@ -65,14 +66,14 @@ def main() -> None:
 
 
 def files_of(package: str, debs: Path | None) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of a package's files; says so and gives none if the package cannot be had."""
+    """Paths and contents of a package's files; if the package cannot be downloaded, prints that and returns none."""
     with tempfile.TemporaryDirectory() as folder:
         known = sorted(debs.glob(f"{package}_*.deb")) if debs else []
         if not known:
             done = subprocess.run(["apt-get", "download", "-qq", package], cwd=folder, capture_output=True, check=False)
             known = sorted(Path(folder).glob("*.deb"))
             if done.returncode or not known:
-                print(f"{package}: cannot be downloaded, left out")
+                print(f"{package}: cannot be downloaded, skipped")
                 return
         archive = subprocess.run(["dpkg-deb", "--fsys-tarfile", known[0]], capture_output=True, check=True).stdout
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
@@ -134,7 +135,7 @@ def stanzas(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def write_pairs(path: Path, pairs: Iterator[tuple[str, str]]) -> None:
-    """Writes distinct pairs as TSV and says how many there are."""
+    """Writes distinct pairs as TSV and prints their number."""
     distinct = dict.fromkeys(pairs)
     with new_file(path) as stream:
         stream.write("".join(f"{src}\t{tgt}\n" for src, tgt in distinct).encode("utf-8"))

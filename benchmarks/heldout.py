@@ -4,10 +4,11 @@
     python -m benchmarks.heldout runs/a/model runs/b/model --pairs prepared/en-zh/heldout-00000.parquet --limit 4000
     python -m benchmarks.heldout runs/a runs/b --pairs prepared/en-zh/heldout-00000.parquet --dimensions 256 64
 
-Retrieval: the percentage of sentences whose nearest by cosine is their translation, mean of both directions, among all
-held-out pairs; of each corpus, the mean of the corpora, and all pairs. Inference, with `--data`: how well the cosine of
-premise and hypothesis tells entailment from contradiction and from neutral, area under the curve in percent, on the
-examples that training holds out too. It says how much English has kept while it learnt to meet another language.
+Retrieval is the percentage of sentences whose nearest neighbour is their translation, mean of both directions, among
+all held-out pairs. It is printed for each corpus, for the mean of the corpora, and for all pairs. Inference, with
+`--data`, is how well the cosine of premise and hypothesis separates entailment from contradiction and from neutral: the
+area under the curve in percent, on the examples that training also holds out. It shows how much the English encoder
+kept while it was trained with another language.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.search.exact import nearest
 
-NLI_FILE, NLI_HELDOUT = "nli/train.en.tsv", 2000  # those of a recipe's `nli.heldout` and `seed: 0`
+NLI_FILE, NLI_HELDOUT = "nli/train.en.tsv", 2000  # same as `nli.heldout` and `seed: 0` of a recipe
 SIDES = {"en": "src", "zh": "tgt"}
 ENTAILMENT = LABELS.index("entailment")
 
@@ -37,11 +38,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="models, run folders or names of embedded ones")
     parser.add_argument("--pairs", required=True, type=Path, help="held-out pairs of `dualmoco prepare`, Parquet")
-    parser.add_argument("--limit", type=int, default=0, help="so many random pairs (default: all)")
-    parser.add_argument("--data", help="folder of the NLI examples; no inference without it")
+    parser.add_argument("--limit", type=int, default=0, help="number of random pairs (default: all)")
+    parser.add_argument("--data", help="folder of the NLI examples (default: no inference)")
     parser.add_argument("--backend", default="auto", help="(default: %(default)s)")
-    parser.add_argument("--dimensions", type=int, nargs="+", default=[None], help="of the vectors (default: all)")
-    parser.add_argument("--json", type=Path, help="write the figures there")
+    parser.add_argument(
+        "--dimensions", type=int, nargs="+", default=[None], help="dimensions of the vectors (default: all)"
+    )
+    parser.add_argument("--json", type=Path, help="write the results to FILE")
     parsed = parser.parse_args()
     table = pq.read_table(parsed.pairs)
     rows = np.random.default_rng(0).permutation(len(table))[: parsed.limit or None]
@@ -57,11 +60,11 @@ def main() -> None:
         print(f"{name} [{model.identity.sha256[:12]}, {model.dimension}]  {line}", flush=True)
     if parsed.json:
         parsed.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
-    print(f"{len(rows):,} pairs; {peak_memory() / 2**20:,.0f} MiB at most")
+    print(f"{len(rows):,} pairs; {peak_memory() / 2**20:,.0f} MiB peak memory")
 
 
 def retrieval(model: Model, columns: dict[str, list[str]]) -> dict[str, float]:
-    """Shares of sentences that find their translation: by corpus, the mean of the corpora, each way, both."""
+    """Shares of sentences that find their translation: by corpus, mean of the corpora, each direction, both."""
     en, zh = (model.encode(columns[side], lang=lang) for lang, side in SIDES.items())  # (n, D) each
     own = np.arange(len(en))
     ways = {"en-zh": nearest(en, zh, 1).ids[:, 0] == own, "zh-en": nearest(zh, en, 1).ids[:, 0] == own}

@@ -2,8 +2,8 @@
 
     python -m benchmarks.identification --data DATA
 
-Every text is recognised among the languages of `many-static`. Of the other languages, the share that is refused counts,
-because each of their sentences that is taken for a known one would get a meaningless vector.
+Every text is recognised among the languages of `many-static`. Texts in other languages should be refused, because a
+sentence that is mistaken for a known language gets a meaningless vector.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RIGHT, WRONG, AMBIGUOUS, FOREIGN = "right", "wrong", "ambiguous", "foreign"
 
 
 def judge(texts: Sequence[str], lang: str) -> str:
-    """What recognition makes of a text in `lang`."""
+    """The result of recognition for a text in `lang`."""
     try:
         found = recognize_language(texts, KNOWN)
     except AmbiguousLanguageError:
@@ -37,8 +37,8 @@ def judge(texts: Sequence[str], lang: str) -> str:
 def main() -> None:
     """Prints a row for each language."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", help="folder that holds eval/")
-    parser.add_argument("--sentences", type=int, default=1000, help="at most, per language")
+    parser.add_argument("--data", help="folder that contains eval/")
+    parser.add_argument("--sentences", type=int, default=1000, help="maximum sentences per language")
     parsed = parser.parse_args()
     folder = find_data(parsed.data) / "eval" / "tatoeba"
     pairs = [pair for pair in tatoeba_pairs(folder) if pair.endswith("-eng")]
@@ -56,7 +56,7 @@ def main() -> None:
     taken = sum((judged[lang] for lang in others), Counter[str]())
     files_taken = ", ".join(lang for lang in others if whole[lang] == WRONG)
     share = 100 * taken[WRONG] / taken.total()
-    sys.stdout.write(f"{len(others)} other languages: {share:.1f} % of the sentences are taken for a known one, ")
+    sys.stdout.write(f"{len(others)} other languages: {share:.1f} % of the sentences are taken for a known language, ")
     sys.stdout.write(f"and the whole files of {files_taken}\n")
 
 

@@ -1,7 +1,7 @@
-"""The loss alone: ours in blocks beside plain cross-entropy over materialised logits.
+"""Only the loss: ours in blocks versus plain cross-entropy over materialised logits.
 
-python -m benchmarks.loss               # time, memory beyond the inputs, how far value and gradient differ
-python -m benchmarks.loss --launches    # how often a GPU would be given work, and the host would wait for it
+python -m benchmarks.loss               # time, memory beyond the inputs, differences of value and gradient
+python -m benchmarks.loss --launches    # number of kernel launches on a GPU, and of waits on the host
 python -m benchmarks.loss --rounding    # error of the gradient if a GPU rounds the inputs of matrix products
 """
 
@@ -23,7 +23,7 @@ from dualmoco.training.infonce import BLOCK_ROWS, blockwise_info_nce, choose_blo
 QUERIES, DIMENSION, TEMPERATURE = 256, 768, 0.04
 SIZES = (409_600, 1_000_000)
 ROUNDS = 5
-LAUNCH_QUERIES, LAUNCH_DIMENSION = 1024, 8  # of the count: paper.yaml's batch
+LAUNCH_QUERIES, LAUNCH_DIMENSION = 1024, 8  # batch size for the count, as in paper.yaml
 MANTISSA_BITS = {"fp32": 0, "tf32": 10, "bf16": 7}
 WAITS = ("aten::nonzero", "aten::_local_scalar_dense", "aten::_unique2")  # their results are needed by the host
 ON_HOST = (  # views, memory and bookkeeping: no kernel
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--only", choices=["ours", "plain", "difference"], help="one measurement, as JSON")
     parser.add_argument("--launches", action="store_true", help="count launches and waits instead")
     parser.add_argument("--rounding", action="store_true", help="emulate TF32 and bf16 instead")
-    parser.add_argument("--queue", type=int, default=SIZES[0], help="rows of the queue")
+    parser.add_argument("--queue", type=int, default=SIZES[0], help="queue sizes")
     parsed = parser.parse_args()
     if parsed.launches:
         chosen = choose_block_rows(LAUNCH_QUERIES, torch.device("cuda"))
@@ -85,7 +85,7 @@ def main() -> None:
 
 
 def compare() -> None:
-    """Prints one row a queue size."""
+    """Prints one row per queue size."""
     print_machine()
     rows = []
     for size in SIZES:
@@ -120,7 +120,7 @@ def measure(name: str, size: int) -> dict[str, float]:
 
 
 def difference(size: int) -> dict[str, float]:
-    """How far the two losses are apart, relative to the plain one."""
+    """The relative difference between the two losses."""
     inputs = make_inputs(size)
     (ours, our_gradient), (plain, plain_gradient) = (value_and_gradient(name, *inputs) for name in ("ours", "plain"))
     return {
@@ -130,7 +130,7 @@ def difference(size: int) -> dict[str, float]:
 
 
 def count_launches(size: int, block_rows: int) -> dict[str, int]:
-    """Kernels of one value, and results among them that the host waits for, counted by the profiler on a CPU."""
+    """Kernels for one value of the loss, and how many of them the host waits for, counted by the profiler on a CPU."""
     query, key, queue, query_ids, queue_ids = make_inputs(size, LAUNCH_QUERIES, LAUNCH_DIMENSION)
     queue_ids[:: size // 8] = query_ids[0]  # a text of the batch in some places
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -141,7 +141,7 @@ def count_launches(size: int, block_rows: int) -> dict[str, int]:
 
 
 def rounding_error(temperature: float) -> dict[str, float]:
-    """Relative errors of the gradient by the queries, against double precision, for mantissas of some bits."""
+    """Relative errors of the gradient for the queries, versus double precision, for mantissas of some bits."""
     query, other, queue = make_inputs(65_536)[:3]
     cosine = temperature * (query @ queue.T / temperature).logsumexp(dim=1, keepdim=True)  # a translation as likely as
     other = normalize(other - (other * query).sum(dim=1, keepdim=True) * query, dim=1)  # all negatives together
@@ -154,7 +154,7 @@ def rounding_error(temperature: float) -> dict[str, float]:
 
 
 def emulated_gradient(query: Tensor, key: Tensor, queue: Tensor, temperature: float, bits: int = 0) -> Tensor:
-    """The gradient of the loss by the queries if both matrix products round their inputs; 0 bits keeps all."""
+    """The gradient of the loss for the queries if both matrix products round their inputs; 0 bits does not round."""
     rows = rounded(queue, bits)
     positive = (query * key).sum(dim=1, keepdim=True) / temperature  # (N, 1)
     logits = torch.cat([positive, rounded(query / temperature, bits) @ rows.T], dim=1)  # (N, 1 + K)
@@ -164,7 +164,7 @@ def emulated_gradient(query: Tensor, key: Tensor, queue: Tensor, temperature: fl
 
 
 def rounded(numbers: Tensor, bits: int) -> Tensor:
-    """Numbers of fp32 with mantissas rounded to some bits; 0 keeps all."""
+    """Numbers in fp32 with mantissas rounded to some bits; 0 does not round."""
     if not bits:
         return numbers
     dropped = 23 - bits
@@ -173,7 +173,7 @@ def rounded(numbers: Tensor, bits: int) -> Tensor:
 
 
 def _is_kernel(event: FunctionEvent) -> bool:
-    """Whether an operator does work itself, not by other operators."""
+    """Whether an operator launches a kernel itself, not through other operators."""
     return event.name.startswith("aten::") and event.name not in ON_HOST and not any(map(_works, event.cpu_children))
 
 
@@ -188,7 +188,7 @@ def _waits(names: list[str]) -> int:
 def make_inputs(
     size: int, queries: int = QUERIES, dimension: int = DIMENSION
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Random queries, keys near enough to them for a loss well above 0, a queue filled in place, and ids."""
+    """Random queries, keys close enough to them for a realistic loss, a full queue, and ids."""
     torch.manual_seed(0)
     query = normalize(torch.randn(queries, dimension), dim=1)
     key = normalize(query + 0.2 * torch.randn(queries, dimension), dim=1)

@@ -19,7 +19,7 @@ MEBIBYTE = 1 << 20
 
 
 class Peak:
-    """The most memory this process has held while a block ran, beyond what it held before."""
+    """Peak memory of this process inside a block, minus its memory before."""
 
     extra_mib: float = 0.0
 
@@ -45,7 +45,7 @@ def peak_memory(*, children: bool = False) -> Iterator[Peak]:
 
 
 def timed(name: str, work: Callable[[], object]) -> dict[str, Any]:
-    """Does some work and gives a row of a table: seconds, and the most memory held beyond what was held before."""
+    """Runs a function and returns a row of a table: seconds, and peak memory minus memory before."""
     with peak_memory() as peak:
         start = time.perf_counter()
         work()
@@ -54,7 +54,7 @@ def timed(name: str, work: Callable[[], object]) -> dict[str, Any]:
 
 
 def in_new_process(module: str, *words: str) -> dict[str, Any]:
-    """Runs `python -m MODULE WORDS`, whose last line of output is a JSON object, and gives that object."""
+    """Runs `python -m MODULE WORDS`, and returns the JSON object in the last line of its output."""
     done = subprocess.run([sys.executable, "-m", module, *words], check=True, stdout=subprocess.PIPE, text=True)
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
@@ -71,7 +71,7 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 
 def print_machine() -> None:
-    """Prints what the figures depend on."""
+    """Prints the conditions of a measurement."""
     model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?")
     load = Path("/proc/loadavg").read_text().split()[0]
     threads = f"{torch.get_num_threads()} threads, load {load}"

@@ -1,8 +1,8 @@
-"""What padding costs: training steps with both sides in parts of similar length, and padded as a whole.
+"""The cost of padding: training steps with both sides in parts of similar length, versus padded as a whole.
 
     OMP_NUM_THREADS=1 python -m benchmarks.padding DATA/parallel/*.tsv.xz
 
-Prints tokens, CPU seconds and the largest difference of vectors; both ways take the same steps in turn.
+Prints tokens, CPU seconds and the largest difference of vectors; both variants run the same steps in turn.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ QUEUE, BUCKET = 16_384, 50
 
 
 def main() -> None:
-    """Takes steps in both ways, in turn."""
+    """Runs steps of both variants in turn."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", help="TSV files of sentence pairs")
     parser.add_argument("--batch", type=int, default=1024, help="pairs per step")
@@ -82,7 +82,7 @@ def _unsplit(batch: PairBatch) -> PairBatch:
 
 
 def _time_in_turn(batches: dict[str, list[PairBatch]], src: torch.nn.Module, tgt: torch.nn.Module) -> dict[str, float]:
-    """CPU seconds per step of each way; the first step of each is not timed."""
+    """CPU seconds per step of each variant; the first step of each is not timed."""
     config = TrainConfig(contrast=ContrastConfig(queue_size=QUEUE, temperature=0.05))
     objective = DualMoco(src, tgt, config).train()  # type: ignore[arg-type]
     optimizer = torch.optim.AdamW([one for one in objective.parameters() if one.requires_grad], lr=1e-9, fused=True)

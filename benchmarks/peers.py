@@ -1,4 +1,4 @@
-"""sentence-transformers' own losses on our encoders: the peers that training is measured against."""
+"""The losses of sentence-transformers on our encoders: peers for measurements of training."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def routed(src: Encoder, tgt: Encoder) -> SentenceTransformer:
 
 
 def ranking_loss(model: SentenceTransformer, temperature: float) -> nn.Module:
-    """Translation ranking with the batch's own negatives, both ways."""
+    """Translation ranking with in-batch negatives, in both directions."""
     loss: nn.Module = MultipleNegativesRankingLoss(model, scale=1 / temperature, directions=BOTH_WAYS)
     return loss
 
 
 def cached_loss(model: SentenceTransformer, temperature: float, piece: int) -> nn.Module:
-    """The same over a batch too large for one pass, encoded in pieces twice (GradCache)."""
+    """The same for a batch too large for one pass, encoded twice in pieces (GradCache)."""
     loss: nn.Module = CachedMultipleNegativesRankingLoss(
         model, scale=1 / temperature, mini_batch_size=piece, directions=BOTH_WAYS
     )
@@ -41,12 +41,12 @@ def cached_loss(model: SentenceTransformer, temperature: float, piece: int) -> n
 
 
 def peer_features(batch: PairBatch) -> list[dict[str, Any]]:
-    """A batch in the form the peers take."""
+    """A batch as input of the peers."""
     return [{**pad_whole(batch.src), "task": "src"}, {**pad_whole(batch.tgt), "task": "tgt"}]
 
 
 def pad_whole(tokens: TokenParts) -> Features:
-    """The sentences of a batch in their order, all padded to the longest one with 0, which is our padding token."""
+    """The sentences of a batch in order, all padded to the longest one with our padding token, 0."""
     if tokens.places is None:
         return tokens.parts[0]
     longest = max(part["input_ids"].shape[1] for part in tokens.parts)
@@ -57,7 +57,7 @@ def pad_whole(tokens: TokenParts) -> Features:
 
 
 def peer_step(loss: nn.Module, optimizer: torch.optim.Optimizer, batch: PairBatch, clip: float) -> float:
-    """One optimiser step of a peer's loss."""
+    """One optimizer step with a peer's loss."""
     value: Tensor = loss(peer_features(batch), None)
     value.backward()
     torch.nn.utils.clip_grad_norm_(loss.parameters(), clip)

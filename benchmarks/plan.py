@@ -1,9 +1,9 @@
-"""What `dualmoco plan` says beside what then happens: seconds of a run, and its peak memory.
+"""Compares the estimates of `dualmoco plan` with a real run: seconds and peak memory.
 
     python -m benchmarks.plan recipes/small-cpu.yaml --data DATA --steps 600
     python -m benchmarks.plan recipes/en-zh-static.yaml --steps 300
 
-The plan and the run are processes of their own, one after the other. Seconds are those of the training loop, with its
+The plan and the run are separate processes, one after another. Seconds are those of the training loop, including
 evaluations and checkpoints.
 """
 
@@ -28,10 +28,10 @@ def main() -> None:
     """Plans a run, runs it, and compares."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("recipe", help="of the run")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the recipe")
     parser.add_argument("--data", help="folder of the corpora")
     parser.add_argument("--steps", type=int, default=300, help="of the run")
-    parser.add_argument("--seconds", type=float, default=20.0, help="for the plan to spend on steps")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds for the plan to spend on steps")
     parsed = parser.parse_args()
     print_machine()
     length = [f"schedule.steps={parsed.steps}", "schedule.minutes=0", "schedule.epochs=0"]
@@ -49,7 +49,7 @@ def main() -> None:
 
 
 def _timed(command: list[str]) -> tuple[float, str, float]:
-    """Runs a command; gives its seconds, what it printed, and its peak memory in bytes."""
+    """Runs a command, and returns its seconds, its output, and its peak memory in bytes."""
     began, peak = time.monotonic(), 0.0
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     while child.poll() is None:

@@ -1,4 +1,4 @@
-"""Compares the precision that `mine` announces with the true one, for several shares of true pairs.
+"""Compares the precision that `mine` estimates with the true precision, for several shares of true pairs.
 
     python -m benchmarks.precision --data DATA
 
@@ -35,9 +35,11 @@ def main() -> None:
     """Mines every text in several ways."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="en-zh-static")
-    parser.add_argument("--calibration", help="file of dualmoco calibrate (default: the model's own)")
+    parser.add_argument("--calibration", help="output of dualmoco calibrate (default: the model's own)")
     parser.add_argument("--data", default=os.environ.get("DUALMOCO_DATA"))
-    parser.add_argument("--pairs", default="parallel/news_commentary_10k.tsv.xz", help="true and planted pairs")
+    parser.add_argument(
+        "--pairs", default="parallel/news_commentary_10k.tsv.xz", help="bitext of true and planted pairs"
+    )
     parser.add_argument("--src-others", default="languages/fr/europarl_direct.tsv.xz", help="bitext of other sources")
     parser.add_argument("--tgt-others", default="parallel/lctt_articles.tsv.xz", help="bitext of other targets")
     parser.add_argument("--lines", type=int, default=20_000)
@@ -54,14 +56,14 @@ def main() -> None:
     bucc(model, data / "eval" / "bucc2018", pairs, parsed.calibration)
     for share in SHARES:
         mix(model, pairs, others, share, parsed)
-    print(f"{peak_memory() / 2**20:,.0f} MiB at most")
+    print(f"{peak_memory() / 2**20:,.0f} MiB peak memory")
 
 
 def read(path: str | Path, most: int) -> Pairs:
-    """The first pairs of a bitext of which no two share a sentence."""
+    """The first pairs of a bitext, without shared sentences."""
 
     def ignore(line: int, what: str) -> None:
-        """A line that cannot be read is left out."""
+        """Skips an unreadable line."""
 
     rows = read_pairs(Source(Path(path), "en", "zh"), report=ignore)
     return distinct_pairs((row.src.strip(), row.tgt.strip()) for row, _ in zip(rows, range(2 * most), strict=False))

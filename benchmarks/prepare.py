@@ -1,12 +1,12 @@
-"""Preparing a corpus: ours beside a plain loop that reads, normalises and keeps a set of what it has seen.
+"""Preparing a corpus: ours versus a plain loop that reads, normalizes, and keeps a set of seen pairs.
 
     python -m benchmarks.prepare                 # 1 and 16 million pairs: a quarter of an hour, 3 GB of disk
     python -m benchmarks.prepare --pairs 1000000
 
-The file is generated: distinct pairs of sentences of our grammar, one in ten repeated with other punctuation. Ours is
-measured with the plain loop's steps alone and with all default steps, 20,000 test sentences excluded, equal or similar.
-Ours also writes Parquet; the plain loop writes nothing. Prints pairs per second, the ratio, and peak memory of all
-processes.
+The file is generated: distinct sentence pairs from our grammar, one in ten repeated with other punctuation. Ours is
+measured with only the steps of the plain loop, and with all default steps, which exclude sentences equal or similar to
+20,000 test sentences. Ours also writes Parquet; the plain loop writes nothing. Prints pairs per second, the ratio, and
+peak memory of all processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dualmoco.data.grammar import generate_pairs
 from dualmoco.data.prepare import prepare
 from dualmoco.text.characters import normalize
 
-BASE = 4200  # sentences a side that pairs are made of: BASE squared pairs are distinct
+BASE = 4200  # sentences per side; BASE squared pairs are distinct
 TESTS = 20_000
 REPEAT_EVERY = 10
 NO_STEPS = CleanConfig(
@@ -90,7 +90,7 @@ def write(path: Path, pairs: int) -> None:
 
 
 def generate(pairs: int) -> Iterator[tuple[str, str]]:
-    """Distinct pairs, but every tenth repeats an earlier one with other punctuation."""
+    """Distinct pairs, except that every tenth repeats an earlier one with other punctuation."""
     base = generate_pairs(BASE, seed=0)
     for number in range(pairs):
         is_repeat = number % REPEAT_EVERY == REPEAT_EVERY - 1
@@ -112,7 +112,7 @@ def measure(name: str, path: Path) -> dict[str, float]:
 
 
 def plain_loop(path: Path) -> int:
-    """What a short script does."""
+    """The plain loop of a short script."""
     seen = set()
     with path.open(encoding="utf-8") as stream:
         for line in stream:

@@ -1,8 +1,8 @@
-"""Seconds that re-aligning two books takes after links were confirmed: `python -m benchmarks.realign`.
+"""Time to re-align two books after links were confirmed: `python -m benchmarks.realign`.
 
-Takes consecutive verses of `DATA/parallel/bible.tsv.xz`, leaves out 3 % of the sentences of either side, and confirms
-some links of the first alignment, spread evenly. The first time is that of a process that has not seen these links
-yet, the second that after one more confirmation. Prints CPU and elapsed seconds.
+Reads consecutive verses of `DATA/parallel/bible.tsv.xz`, deletes 3 % of the sentences of each side, and confirms some
+links of the first alignment, spread evenly. The first time is for a process that has not seen these links yet, the
+second is after one more confirmation. Prints CPU and elapsed seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CONFIRMED = (1, 10, 100, 1_000)
 def main() -> None:
     """Measures one size of books."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sentences", type=int, default=5_155, help="of each side before some are left out")
+    parser.add_argument("--sentences", type=int, default=5_155, help="sentences per side before deletions")
     parsed = parser.parse_args()
     path = Path(os.environ["DUALMOCO_DATA"]) / "parallel" / "bible.tsv.xz"
     edited = book(path, parsed.sentences)
@@ -61,7 +61,7 @@ def book(path: Path, count: int) -> EditedAlignment:
 
 
 def realign(edited: EditedAlignment, realigner: Realigner) -> str:
-    """Aligns what is not confirmed again; returns what it took."""
+    """Re-aligns everything that is not confirmed; returns the time."""
     cpu, elapsed = time.process_time(), time.perf_counter()
     edited.apply(realigner.plan(edited))
     return f"{time.process_time() - cpu:.2f} s CPU, {time.perf_counter() - elapsed:.2f} s elapsed"

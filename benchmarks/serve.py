@@ -34,15 +34,15 @@ import dualmoco
 from benchmarks.measure import MEBIBYTE, print_machine, print_table
 from dualmoco.data.grammar import generate_pairs
 
-REQUESTS = 1500  # different ones, which all clients send in turn
-MOST_DIFFERENCE = 0.02  # of a vector from the one that encode gives; int8 depends a little on the batch
+REQUESTS = 1500  # distinct sentences, which all clients send in turn
+MOST_DIFFERENCE = 0.02  # tolerated difference from the vector of encode; int8 depends a little on the batch
 LOAD_COLUMNS = ("ratio of speeds", "ratio of CPU", "p50 ms", "p99 ms", "requests", "lost or wrong", "memory growth MiB")
-WARM_SHARE = 0.2  # of the time, after which memory must not grow
+WARM_SHARE = 0.2  # share of the time after which memory must not grow
 
 
 @dataclass
 class Load:
-    """What the clients saw."""
+    """The results of the clients."""
 
     seconds: list[float] = field(default_factory=list)
     sentences: int = 0
@@ -68,13 +68,13 @@ def serving(model: str) -> Iterator[tuple[str, psutil.Process, float]]:
 
 
 def make_requests(size: int) -> list[list[str]]:
-    """Sentences of requests, English ones, all different: equal sentences of one batch are encoded once."""
+    """English sentences for requests, all different, because equal sentences of a batch are encoded only once."""
     sentences = [src for src, _ in generate_pairs(REQUESTS * size, seed=3)]
     return [sentences[at : at + size] for at in range(0, len(sentences), size)]
 
 
 def run_client(address: str, requests: list[list[str]], expected: list[Any], ends: float, load: Load) -> None:
-    """Sends requests over one connection until the time is over, and compares every answer."""
+    """Sends requests over one connection until the time is over, and checks every response."""
     connection = http.client.HTTPConnection(address.removeprefix("http://"))
     number = threading.get_ident()
     while time.perf_counter() < ends:
@@ -92,7 +92,7 @@ def run_client(address: str, requests: list[list[str]], expected: list[Any], end
 
 
 def is_right(content: bytes, expected: Any) -> bool:
-    """Whether an answer has the expected vectors."""
+    """Whether a response has the expected vectors."""
     import base64
 
     rows = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in json.loads(content)["data"]]

@@ -1,10 +1,10 @@
-"""Writes a static model with fewer dimensions: all its tables are projected on the main axes of its vectors.
+"""Writes a static model with fewer dimensions: projects all its tables onto the main axes of its vectors.
 
     python -m benchmarks.shrink en-zh-static --texts en=news.en.txt --dimension 192 --out small
 
-The axes come from a singular value decomposition of the vectors of the texts, without their mean: cosines are taken
-from the origin. Every language is projected in the same way, so all stay in one space. Tables are stored as int8 rows
-with scales, and tokenizers as JSON without indentation.
+The axes come from a singular value decomposition of the vectors of the texts. The mean is not subtracted, because
+cosines are relative to the origin. All languages have the same projection, so they stay in one space. Tables are stored
+as int8 rows with scales, and tokenizers as JSON without indentation.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from dualmoco.models.load import open_model
 from dualmoco.models.routes import open_languages, pack_layers
 from dualmoco.text.files import read_lines
 
-MOST_LINES = 50_000  # of each text
+MOST_LINES = 50_000  # maximum sentences of each text
 
 
 def main_axes(vectors: Vectors, dimension: int) -> Vectors:
-    """The directions (D, dimension) that hold most of the squared length of vectors (n, D)."""
+    """The directions (D, dimension) with most of the squared length of vectors (n, D)."""
     values, axes = np.linalg.eigh(vectors.T.astype(np.float64) @ vectors)
     found: Vectors = axes[:, np.argsort(-values)[:dimension]].astype(np.float32)
     return found
@@ -48,7 +48,7 @@ def shrink(name: str, texts: Sequence[tuple[str, Path]], dimension: int, out: Pa
         (new / CALIBRATION_FILE).unlink(missing_ok=True)
         for layers in read_layout(new).values():
             if layers[0].kind != TABLE or any(layer.kind == DENSE for layer in layers):
-                raise SystemExit(f"{name}: not a model of plain tables; expected one such as en-zh-static")
+                raise SystemExit(f"{name}: not a model of plain tables; expected a model such as en-zh-static")
             place = layers[0].folder
             table = read_tensors(place)["embedding.weight"]
             if table.shape[1] == model.dimension:  # languages may share a table

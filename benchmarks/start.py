@@ -1,4 +1,4 @@
-"""How long a first similarity takes, from the command line to the answer, and what an empty environment installs.
+"""Time from the command line to a first similarity, and the size of an installation in an empty environment.
 
 python -m benchmarks.start
 python -m benchmarks.start --install .
@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.measure import print_machine, print_table
 from dualmoco.models.embedded import DEFAULT_MODEL, FAST_MODEL
 
-LARGEST_PACKAGES = 12  # of an installation, to print
+LARGEST_PACKAGES = 12  # number of largest folders of an installation to print
 SENTENCES = ("It is raining.", "下雨了。")
 PEER = """
 import sys
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def measure_install(requirement: str) -> None:
-    """Packages and megabytes of an environment, and what pip downloaded, all without pip itself."""
+    """Packages and megabytes of an environment, and the downloads of pip, all without pip itself."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         venv.create(folder / "venv", with_pip=True)

@@ -1,11 +1,11 @@
-"""A training step: ours with a queue beside sentence-transformers' ranking losses, same encoders, data and batch.
+"""A training step: ours with a queue versus the ranking losses of sentence-transformers, on the same batches.
 
     python -m benchmarks.step                # a quarter of an hour
 
-Prints pairs per second, our ratio to each peer and memory beyond the encoders. The peer with in-batch negatives sees
-one batch of them; the cached peer gets as many as our queue holds, by one huge batch. Ours and the cached peer encode
-with gradients in micro-batches of any size, with the same result: both are measured with a whole batch and with 32,
-the cached peer's default.
+Prints pairs per second, our ratio to each peer, and memory beyond the encoders. The in-batch peer has one batch of
+negatives; the cached peer has as many as our queue, from one huge batch. Ours and the cached peer encode with gradients
+in micro-batches of any size, with the same result. Both are measured with a whole batch and with 32, the default of the
+cached peer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from dualmoco.training.objectives import DualMoco
 QUEUE, BATCH, TEMPERATURE, CLIP = 16_384, 256, 0.05, 10.0
 PAIRS = 40_000
 ROUNDS = 2
-STEPS = 8  # of one round; the cached peer's one step is worth QUEUE / BATCH of the others'
+STEPS = 8  # steps per round; one step of the cached peer counts as QUEUE / BATCH steps of the others
 WARM_UP = 512  # pairs of the cached peer's first step, which is not timed
 PLAIN_PEER, CACHED_PEER = "sentence-transformers in-batch", "sentence-transformers cached"
 VARIANTS = {  # system and size of its micro-batches
@@ -53,12 +53,12 @@ def main() -> None:
         return
     print_machine()
     for kind in VARIANTS:
-        print(f"{kind} encoders, batch {BATCH}, {QUEUE:,} negatives but for the in-batch peer\n")
+        print(f"{kind} encoders, batch {BATCH}, {QUEUE:,} negatives except for the in-batch peer\n")
         compare(kind)
 
 
 def compare(kind: str) -> None:
-    """Prints one row a variant."""
+    """Prints one row per variant."""
     variants = VARIANTS[kind]
     runs: dict[tuple[str, int], list[dict[str, float]]] = {variant: [] for variant in variants}
     for _ in range(ROUNDS):
@@ -137,12 +137,12 @@ def ours(src: Encoder, tgt: Encoder, size: int) -> Step:
 
 
 def in_batch(src: Encoder, tgt: Encoder, size: int) -> Step:
-    """The peer with the batch's negatives, which cannot be cut."""
+    """The peer with in-batch negatives, whose batch cannot be split."""
     return _peer(ranking_loss(routed(src, tgt), TEMPERATURE))
 
 
 def cached(src: Encoder, tgt: Encoder, size: int) -> Step:
-    """The peer with as many negatives as our queue."""
+    """The peer with the same number of negatives as our queue."""
     return _peer(cached_loss(routed(src, tgt), TEMPERATURE, size))
 
 

@@ -1,13 +1,13 @@
-"""Towers: accuracy against minutes with a side frozen, with both sides learning, static and hybrid; and their speed.
+"""Accuracy over minutes of training with one encoder frozen, with both trained, static and hybrid; and their speed.
 
-    python -m benchmarks.towers curve runs/locked --data DATA --beside runs/static --json locked.json
+    python -m benchmarks.towers curve runs/locked --data DATA --partner runs/static --json locked.json
     python -m benchmarks.towers plot static.json locked.json both.json --out docs/figures/towers.png
     python -m benchmarks.towers speed recipes/join-language.yaml
     python -m benchmarks.towers keys
 
-`curve` scores every checkpoint of a run on Tatoeba, alone and beside a finished model, so train with
-`schedule.keep=100`. The test set chooses nothing: recipes and weights stay as they are. `speed` lets the sides of a
-recipe learn in turn, the source frozen and both, on the same short pairs, and prints pairs per second and their ratio.
+`curve` scores every checkpoint of a run on Tatoeba, alone and as a hybrid with a finished model, so train with
+`schedule.keep=100`. The test set chooses nothing: recipes and weights do not depend on it. `speed` trains a recipe with
+the source frozen and with both sides in turn, on the same short pairs, and prints pairs per second and their ratio.
 `keys` draws negatives from a store of 3.5 million keys.
 """
 
@@ -53,19 +53,19 @@ from dualmoco.training.objectives import DualMoco, objective_class
 from dualmoco.training.recipe import load_config
 
 PAIR = "cmn-eng"
-SHORT = 70  # characters of the longer side of the pairs that speed is measured on
+SHORT = 70  # maximum characters of the longer side of the pairs for measuring speed
 STEPS, ROUNDS = 4, 5
 DIMENSION, NEGATIVES, DRAWS = 384, 8192, 200
 
 
 def main() -> None:
-    """Runs one of the three."""
+    """Runs one of the commands."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     curve = commands.add_parser("curve", help="score the checkpoints of a run on Tatoeba")
     curve.add_argument("run", type=Path, help="run folder")
     curve.add_argument("--data", required=True, type=Path, help="folder of the test sets")
-    curve.add_argument("--beside", help="finished model that stands beside each checkpoint in the hybrid's rows")
+    curve.add_argument("--partner", help="finished model to combine with each checkpoint in the rows of the hybrid")
     curve.add_argument("--weights", default="1,1", help="of that model and of the run (default: 1,1)")
     curve.add_argument("--pair", default=PAIR, help="test set, such as deu-eng (default: cmn-eng)")
     curve.add_argument("--json", required=True, type=Path, help="file to write")
@@ -76,7 +76,7 @@ def main() -> None:
     plot.set_defaults(work=draw)
     speed = commands.add_parser("speed", help="pairs per second with the source side frozen, and with both learning")
     speed.add_argument("recipe", help="two encoders and pairs")
-    speed.add_argument("overrides", nargs="*", metavar="key=value", help="settings stronger than the recipe's")
+    speed.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the recipe")
     speed.set_defaults(work=compare_speed)
     keys = commands.add_parser("keys", help="memory and time of drawing negatives from a large store of keys")
     keys.add_argument("--rows", type=int, default=3_500_000, help="keys of 384 numbers (default: 3500000)")
@@ -94,8 +94,8 @@ def score_run(parsed: argparse.Namespace) -> None:
     conversion = read_conversion(parsed.run / INITIAL)
     texts = [conversion.apply(side, lang) for side, lang in zip(test.sides, test.langs, strict=True)]
     other: list[Vectors] = []
-    if parsed.beside:
-        model = open_model(parsed.beside)
+    if parsed.partner:
+        model = open_model(parsed.partner)
         other = [model.encode(side, lang=lang) for side, lang in zip(test.sides, test.langs, strict=True)]
     weights = [float(weight) for weight in parsed.weights.split(",")]
     rows = []
@@ -112,7 +112,7 @@ def score_run(parsed: argparse.Namespace) -> None:
 
 
 def load_state(objective: Objective, checkpoint: Path) -> float:
-    """Brings an objective, and the encoders in it, to a checkpoint; gives the seconds trained until then."""
+    """Loads a checkpoint into an objective and its encoders; returns the seconds of training until then."""
     weights = load_file(checkpoint / "model.safetensors")
     with torch.no_grad():
         for name, tensor in state_tensors(objective).items():
@@ -121,7 +121,7 @@ def load_state(objective: Objective, checkpoint: Path) -> float:
 
 
 def accuracies(sides: Sequence[Vectors], name: str) -> dict[str, float]:
-    """Shares of sentences whose nearest neighbour is their translation, in percent, both ways."""
+    """Shares of sentences whose nearest neighbour is their translation, in percent, in both directions."""
     near = nearest_both_ways(sides[0], sides[1], 1)
     return {
         f"{name} {way}": round(100 * float(side.found_translations.mean()), 1)
@@ -130,7 +130,7 @@ def accuracies(sides: Sequence[Vectors], name: str) -> dict[str, float]:
 
 
 def draw(parsed: argparse.Namespace) -> None:
-    """One line a run and form: the mean of both directions against minutes."""
+    """One line per run and form: the mean of both directions over minutes."""
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
@@ -143,7 +143,7 @@ def draw(parsed: argparse.Namespace) -> None:
                 if f"{form} there" in row
             ]
             if points:
-                label = path.stem if form == "alone" else f"{path.stem}, beside the static pair"
+                label = path.stem if form == "alone" else f"{path.stem}, with the static pair"
                 color = axes.lines[-1].get_color() if form == "hybrid" else None
                 axes.plot(*zip(*points, strict=True), style, marker=".", label=label, color=color)
     axes.set(
@@ -155,7 +155,7 @@ def draw(parsed: argparse.Namespace) -> None:
 
 
 def compare_speed(parsed: argparse.Namespace) -> None:
-    """Prints pairs per second of both ways of training, several rounds in turn, and the ratio of their medians."""
+    """Prints pairs per second of both kinds of training, several rounds in turn, and the ratio of their medians."""
     print_machine()
     config = load_config(parsed.recipe, parsed.overrides)
     data = replace(config.data, max_pairs=20_000, curriculum=[replace(config.data.curriculum[0], max_chars=SHORT)])
@@ -193,7 +193,7 @@ def compare_speed(parsed: argparse.Namespace) -> None:
 
 
 def draw_keys(parsed: argparse.Namespace) -> None:
-    """Prints the seconds of a step's negatives and the most memory held, with pages of the disk's cache counted."""
+    """Prints the seconds for a step's negatives, and peak memory including the disk cache."""
     print_machine()
     random = np.random.default_rng(0)
     block = random.standard_normal((SHARD_ROWS, DIMENSION), dtype=np.float32).astype(np.float16)
@@ -214,12 +214,12 @@ def draw_keys(parsed: argparse.Namespace) -> None:
                 keys.take(np.sort(random.choice(parsed.rows, NEGATIVES, replace=False, shuffle=False)))
                 rows.append(time.perf_counter() - began)
     milliseconds = 1000 * statistics.median(rows)
-    row = {"keys": parsed.rows, "negatives": NEGATIVES, "ms a draw": milliseconds, "peak MiB": peak.extra_mib}
+    row = {"keys": parsed.rows, "negatives": NEGATIVES, "ms per draw": milliseconds, "peak MiB": peak.extra_mib}
     print_table([row])
 
 
 def _step(objective: Objective, prepare: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """An optimiser step of an objective on what a batch of pairs is made into."""
+    """An optimizer step of an objective on batches made from pairs."""
     trained = [weight for weight in objective.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=True)
     objective.train()
@@ -237,7 +237,7 @@ def _step(objective: Objective, prepare: Callable[[Any], Any]) -> Callable[[Any]
 
 
 def _frozen(config: TrainConfig, tgt: Any) -> Callable[[Any], None]:
-    """The target side against keys that lie ready, as in training; their values do not change the time."""
+    """Trains the target side against stored keys, as in training; their values do not affect the time."""
     rows = config.contrast.queue_size
     queue = torch.nn.functional.normalize(torch.randn(rows, tgt.dimension), dim=1)
     negatives = Negatives(queue, torch.randint(1 << 60, (rows, 2)))
@@ -250,7 +250,7 @@ def _frozen(config: TrainConfig, tgt: Any) -> Callable[[Any], None]:
 
 
 def _both(config: TrainConfig, src: Any, tgt: Any) -> Callable[[Any], None]:
-    """Both sides by dual momentum contrast with a queue of that size."""
+    """Trains both sides by dual momentum contrast with a queue of that size."""
     return _step(DualMoco(src, tgt, config), lambda batch: batch)
 
 

@@ -1,4 +1,4 @@
-"""Compares embedded vector stores with our own index: `docs/search.md` has the numbers.
+"""Compares embedded vector stores with our own index; results are in `docs/results/vector-stores.md`.
 
     python benchmarks/vector_stores.py lancedb
 
@@ -37,16 +37,16 @@ Rows = list[dict[str, Any]]
 
 
 class VectorStore(Protocol):
-    """What is measured of a store."""
+    """The measured operations of a store."""
 
     def build(self, ids: Sequence[int], vectors: np.ndarray, years: np.ndarray) -> None:
         """Writes documents."""
 
     def open(self) -> None:
-        """Opens what is on disk."""
+        """Opens the store on disk."""
 
     def query(self, vector: np.ndarray, below: int | None) -> list[int]:
-        """The ids of the K nearest documents, of all or of those whose year is below a number."""
+        """The ids of the K nearest documents, optionally only among those whose year is below a number."""
 
     def update(self, ids: Sequence[int], vectors: np.ndarray, years: np.ndarray) -> None:
         """Replaces documents by id."""
@@ -254,7 +254,7 @@ def make_vectors(count: int, seed: int) -> np.ndarray:
 
 
 def installed(package: str) -> tuple[int, float]:
-    """Number and size in MB of a package and of everything that it needs, except numpy."""
+    """Number and size in MB of a package and all its dependencies, except for numpy."""
     found: dict[str, float] = {}
     waiting = [package]
     while waiting:
@@ -273,7 +273,7 @@ def installed(package: str) -> tuple[int, float]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """CPU time that some work takes in all threads, which other work on the machine hardly changes."""
+    """CPU time of some work in all threads, which other work on the machine hardly affects."""
     start = time.process_time()
     work()
     return time.process_time() - start

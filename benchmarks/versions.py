@@ -4,8 +4,8 @@
 
 OLD is another checkout, for example of `git worktree add OLD COMMIT`. Each version runs in its own process, and they
 take steps in turn. Prints CPU seconds per step (batches included), their ratio, the peak memory of both processes, and
-how far the losses of the last step are apart. `--models EN ZH` adds pretrained encoders, by folder or hub name, such as
-MiniLM and bge-small-zh.
+the difference between the losses of the last step. `--models EN ZH` adds pretrained encoders, by folder or hub name,
+such as MiniLM and bge-small-zh.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def main() -> None:
-    """Compares the versions, or is one of the two processes."""
+    """Compares the versions, or runs one of the two processes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, help="folder of the other version")
     parser.add_argument("files", nargs="+", help="TSV files of sentence pairs")
@@ -113,7 +113,7 @@ def _next_step(process: subprocess.Popen[str]) -> dict[str, float]:
 
 
 def take_steps(recipe: Path) -> None:
-    """Takes a step for each line of standard input, with the version that Python finds."""
+    """Runs a step for each line of standard input, with the version that Python finds."""
     import torch
 
     from dualmoco.data.pairs import load_pairs

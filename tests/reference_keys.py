@@ -27,7 +27,7 @@ on the command line, such as `contrast.queue_size=8192`.
 [Train a pair](../guides/training.md) explains how the keys work together. The values of `objective`
 are listed [at the end](#values-of-objective).
 """
-LANGUAGES_NOTE = "`encoder` has the keys of `src` and `tgt`, and `data` those of `data`.\n"
+LANGUAGES_NOTE = "`encoder` has the same keys as `src` and `tgt`, and `data` the same keys as the section `data`.\n"
 PREPARE_HEAD = """# Keys of `prepare`
 
 Every key of a recipe for [`dualmoco prepare`](commands/prepare.md) with its type, default and

@@ -114,14 +114,14 @@ def test_another_study_or_recipe_is_refused_in_its_folder(done: tuple[Path, Stud
     """One line, and nothing is touched."""
     path, _ = done
     out = str(path.with_suffix(""))
-    with pytest.raises(RunError, match=r"holds the study 'Temperature' .*; expected 'Queue'.*--overwrite"):
+    with pytest.raises(RunError, match=r"contains the study 'Temperature' .*; expected 'Queue'.*--overwrite"):
         ablate(write_study(tmp_path, title="Queue", out=out), progress=False)
     changed = write_study(tmp_path, out=out, set=[*FAST, "optimizer.lr=1e-4"])
     with pytest.raises(RunError, match=r"temperature-0.05-seed0 changed since .*put tiny .* back.*--overwrite"):
         ablate(changed, progress=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")
-    with pytest.raises(RunError, match="holds files but no study"):
+    with pytest.raises(RunError, match="contains files but no study"):
         ablate(write_study(tmp_path, out=str(tmp_path / "other")), progress=False)
 
 
@@ -135,7 +135,7 @@ def test_overwrite_starts_again_and_deletes_nothing_else(tmp_path: Path) -> None
     mine = tmp_path / "mine" / "runs" / "precious.txt"
     mine.parent.mkdir(parents=True)
     mine.write_text("precious")
-    with pytest.raises(RunError, match="holds files but no study"):
+    with pytest.raises(RunError, match="contains files but no study"):
         ablate(write_study(tmp_path, out=str(tmp_path / "mine")), overwrite=True, progress=False)
     assert mine.read_text() == "precious"
 
@@ -202,7 +202,7 @@ def test_each_process_has_a_gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     """GPUs are given out in groups; too few of them, no process, or a cluster are refused in one line."""
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 5)
     assert _gpu_groups(2) == ["0,1", "2,3"] and _gpu_groups(1) == ["0", "1", "2", "3", "4"]
-    with pytest.raises(ConfigError, match="6 processes per run, and 5 GPUs; expected a GPU for each"):
+    with pytest.raises(ConfigError, match="6 processes per run, and 5 GPUs; expected one GPU per"):
         _gpu_groups(6)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     assert _gpu_groups(4) == []

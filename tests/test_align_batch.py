@@ -122,7 +122,9 @@ def test_several_documents_of_one_name_are_refused(names: tuple[str, str], tmp_p
     for name in names:
         write(tmp_path / "en" / name, ["x"])
     zh = write(tmp_path / "zh" / ("a.md" if "en" not in names[0] else "a.zh.md"), ["x"])
-    message = rf"en/{sorted(names)[0]}, .*en/{sorted(names)[1]} and {zh}: several documents of one name; .*--list$"
+    message = (
+        rf"en/{sorted(names)[0]}, .*en/{sorted(names)[1]} and {zh}: several documents with the same name; .*--list$"
+    )
     with pytest.raises(DataError, match=message):
         pairs_by_name(tmp_path / "en", tmp_path / "zh", [("en", "zh"), ("zh", "en")], tmp_path, ".tsv")
 

@@ -71,7 +71,7 @@ def test_outputs_replace_neither_documents_nor_corrections(tmp_path: Path, capsy
     page.write_text("".join(f"<p>{line}</p>" for line in EN[:40]), encoding="utf-8")
     source = page.read_bytes()
     assert run(page, zh, "--out", out, "--html") == 2 and page.read_bytes() == source and not out.exists()
-    assert "book.html: also an input" in capsys.readouterr().err
+    assert "book.html: is also an input" in capsys.readouterr().err
     assert run(en, zh, "--out", out, "--html", out) == 2 and "two outputs" in capsys.readouterr().err
     view = tmp_path / "view.html"
     assert run(en, zh, "--out", out, "--html", view) == 0
@@ -102,7 +102,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "one file": (["EN"], "SRC or TGT is missing; expected two documents, two folders, or --list FILE"),
     "mixed": (["EN", "FOLDER"], "EN and FOLDER: one folder and one file; expected two"),
     "match": (["EN", "ZH", "--match"], "--match without two folders; expected folders of documents as SRC and TGT"),
-    "list and files": (["EN", "ZH", "--list", "LIST"], "--list and SRC; expected only one"),
+    "list and files": (["EN", "ZH", "--list", "LIST"], "--list and SRC were both given; expected only one"),
     "missing": (["--list", "LIST"], "LIST:1: FOLDER/lost.txt: no such file; "),
     "file out": (
         ["FOLDER", "FOLDER", "--out", "a.tsv"],
@@ -145,7 +145,7 @@ def test_help_shows_defaults(capsys: pytest.CaptureFixture[str]) -> None:
     said = " ".join(capsys.readouterr().out.split()).replace("- ", "-")  # lines are broken after hyphens too
     assert ended.value.code == 0
     for text in (
-        f"sentences of one side in a link (default: {DEFAULT_LONGEST})",
+        f"sentences per side of a link (default: {DEFAULT_LONGEST})",
         f"(default: {DEFAULT_MODEL}, or {MANY_STATIC} for languages other than",
         "(choices: tsv, parquet, tmx, xlf, xml, intertext.xml, tei.xml, html, epub; default: tsv)",
         "(choices: auto, encoded, averaged; default: auto)",

@@ -157,7 +157,7 @@ def test_tmx_without_what_is_no_translation(tmp_path: Path, caplog: pytest.LogCa
     write_aligned(tmp_path / "a.tmx", aligned)
     units = ElementTree.parse(tmp_path / "a.tmx").iter("tu")
     assert [[seg.text for seg in unit.iter("seg")] for unit in units] == [["One.", "一。"], ["OK", "好"]]
-    assert caplog.messages == [f"{tmp_path / 'a.tmx'}: left out 4 links with equal sides or without letters"]
+    assert caplog.messages == [f"{tmp_path / 'a.tmx'}: skipped 4 links with equal sides or without letters"]
     write_aligned(tmp_path / "a.tsv", aligned)
     assert len((tmp_path / "a.tsv").read_text(encoding="utf-8").splitlines()) == 7
 

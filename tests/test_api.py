@@ -61,7 +61,7 @@ def test_misspelled_keywords_are_refused_with_a_suggestion(name: str) -> None:
     needed = [None for given in parameters if given.kind == POSITIONAL and given.default is given.empty]
     names = [given.name for given in parameters if given.kind == given.KEYWORD_ONLY or given.default is None]
     misspelled = f"{(names or ['progress'])[-1]}x"
-    with pytest.raises(TypeError, match=f"unexpected keyword argument '{misspelled}'; (did you mean|expected some of)"):
+    with pytest.raises(TypeError, match=f"unexpected keyword argument '{misspelled}'; (did you mean|expected one of)"):
         function(*needed, **{misspelled: 1})
     with pytest.raises(TypeError, match="unexpected keyword argument 'treshold'; "):
         function(*needed, treshold=0.5)
@@ -139,7 +139,7 @@ def test_progress_bars_can_be_turned_off(
         ({"neighbors": 0}, ConfigError, "neighbors 0; expected at least 1"),
         ({"engine": "spark"}, ConfigError, "engine spark; expected local or ray"),
         ({"out": "pairs.docx"}, ConfigError, "ends with .docx; expected one of"),
-        ({"threshold": 0.1, "gold": [(1, 1)]}, ConfigError, "threshold together with gold"),
+        ({"threshold": 0.1, "gold": [(1, 1)]}, ConfigError, "a threshold was given together with known pairs"),
         ({"src_lang": "fr"}, ModelError, "has no language 'fr'; expected one of en, zh"),
     ],
 )
@@ -338,7 +338,7 @@ def test_names_with_a_null_character_are_one_line(tmp_path: Path) -> None:
         lambda: dualmoco.visualize(bad),
     ]
     for call in calls:
-        with pytest.raises(ConfigError, match=r"^[^\n\0]*holds a null character; expected the name of a file"):
+        with pytest.raises(ConfigError, match=r"^[^\n\0]*contains a null character; expected the name of a file"):
             call()
     assert list(tmp_path.iterdir()) == [text]
     assert dualmoco.similarity("Good\0 morning", "早上好").item() > 0

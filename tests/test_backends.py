@@ -235,7 +235,7 @@ def test_vectors_made_elsewhere_have_one_back_end(tmp_path: Path) -> None:
     again = open_model(f"embeddings:{tmp_path}", backend.name)
     assert again.identity == model.identity
     np.testing.assert_allclose(again.encode(["two", "one"], lang="en"), np.array([[0, 1], [0.6, 0.8]]), atol=1e-7)
-    with pytest.raises(ConfigError, match="back-end 'torch'; expected embeddings, the only one it has, or auto"):
+    with pytest.raises(ConfigError, match="back-end 'torch'; expected embeddings, its only back-end, or auto"):
         open_model(f"embeddings:{tmp_path}", "torch")
 
 

@@ -233,7 +233,7 @@ def test_calibrating_what_comes_with_the_package(tmp_path: Path, monkeypatch: py
     )
     assert skipped.pairs == made.pairs + 1
     (tmp_path / "note.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(ConfigError, match=r"note.json: exists and may be somebody's work"):
+    with pytest.raises(ConfigError, match=r"note.json: already exists"):
         dualmoco.calibrate("en-zh-static", pairs, out="note.json", progress=False)
     with pytest.raises(DataError, match=r"note.json: not a calibration of en-zh-static"):
         dualmoco.mine(["It rains."], ["下雨了。"], model="en-zh-static", src_lang="en", calibration="note.json")

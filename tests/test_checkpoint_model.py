@@ -126,7 +126,7 @@ def test_wrong_exports_of_checkpoints_are_refused(recipe: Path, tmp_path: Path) 
         dualmoco.export(name, "de", TO, out)
     with pytest.raises(ConfigError, match=r"run: no language; expected --lang LANG"):
         dualmoco.export(str(run), None, TO, out)
-    with pytest.raises(ConfigError, match=r"run: not a checkpoint; expected one for --momentum, such as"):
+    with pytest.raises(ConfigError, match=r"run: not a checkpoint; expected a checkpoint for --momentum, such as"):
         dualmoco.export(str(run), "en", TO, out, momentum=True)
     with pytest.raises(ModelError, match=r"step-00000002: a checkpoint; expected a model: .*dualmoco export"):
         dualmoco.load(name)

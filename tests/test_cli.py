@@ -393,7 +393,7 @@ BAD_INPUTS: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "temperature 0": (lambda folder: ["contrast.temperature=0"], r"contrast\.temperature is 0\.0; expected above 0"),
     "missing test set": (lambda folder: ["data.exclude=[no-test]"], "no-test: no such file"),
     "out holds another run": (_other_run, "run: was started with .*out=FOLDER"),
-    "out holds foreign files": (_foreign_files, "run: holds files but no run; choose another with out=FOLDER"),
+    "out holds foreign files": (_foreign_files, "run: contains files but no run; choose another folder"),
     "out is a file": (lambda folder: [f"out={_write(folder / 'x', '')}"], "x: is a file; expected a folder for the"),
     "pickled weights": (_pickled_weights, r"pytorch_model\.bin: pickled weights are never loaded; expected them as"),
 }
@@ -523,7 +523,7 @@ sys.exit(main(["train", "recipe.yaml", *sys.argv[1:]]))
             "internal error: TypeError: one two; run with --debug for the traceback, and report it",
         ),
         ("OSError(36, 'File name too long', 'x')", 2, "x: File name too long"),
-        ("MemoryError()", 2, "memory ran out; expected a machine with more memory, or less to do at once"),
+        ("MemoryError()", 2, "out of memory; expected a machine with more memory, or smaller inputs"),
     ],
 )
 def test_any_exception_is_one_line(error: str, status: int, line: str) -> None:
@@ -573,7 +573,7 @@ def test_names_that_leave_no_room_are_refused_before_any_work(
     """An output of 245 characters could be created, but not the temporary file that becomes it."""
     text = _write(tmp_path / "a.txt", "Hello.\n")
     assert main(["align", text, text, "--out", str(tmp_path / f"{'n' * 241}.tsv")]) == 2
-    assert "a name of 245 bytes; expected at most 240" in capsys.readouterr().err
+    assert "the name has 245 bytes; expected at most 240" in capsys.readouterr().err
 
 
 def test_closed_pipe_is_quiet(recipe: Path) -> None:

@@ -134,11 +134,11 @@ def _words(folder: Path, other: Path) -> list[Any]:
     ("models", "settings", "error", "message"),
     [
         (lambda folder, other: [other], {}, ConfigError, r"1 part\(s\) of a hybrid; expected at least 2 models"),
-        (None, {"weights": [1, 0]}, ConfigError, "weight 0; expected a number above 0: leave out a part"),
+        (None, {"weights": [1, 0]}, ConfigError, "weight 0; expected a number above 0: remove parts"),
         (None, {"weights": [1, -2]}, ConfigError, "weight -2; expected a number above 0"),
         (None, {"weights": [1, float("nan")]}, ConfigError, "weight nan; expected a number above 0"),
         (None, {"weights": [1, 1, 1]}, ConfigError, "3 weights for 2 parts"),
-        (None, {"weights": [1, 1], "pairs": PAIRS}, ConfigError, "weights and held-out pairs; expected one of them"),
+        (None, {"weights": [1, 1], "pairs": PAIRS}, ConfigError, "weights and held-out pairs were both given"),
         (None, {"pairs": PAIRS[:9]}, DataError, "pairs: 9 pairs; expected at least 10 to choose weights by"),
         (None, {"pairs": "absent.tsv"}, DataError, "absent.tsv"),
         (None, {"pairs": PAIRS, "tgt_lang": "de"}, ModelError, "held-out pairs in 'de'; expected two of .* en, zh"),
@@ -151,7 +151,7 @@ def _words(folder: Path, other: Path) -> list[Any]:
         (lambda folder, other: [other, folder / "none"], {}, ModelError, "none: no such folder"),
         (_pickled, {}, ModelError, "pytorch_model.bin: pickled weights are never loaded"),
         (_hybrid, {}, ModelError, "hybrid: is a hybrid; expected single models"),
-        (_words, {}, ModelError, "is not a network; expected a model folder"),
+        (_words, {}, ModelError, "is not a network; expected the model folder"),
     ],
 )
 def test_bad_input_is_refused_before_work(
@@ -183,12 +183,15 @@ def test_other_folders_are_kept(other: Path, tmp_path: Path, capsys: pytest.Capt
     (tmp_path / "out" / "thesis.txt").write_text("mine", encoding="utf-8")
     words = ["combine", str(other), str(other), "--out", str(tmp_path / "out")]
     assert main(words) == 2
-    assert "a folder that is no hybrid; expected a new one, or --overwrite" in capsys.readouterr().err
+    assert (
+        "an existing folder, but not an earlier hybrid; expected a new folder, or --overwrite"
+        in capsys.readouterr().err
+    )
     assert (tmp_path / "out" / "thesis.txt").is_file()
     assert main([*words, "--overwrite"]) == 0 and not (tmp_path / "out" / "thesis.txt").exists()
-    with pytest.raises(ConfigError, match="holds the model itself; expected another folder"):
+    with pytest.raises(ConfigError, match="contains the model itself; expected another folder"):
         combine([other, other], other.parent, overwrite=True)
-    with pytest.raises(ConfigError, match="hybrid: lies in one of the models; expected a folder outside of them"):
+    with pytest.raises(ConfigError, match="hybrid: is inside one of the models; expected a folder outside of them"):
         combine([other, other], other / "hybrid")
     assert main([*words, "--weights", "1;2"]) == 2
     error = capsys.readouterr().err

@@ -99,7 +99,7 @@ def test_a_wrong_checksum_leaves_nothing(server: Server, tmp_path: Path) -> None
 
 
 def test_an_absent_file_and_an_absent_network(server: Server, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="the server says 404"):
+    with pytest.raises(DataError, match="the server answered 404"):
         download(address(server, "absent"), tmp_path / "file.bin")
     with pytest.raises(DataError, match="--from DIR"):
         download("http://127.0.0.1:9/file", tmp_path / "file.bin")
@@ -131,7 +131,7 @@ def test_getting_from_a_mirror(tmp_path: Path) -> None:
     assert get_corpus("sts", into, mirror) == [into / "eval/STS/deep/a.txt"]
     assert (into / "eval/STS/deep/a.txt").read_text() == "a"
     assert get_corpus("sts", into, mirror) == [into / "eval/STS/deep/a.txt"]
-    with pytest.raises(DataError, match="nothing for sick; expected eval/SICK"):
+    with pytest.raises(DataError, match="no files of sick; expected eval/SICK"):
         get_corpus("sick", into, mirror)
     with pytest.raises(DataError, match="no such folder"):
         get_corpus("sts", into, tmp_path / "nowhere")
@@ -164,7 +164,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert main(["data", "list", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)) == len(load_catalogue())
     assert main(["data", "get", "cwmt-neu2017", "--data", str(tmp_path)]) == 2
-    assert "cannot be downloaded by a program; see http" in capsys.readouterr().err
+    assert "cannot be downloaded automatically; see http" in capsys.readouterr().err
 
 
 Compression = Literal["w", "w:gz", "w:bz2", "w:xz"]

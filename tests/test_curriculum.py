@@ -297,7 +297,7 @@ def test_prepared_pairs_keep_the_names_of_their_corpora(recipe: Path, two_files:
     [
         (
             "[{until: 0.5}]",
-            r"data.curriculum is 'until 0.5'; expected shares of the schedule that rise",
+            r"data.curriculum is 'until 0.5'; expected shares of the schedule above 0 that increase",
         ),
         ("[{until: 0.5},{until: 0.5},{until: 1}]", "data.curriculum is 'until 0.5, 0.5, 1.0'; expected shares"),
         ("[{until: 0},{until: 1}]", "data.curriculum is 'until 0.0, 1.0'; expected shares"),
@@ -305,7 +305,7 @@ def test_prepared_pairs_keep_the_names_of_their_corpora(recipe: Path, two_files:
         ("[{max_chars: -1}]", r"data.curriculum\[0\].max_chars is -1; expected at least 0"),
         (
             "[{weights: {news: -0.5}}]",
-            r"data.curriculum\[0\].weights.news is -0.5; expected at least 0; 0 leaves it out",
+            r"data.curriculum\[0\].weights.news is -0.5; expected at least 0; 0 excludes the corpus",
         ),
         ("[{weights: {news: .inf}}]", r"data.curriculum\[0\].weights.news is inf; expected at least 0"),
         ("[{longest: 5}]", "Key 'longest' not in 'StageConfig'"),

@@ -145,7 +145,7 @@ def test_a_language_without_a_model_gets_one_line(words: str, problem: str, caps
     assert main(words.split()) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1 and problem in said
-    assert "expected en, zh, de, fr, ru, or another model by --model" in said and "dualmoco join" in said
+    assert "expected en, zh, de, fr, ru, or another --model" in said and "dualmoco join" in said
     assert not any(Path(name).exists() for name in ("new", "new.tsv", "new.tsv.json"))
 
 
@@ -165,7 +165,7 @@ def test_an_ambiguous_sentence_is_not_guessed(capsys: pytest.CaptureFixture[str]
     """One line says what it may be; the language by name, or more text, decides."""
     assert main(["similarity", "Merci Paris", TEXTS["ru"][0]]) == 2
     said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "'Merci Paris': may be" in said and "or its language by name" in said
+    assert said.count("\n") == 1 and "'Merci Paris': may be" in said and "or the name of its language" in said
     assert main(["similarity", "Merci Paris", TEXTS["ru"][0], "--src", "fr"]) == 0
     with pytest.raises(AmbiguousLanguageError) as caught:
         recognize_language(["Berlin"], MANY)

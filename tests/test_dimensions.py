@@ -175,7 +175,7 @@ def test_dimensions_are_checked_against_the_encoders() -> None:
     assert ContrastConfig(dimensions=[6, 4]).prefixes(6) == ContrastConfig(dimensions=[4]).prefixes(6) == [6, 4]
     assert ContrastConfig().prefixes(6) == [6]
     with pytest.raises(
-        ConfigError, match=r"^contrast.dimensions is \[8, 4\]; expected at most 6, that of the encoders$"
+        ConfigError, match=r"^contrast.dimensions is \[8, 4\]; expected at most 6, the dimension of the encoders$"
     ):
         ContrastConfig(dimensions=[8, 4]).prefixes(6)
 
@@ -232,7 +232,7 @@ def test_a_model_records_its_dimensions(trained: Path, tmp_path: Path, caplog: p
         dualmoco.load("en-zh-static", dimension=64)
     first, second = caplog.messages
     assert "keeps 5 of 16 dimensions (trained for 16, 8, 4); accuracy may suffer" in first
-    assert "keeps 64 of 384 dimensions (no record of training for fewer)" in second
+    assert "keeps 64 of 384 dimensions (not known to be trained for fewer)" in second
 
 
 @pytest.mark.parametrize("backend", ["static", "torch"])
@@ -272,7 +272,9 @@ def test_each_dimension_has_a_checksum_of_its_own(trained: Path) -> None:
 def test_dimensions_that_cannot_be_are_refused(trained: Path) -> None:
     """Larger ones, those of hybrids, and one that an open model does not have."""
     for dimension in (0, WIDTH + 1):
-        with pytest.raises(ConfigError, match=rf"^dimension {dimension}; expected from 1 to {WIDTH}, that of "):
+        with pytest.raises(
+            ConfigError, match=rf"^dimension {dimension}; expected from 1 to {WIDTH}, the dimension of "
+        ):
             dualmoco.load(trained, dimension=dimension)
     with pytest.raises(ConfigError, match=r"^en-zh: dimension 64 of a hybrid, .* one of the parts as the model$"):
         dualmoco.load("en-zh", dimension=64)
@@ -292,7 +294,7 @@ def test_stores_of_another_dimension_are_refused(
     store = open_store(tmp_path / "v")
     rows = store.vectors()[store.lines]
     np.testing.assert_allclose(rows, shortened(dualmoco.load(trained).encode(EN, lang="en")), atol=1e-6)
-    with pytest.raises(DataError, match=r"holds vectors with model_sha256 \w+, dimension 4; expected \w+, 8: "):
+    with pytest.raises(DataError, match=r"contains vectors with model_sha256 \w+, dimension 4; expected \w+, 8: "):
         dualmoco.encode(files[0], tmp_path / "v", lang="en", model=trained, dimension=8)
 
 

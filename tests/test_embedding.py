@@ -97,7 +97,7 @@ def test_lines_are_numbered_by_first_appearance(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "no sentence in 0 lines"), (b"\n \n", "no sentence in 2 lines"), (b"ok\n\xff\n", "t.txt:2: not UTF-8")],
+    [(b"", "no sentences in 0 lines"), (b"\n \n", "no sentences in 2 lines"), (b"ok\n\xff\n", "t.txt:2: not UTF-8")],
     ids=["empty", "blank", "invalid"],
 )
 def test_unusable_text_is_named(tmp_path: Path, content: bytes, said: str) -> None:
@@ -253,7 +253,7 @@ def test_shards_lie_in_their_store(opened: Model, text: Path, tmp_path: Path, na
     write_json(folder / "manifest.json", content)
     (folder / "00000.npy").rename(tmp_path / "outside.npy")
     (folder / "00000.npy").symlink_to(tmp_path / "outside.npy")
-    with pytest.raises(DataError, match="lies outside of"):
+    with pytest.raises(DataError, match="is outside"):
         open_store(folder)
 
 
@@ -284,7 +284,7 @@ def test_vectors_of_something_else_are_refused(opened: Model, text: Path, tmp_pa
     ):
         with pytest.raises(DataError, match=said):
             encode_file(file, tmp_path / "v", opened, form)
-    with pytest.raises(DataError, match="holds other files"):
+    with pytest.raises(DataError, match="contains other files"):
         encode_file(TextFile(text, "en"), tmp_path, opened, SMALL)
     with pytest.raises(DataError, match="not a folder of dualmoco encode"):
         open_store(tmp_path)
@@ -337,7 +337,7 @@ def test_command_says_what_it_made(
     assert result["lines"] == 200 and result["precision"] == "fp16" and result["shards"] == 1
     assert np.load(tmp_path / "v" / "00000.npy").dtype == np.float16
     assert main([*words, "--model", "en-zh-static"]) == 2
-    assert "holds vectors with model_sha256" in capsys.readouterr().err
+    assert "contains vectors with model_sha256" in capsys.readouterr().err
 
 
 MORE = {
@@ -379,7 +379,7 @@ def test_lines_that_are_not_utf8_can_be_skipped(
     assert main(words) == 2 and not (out / "manifest.json").exists()
     for _ in range(2):
         assert main([*words, "--on-error", "skip"]) == 0
-    assert caplog.messages == [f"{text}: left out lines that are not UTF-8: 1"] * 2
+    assert caplog.messages == [f"{text}: skipped lines that are not UTF-8: 1"] * 2
     store, model = open_store(out), open_model(tiny_model)
     assert len(store.lines) == len(lines) and np.flatnonzero(store.lines == EMPTY).tolist() == [3, 7]
     expected = model.encode([lines[4].decode()], lang="en")[0]

@@ -173,12 +173,12 @@ def test_max_tokens_is_that_of_sentence_transformers(bert: Path) -> None:
         ("hybrid", {"max_tokens": 65}, r"^max_tokens 65; expected from 3 to 64, the positions of the model$"),
         ("int8", {"max_tokens": 2}, r"^max_tokens 2; expected from 3 to 64"),
         ("int8", {"max_tokens": 0}, r"^max_tokens 0; expected at least 1$"),
-        ("static", {"max_tokens": 9}, r"model: max_tokens 9 with back-end static, which has no such limit; leave it"),
-        ("static in torch", {"max_tokens": 9}, r"with back-end torch, which has no such limit; leave it out$"),
+        ("static", {"max_tokens": 9}, r"model: max_tokens 9 with back-end static, which has no such limit; remove it"),
+        ("static in torch", {"max_tokens": 9}, r"with back-end torch, which has no such limit; remove it out$"),
         ("int8", {"batch_size": 0}, r"^batch_size 0; expected at least 1$"),
-        ("static", {"dimension": 13}, r"^dimension 13; expected from 1 to 12, that of .*model$"),
+        ("static", {"dimension": 13}, r"^dimension 13; expected from 1 to 12, the dimension of .*model$"),
         ("static", {"dimension": 0}, r"^dimension 0; expected from 1 to 12"),
-        ("hybrid", {"dimension": 4}, r"hybrid: dimension 4 of a hybrid, .* expected none, or one of the parts"),
+        ("hybrid", {"dimension": 4}, r"hybrid: dimension 4 of a hybrid, .* expected no dimension, or one of the parts"),
         ("static", {"convert": "list"}, r"^convert 'list'; expected one of numpy, torch$"),
     ],
 )
@@ -244,7 +244,9 @@ def test_sentences_come_in_any_container(models: dict[str, Callable[[], Model]])
 def test_half_characters_are_refused(models: dict[str, Callable[[], Model]]) -> None:
     """As the command line gets them from bytes that are not UTF-8."""
     for name in ("static", "int8"):
-        with pytest.raises(DataError, match=r"^'ab\\udcff': half a character, as of invalid UTF-8; expected text$"):
+        with pytest.raises(
+            DataError, match=r"^'ab\\udcff': an unpaired surrogate, as from invalid UTF-8; expected text$"
+        ):
             models[name]().encode(["ab\udcff"], lang="en")
 
 

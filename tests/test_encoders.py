@@ -366,7 +366,7 @@ def test_pooling_that_does_not_fit_the_saved_layers_is_refused(plain: Path, tmp_
     """A Dense layer over two poolings cannot take one; a static model has no pooling to change."""
     folder = _projected_folder(plain, tmp_path / "two", ("mean", "max"))
     assert build_encoder(EncoderConfig(lang="en", name=str(folder)), []).dimension == 10
-    with pytest.raises(ModelError, match="pooling cls gives dimension 16, its Dense layer takes 32 of its own pooling"):
+    with pytest.raises(ModelError, match="pooling cls gives dimension 16, but its Dense layer needs 32"):
         build_encoder(EncoderConfig(lang="en", name=str(folder), pooling=PoolingMode.cls), [])
     with pytest.raises(ModelError, match="en: pooling max of a static model, which averages; expected auto or mean"):
         build_encoder(replace(STATIC, pooling=PoolingMode.max), SRC_TEXTS)

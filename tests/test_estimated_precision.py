@@ -115,7 +115,7 @@ def test_precision_needs_something_to_judge_by(tiny_model: Path) -> None:
         dualmoco.mine(["a b"], ["你好"], model=tiny_model, src_lang="en", tgt_lang="zh", min_precision=0.9)
     with pytest.raises(ConfigError, match="min_precision 90; expected more than 0 and at most 1"):
         dualmoco.mine(["a b"], ["你好"], min_precision=90)
-    with pytest.raises(ConfigError, match="a threshold together with"):
+    with pytest.raises(ConfigError, match="a threshold was given together with"):
         dualmoco.mine(["a b"], ["你好"], threshold=0.1, min_precision=0.9)
 
 

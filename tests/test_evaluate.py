@@ -193,8 +193,8 @@ def test_standard_output_is_json_alone(run: Path, data: Path, capsys: pytest.Cap
 
 FAULTS: dict[str, tuple[list[str], str]] = {
     "no data": (["MODEL", "--data", "nowhere"], "test data nowhere; expected a folder"),
-    "output among data": (["MODEL", "--data", "DATA", "--out", "DATA/scores.json"], "which is only read"),
-    "output in the model": (["MODEL", "--data", "DATA", "--out", "MODEL/r.html"], "which is only read"),
+    "output among data": (["MODEL", "--data", "DATA", "--out", "DATA/scores.json"], "which must not change"),
+    "output in the model": (["MODEL", "--data", "DATA", "--out", "MODEL/r.html"], "which must not change"),
     "unknown task": (["MODEL", "--data", "DATA", "--tasks", "moon"], "task 'moon'"),
     "unknown margin": (["MODEL", "--data", "DATA", "--margin", "wide"], "margin wide; expected one of distance"),
     "no neighbours": (["MODEL", "--data", "DATA", "--neighbors", "0"], "expected at least 1"),

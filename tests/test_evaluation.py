@@ -153,7 +153,7 @@ def test_all_pairs_of_a_model_also_through_english(tmp_path: Path) -> None:
     compared.to_html(page)
     assert "Accuracy on Tatoeba, mean of both directions." in page.read_text(encoding="utf-8")
     lacking = Model(Identity("finnish", "ef" * 32), ["fi"], lambda lang: TrigramBackend(lang, []))
-    with pytest.raises(ModelError, match="finnish: has the languages of none of the tasks"):
+    with pytest.raises(ModelError, match="finnish: does not have the languages of any task"):
         evaluate(model, "tatoeba", data=tmp_path, pairs="all", peers=[lacking])
 
 
@@ -307,7 +307,7 @@ def test_vectors_with_nan_are_refused(data: Path) -> None:
             return vectors
 
     broken = Model(Identity("broken", "00" * 32), ["en", "zh"], lambda lang: BrokenBackend(lang, []))
-    with pytest.raises(DataError, match="broken: 1 vectors hold NaN"):
+    with pytest.raises(DataError, match="broken: 1 vectors contain NaN"):
         evaluate(broken, [Tatoeba(data / "eval" / "tatoeba", "cmn-eng")])
 
 
@@ -321,7 +321,7 @@ BUCC_FAULTS: dict[str, tuple[str, Callable[[list[str]], list[str]], str]] = {
     "repeated gold": ("zh-en.dev.gold", lambda lines: [*lines, lines[0]], "1 gold pairs are repeated"),
     "repeated id": ("zh-en.dev.en", lambda lines: [*lines, "en-0\tHello."], "'en-0' was used on line 1"),
     "no tab": ("zh-en.dev.zh", lambda lines: [*lines, "zh-7777"], "1 columns; expected at least 2"),
-    "empty sentence": ("zh-en.dev.zh", lambda lines: [*lines, "zh-7777\t "], "an empty cell"),
+    "empty sentence": ("zh-en.dev.zh", lambda lines: [*lines, "zh-7777\t "], "empty cell"),
     "no gold": ("zh-en.dev.gold", lambda lines: [], "no lines of data"),
 }
 
@@ -368,7 +368,7 @@ def test_missing_subset_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "said"),
-    [(lambda lines: lines[1:], "39 lines, .* has 40"), (lambda lines: ["", *lines[1:]], "cmn:1: an empty line")],
+    [(lambda lines: lines[1:], "39 lines, .* has 40"), (lambda lines: ["", *lines[1:]], "cmn:1: empty line")],
     ids=["unequal", "empty line"],
 )
 def test_damaged_tatoeba_files_are_named(tmp_path: Path, change: Callable[[list[str]], list[str]], said: str) -> None:
@@ -381,7 +381,7 @@ def test_damaged_tatoeba_files_are_named(tmp_path: Path, change: Callable[[list[
 
 def test_unknown_tasks_and_pairs_are_named(data: Path) -> None:
     """What was given and what there is."""
-    with pytest.raises(ConfigError, match=r"task 'moon': expected paper or some of tatoeba, bucc"):
+    with pytest.raises(ConfigError, match=r"task 'moon': expected paper, or tasks from tatoeba, bucc"):
         read_tasks(["moon"], data)
     with pytest.raises(DataError, match="no pair zh-fr"):
         read_tasks(["tatoeba"], data, "zh-fr")

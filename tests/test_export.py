@@ -128,7 +128,7 @@ def test_an_exported_folder_is_a_back_end(model: Path, exported: Path) -> None:
     backend = opened.backend("en")
     assert (backend.name, backend.dimension, opened.identity.sha256) == ("onnx", 32, source.identity.sha256)
     np.testing.assert_allclose(opened.encode(TEXTS, lang="en"), source.encode(TEXTS, lang="en"), atol=1e-5)
-    with pytest.raises(ConfigError, match="back-end 'torch'; expected onnx, the only one it has, or auto"):
+    with pytest.raises(ConfigError, match="back-end 'torch'; expected onnx, its only back-end, or auto"):
         open_model(str(exported), "torch")
     with pytest.raises(ModelError, match="has no language 'zh'; expected one of en"):
         open_model(str(exported)).backend("zh")
@@ -149,14 +149,16 @@ def test_only_exports_are_replaced(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     (out / "thesis.txt").write_text("mine", encoding="utf-8")
-    with pytest.raises(ConfigError, match="a folder that is no export; expected a new one, or --overwrite"):
+    with pytest.raises(
+        ConfigError, match="an existing folder, but not an earlier export; expected a new folder, or --overwrite"
+    ):
         export_model(str(model), "zh", "sentence-transformers", out)
     assert (out / "thesis.txt").read_text(encoding="utf-8") == "mine"
     export_model(str(model), "zh", "sentence-transformers", out, overwrite=True)
     assert is_export(out) and not (out / "thesis.txt").exists()
     export_model(str(model), "en", "sentence-transformers", out)
     assert json.loads((out / "dualmoco.json").read_text(encoding="utf-8"))["lang"] == "en"
-    with pytest.raises(ConfigError, match="holds the model itself"):
+    with pytest.raises(ConfigError, match="contains the model itself"):
         export_model(str(model), "en", "sentence-transformers", model.parent, overwrite=True)
     with pytest.raises(ConfigError, match="a file; expected a folder"):
         export_model(str(model), "en", "sentence-transformers", out / "dualmoco.json", overwrite=True)

@@ -53,12 +53,12 @@ def test_missing_sentence_is_quoted(stored: Path) -> None:
     ("array", "expected"),
     [
         (np.ones((2, 2)), r"en\.npy: 2 vectors for the 3 lines of en\.txt; expected one vector per line"),
-        (np.ones((3, 5)), r"zh\.npy: vectors of dimension 2; expected 5, as the others have$"),
+        (np.ones((3, 5)), r"zh\.npy: vectors of dimension 2; expected 5, the same as the others$"),
         (
             np.array([[1, 1], [1, np.nan], [1, 1]]),
-            r"1 vectors hold NaN or infinity, first at row 1; encode them again$",
+            r"1 vectors contain NaN or infinity, first at row 1; encode them again$",
         ),
-        (np.arange(6.0).reshape(3, 2), r"en\.npy: rows 0 and 2 differ, but are of one sentence"),
+        (np.arange(6.0).reshape(3, 2), r"en\.npy: rows 0 and 2 differ, but belong to one sentence"),
         (np.ones(3), r"en\.npy: an array of shape \(3,\), float64; expected floating-point numbers of shape \(n, D\)$"),
         (np.ones((3, 2), dtype=np.int64), r"en\.npy: an array of shape \(3, 2\), int64; expected floating-point"),
     ],

@@ -363,6 +363,6 @@ def test_text_in_another_script_is_warned_of(
     base: Path, place: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Russian that is written in Latin letters; nearly nothing of it is left."""
-    with pytest.raises(DataError, match="no pair left"):
+    with pytest.raises(DataError, match="no pairs left"):
         join(base, place / "en-xx.tsv", tmp_path / "out", src_lang="en", tgt_lang="ru", progress=False)
     assert any(message.startswith("side 2 of the pairs: looks like") for message in caplog.messages)

@@ -363,4 +363,4 @@ def test_calibrate_refuses_judgements_that_do_not_fit(reviewed: tuple[Path, Path
     (tmp_path / "mined.tsv.json").write_text(json.dumps(record | {"model_sha256": "0"}), encoding="utf-8")
     assert "expected pairs of en-zh-static" in refused()
     (tmp_path / "mined.tsv.json").unlink()
-    assert "no note of how it was made; expected mined.tsv.json next to it" in refused()
+    assert "no record of how it was made; expected mined.tsv.json next to it" in refused()

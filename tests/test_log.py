@@ -148,7 +148,7 @@ def test_tensorboard_gets_the_log_of_a_run(recipe: Path, tmp_path: Path) -> None
 def test_trackers_are_checked_before_any_work(recipe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An unknown one is answered with those that accelerate supports, one without its package with what to install."""
     monkeypatch.setattr(run, "load_pairs", lambda *given, **named: pytest.fail("the data was read"))
-    with pytest.raises(ConfigError, match=r"^schedule.trackers has 'visdom'; expected some of .*tensorboard.*wandb"):
+    with pytest.raises(ConfigError, match=r"^schedule.trackers has 'visdom'; expected only .*tensorboard.*wandb"):
         train(recipe, "schedule.trackers=[visdom]")
     monkeypatch.setattr(run_folder, "get_available_trackers", list)
     with pytest.raises(ConfigError, match=r"^schedule.trackers has 'wandb', whose package .* pip install wandb$"):

@@ -195,7 +195,7 @@ def test_a_run_saves_plain_models_and_resumes_exactly(
         (["tgt.kind=shared", "tgt.adapter.rank=2"], r"tgt\.adapter\.rank is 2; expected 0 when tgt\.kind is shared"),
         (
             ["src.kind=pretrained", "src.name=x", "src.frozen=true", "src.adapter.rank=2"],
-            r"src\.adapter\.rank is 2; expected 0 when src\.frozen is true: an adapter must learn",
+            r"src\.adapter\.rank is 2; expected 0 when src\.frozen is true: an adapter must be trained",
         ),
         (
             ["src.adapter.rank=2", "src.trainable=head"],

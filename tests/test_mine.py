@@ -280,7 +280,7 @@ FAULTS: dict[str, tuple[list[str], str]] = {
     "precision": (["--model", "MODEL", "--precision", "fp64"], "expected one of fp32, fp16, int8"),
     "neighbours": (["--model", "MODEL", "--neighbors", "0"], "neighbors 0; expected at least 1"),
     "engine": (["--model", "MODEL", "--engine", "abacus"], "expected one of local, ray"),
-    "two thresholds": (["--model", "MODEL", "--threshold", "1", "--planted", "PAIRS"], "expected one of them"),
+    "two thresholds": (["--model", "MODEL", "--threshold", "1", "--planted", "PAIRS"], "expected only one of them"),
     "gold": (["--model", "MODEL", "--gold", "PAIRS"], "expected two line numbers"),
 }
 

@@ -125,7 +125,9 @@ def test_missing_folder_is_refused(tmp_path: Path) -> None:
 def test_run_folder_stands_for_its_model(encoders: dict[str, Encoder], model: Model, tmp_path: Path) -> None:
     """A run without a model yet is refused; with one, it opens as the model folder does."""
     (tmp_path / "config.yaml").write_text("out: x", encoding="utf-8")
-    with pytest.raises(ModelError, match=r": a run without a model yet; expected one that has been evaluated once$"):
+    with pytest.raises(
+        ModelError, match=r": a run without a model yet; expected a run that was evaluated at least once$"
+    ):
         dualmoco.load(tmp_path)
     save_encoders(encoders, tmp_path / "model")
     again = dualmoco.load(tmp_path)

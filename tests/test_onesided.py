@@ -247,7 +247,7 @@ def test_stale_or_foreign_keys_are_refused(recipe: Path, plain: Path, started: P
     content = json.loads(manifest.read_text(encoding="utf-8"))
     content["key"][changed] = "int8" if changed == "precision" else 64 * "0"
     manifest.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(DataError, match=rf"^[^\n]*keys: holds vectors with {changed} [^\n]*; expected [^\n]*$"):
+    with pytest.raises(DataError, match=rf"^[^\n]*keys: contains vectors with {changed} [^\n]*; expected [^\n]*$"):
         train(recipe, *frozen(plain, "schedule.steps=1"), resume=True)
 
 
@@ -255,7 +255,7 @@ def test_keys_of_other_weights_are_refused(recipe: Path, plain: Path, started: P
     """Weights that changed under a run are found before a step is made."""
     weights = next(path for path in (started / "initial").rglob("model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-4] + b"\x00\x00\x80\x3f")
-    with pytest.raises(DataError, match="keys: holds vectors with model_sha256"):
+    with pytest.raises(DataError, match="keys: contains vectors with model_sha256"):
         train(recipe, *frozen(plain, "schedule.steps=1"), resume=True)
 
 
@@ -266,7 +266,7 @@ def test_a_run_killed_while_it_encodes_keys_is_resumed(recipe: Path, plain: Path
     moment = Moment(signal.SIGKILL, "dualmoco.embeddings.store", "Store.add", after=False)
     assert run_command(words, tmp_path / "killed", moment=moment).code == -signal.SIGKILL
     assert open_store(tmp_path / "run" / "keys").missing() == [0]
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match="already contains a run"):
         train(recipe, *settings)
     train(recipe, *settings, resume=True)
     assert [step for step, _ in losses(tmp_path / "run")] == [1]

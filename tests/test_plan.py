@@ -289,7 +289,7 @@ def test_the_papers_tables_fit_on_its_gpus(path: Path) -> None:
     hours = [planned.devices[0].hours for planned in found.rows.values()]
     assert all(taken == pytest.approx(15, rel=0.2) for taken in hours)
     assert found.hours(0) == pytest.approx(sum(taken for taken in hours if taken))
-    assert f"{len(hours)} runs, one after the other, on 4 x v100: {found.hours(0):,.0f} hours" in str(found)
+    assert f"{len(hours)} runs, one after another, on 4 x v100: {found.hours(0):,.0f} hours" in str(found)
 
 
 def test_a_plan_of_a_study_counts_its_seeds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -301,7 +301,7 @@ def test_a_plan_of_a_study_counts_its_seeds(capsys: pytest.CaptureFixture[str]) 
     assert main([*words, "4xv100,t4", "seeds=[0,1]"]) == 1
     text = capsys.readouterr().out
     hours = 2 * sum(row["devices"][0]["hours"] for row in page["rows"].values())
-    assert f"6 runs, one after the other, on 4 x v100: {hours:,.0f} hours" in text
+    assert f"6 runs, one after another, on 4 x v100: {hours:,.0f} hours" in text
     assert "max pooling on t4: does not fit; it would fit with optimizer.accumulate=" in text
 
 

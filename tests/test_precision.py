@@ -227,7 +227,7 @@ def test_half_precision_is_a_setting_of_gpus(folders: dict[str, list[Path]], mon
         dualmoco.load(half, compute="fp16").encode("a", lang="en")
     with pytest.raises(ConfigError, match=r"^compute 'half'; expected one of fp32, fp16, bf16$"):
         dualmoco.load(half, compute="half")
-    with pytest.raises(ConfigError, match=r"^words:x: takes neither pooling nor prompt nor compute;"):
+    with pytest.raises(ConfigError, match=r"^words:x: has no choice of pooling, prompt or compute;"):
         dualmoco.load("words:x", compute="bf16")
 
 

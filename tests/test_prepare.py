@@ -287,7 +287,7 @@ def test_a_killed_worker_is_an_error_even_if_lines_are_skipped(config: PrepareCo
         (
             {"clean": CleanConfig(min_tokens=150)},
             DataError,
-            "no pair left of 300 read; most .*'too short'",
+            "no pairs left of 300 read; most .*'too short'",
         ),
     ],
 )
@@ -441,7 +441,7 @@ def test_command_line(config: PrepareConfig, tmp_path: Path, capsys: pytest.Capt
     assert main(["prepare", str(recipe), "--data", str(tmp_path), "--out", config.out]) == 0
     assert "5 pairs for training" in capsys.readouterr().out
     assert main(["prepare", str(recipe), "more.tsv", "--out", config.out]) == 2
-    assert "'more.tsv': given with a recipe" in capsys.readouterr().err
+    assert "'more.tsv': a second file next to a recipe" in capsys.readouterr().err
     assert main(["prepare", str(src), "--format", "aligned", "--out", config.out]) == 2
     assert "expected two" in capsys.readouterr().err
     assert main(["prepare", str(recipe), "--out", config.out, "nosuch=1"]) == 2

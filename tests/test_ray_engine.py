@@ -377,7 +377,9 @@ def test_vectors_must_be_on_storage_that_every_node_sees(engine: RayEngine, tmp_
     np.save(path, np.eye(3, dtype=np.float32))
     vectors = ShardedVectors([path], 3)
     path.unlink()
-    with pytest.raises(DataError, match=r"0\.npy: not found on node .*; expected a work folder that every node sees"):
+    with pytest.raises(
+        DataError, match=r"0\.npy: not found on node .*; expected a work folder that every node can read"
+    ):
         list(engine.run(Scanning(vectors, vectors, 1), [(0, Block(slice(0, 3), slice(0, 3)))], print))
 
 

@@ -254,7 +254,7 @@ def test_tmx(tmp_path: Path) -> None:
     rows, problems = read_all(path)
     assert rows == [("Click here & go", "点击这里", 4), ("second", "第二", 6), ("alone", "", 7)]
     assert problems == []
-    with pytest.raises(DataError, match="no de segment; it holds en, fr, zh"):
+    with pytest.raises(DataError, match="no de segments; found en, fr, zh"):
         read_all(path, langs=("en", "de"))
 
 
@@ -360,7 +360,7 @@ def test_xliff(tmp_path: Path) -> None:
     assert pairs_of(tmp_path / "a.xlf", langs=("zh", "en")) == [(tgt, src) for src, tgt in expected]
     (tmp_path / "b.xliff").write_text(XLIFF2, encoding="utf-8")
     assert pairs_of(tmp_path / "b.xliff") == [("Open the file.", "打开文件。")]
-    with pytest.raises(DataError, match="no fr segment; it holds en, zh"):
+    with pytest.raises(DataError, match="no fr segments; found en, zh"):
         read_all(tmp_path / "a.xlf", langs=("en", "fr"))
     (tmp_path / "a.xlf").write_text('<!DOCTYPE t [<!ENTITY a "b">]><xliff>&a;</xliff>', encoding="utf-8")
     with pytest.raises(DataError, match="entity; refused"):

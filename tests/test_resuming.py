@@ -199,7 +199,7 @@ def test_a_run_folder_in_use_is_refused(recipe: Path, tmp_path: Path) -> None:
 def test_folder_of_another_run_is_refused(recipe: Path) -> None:
     """A second run needs another folder or `resume=True`."""
     train(recipe, "schedule.steps=1")
-    with pytest.raises(RunError, match="already holds a run"):
+    with pytest.raises(RunError, match="already contains a run"):
         train(recipe, "schedule.steps=1")
 
 

@@ -66,7 +66,7 @@ def test_web_addresses_are_not_sentences(tmp_path: Path) -> None:
     path = tmp_path / "crawled.tsv"
     rows = [(f"https://example.org/{n}", f"http://example.net/{n}", *pair) for n, pair in enumerate(PAIRS)]
     path.write_text("".join("\t".join(row) + "\n" for row in rows), encoding="utf-8")
-    with pytest.raises(DataError, match=r"the source column holds web addresses; expected sentences.*--columns"):
+    with pytest.raises(DataError, match=r"the source column contains web addresses; expected sentences.*--columns"):
         dualmoco.score(path, model=STATIC)
     found = dualmoco.score(path, model=STATIC, columns=("2", "3"), out=tmp_path / "kept.tsv")
     assert [(pair.src, pair.tgt) for pair in found] == PAIRS
@@ -146,7 +146,7 @@ def test_standard_input_and_output(capsys: pytest.CaptureFixture[str], monkeypat
     assert rows[0][:3] == ["score", "src", "tgt"] and [(row[1], row[2]) for row in rows[1:]] == PAIRS
     assert "3 pairs kept: -" in printed.err
     assert main(["score", "x.tsv", "--out", "-", "--json"]) == 2
-    assert "--out - and --json; expected one of them" in capsys.readouterr().err
+    assert "--out - and --json were both given; expected one of them" in capsys.readouterr().err
 
 
 def test_unreadable_lines_of_a_text_are_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

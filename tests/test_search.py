@@ -161,7 +161,7 @@ def test_python_searches_that_cannot_be_are_refused(exact: Path, opened: Model, 
         ),
         (DataError, r"^sentences-1: .*no sentence", lambda: build_index(wrong, model=opened, sentences={"en": [" "]})),
         (DataError, r"^sentences of en: a dict; expected", lambda: index.add(sentences={"en": {"a": "b"}})),
-        (DataError, r"^'a\\udcff': half a character", lambda: index.add(sentences=["a\udcff"])),
+        (DataError, r"^'a\\udcff': an unpaired surrogate", lambda: index.add(sentences=["a\udcff"])),
         (DataError, r"^queries: a dict; expected strings", lambda: index.search({"a": 1})),
         (
             DataError,
@@ -173,7 +173,7 @@ def test_python_searches_that_cannot_be_are_refused(exact: Path, opened: Model, 
             r"^vectors of queries: .*NaN or infinity",
             lambda: index.search(vectors=[np.nan] * opened.dimension),
         ),
-        (ConfigError, r"^texts, lang and exact_match are for queries", lambda: index.search("a", vectors=[1.0])),
+        (ConfigError, r"^texts, lang and exact_match are for text queries", lambda: index.search("a", vectors=[1.0])),
         (ConfigError, r"^min_score 1\.5; expected a cosine from -1 to 1$", lambda: index.search("a", min_score=1.5)),
         (ConfigError, r"^min_score nan; expected a cosine", lambda: index.search("a", min_score=float("nan"))),
     ):
@@ -357,7 +357,7 @@ def test_links_out_of_an_index_are_refused(copy: Path, tmp_path: Path, name: str
     place = copy / "parts" / "00000" / name
     place.rename(tmp_path / "outside")
     place.symlink_to(tmp_path / "outside")
-    with pytest.raises(DataError, match="lies outside of"):
+    with pytest.raises(DataError, match="is outside"):
         open_index(copy, check=False)
 
 
@@ -506,7 +506,7 @@ def test_what_is_no_index(exact: Path, tmp_path: Path, opened: Model, tiny_model
     ("words", "message"),
     [
         (["build", "new", "en=absent", "--model", "MODEL"], "absent: no such file"),
-        (["build", "new", "en=empty", "--model", "MODEL"], "no sentence in 2 lines"),
+        (["build", "new", "en=empty", "--model", "MODEL"], "no sentences in 2 lines"),
         (["build", "new", "en=broken", "--model", "MODEL"], "broken:1: not UTF-8"),
         (["build", "new", "fr=good", "--model", "MODEL"], "'fr'"),
         (["build", "new", "en=", "--model", "MODEL"], "expected FILE or LANG=FILE"),
@@ -751,7 +751,7 @@ def test_lines_that_are_not_utf8_can_be_skipped(
         build_index(tmp_path / "index", {"en": path}, opened)
     assert main(["search", "build", str(tmp_path / "index"), f"en={path}", "--model", name, "--on-error", "skip"]) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("9 distinct sentences  news.en.gz")
-    assert f"{path}: left out lines that are not UTF-8: 1" in caplog.text
+    assert f"{path}: skipped lines that are not UTF-8: 1" in caplog.text
     found = open_index(tmp_path / "index", opened).search([ENGLISH[4]], lang="en", k=1)[0][0]
     assert (found.text, found.line, found.part) == (ENGLISH[4], 6, "news.en.gz")
     path.write_bytes(gzip.compress(b"\n".join([*lines, b"caf\xe9 bar", b"\xff"])))

@@ -134,7 +134,7 @@ def test_the_list_is_filtered_and_the_threshold_dragged(
     expect(page.locator("#count")).to_contain_text("11 pairs in this list")
     page.locator("#order").select_option("score")
     page.locator("#show").select_option("rejected")
-    expect(page.locator("#current")).to_contain_text("No pair is like that")
+    expect(page.locator("#current")).to_contain_text("No pair matches")
 
 
 def test_texts_are_mined_from_the_page(page: Page, server: Server) -> None:

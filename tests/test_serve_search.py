@@ -99,7 +99,7 @@ def test_requests_that_cannot_be_are_refused(client: TestClient, index: str, tmp
         ("id 'z': not in the index", f"{index}/delete", {"ids": ["z"]}),
         ("nothing to delete", f"{index}/delete", {}),
         ("name None; expected a name", "/api/indexes", {"files": [{"name": "lines.txt"}]}),
-        ("an index of this name exists", "/api/indexes", {"name": "notes", "files": [{"name": "lines.txt"}]}),
+        ("an index with this name exists", "/api/indexes", {"name": "notes", "files": [{"name": "lines.txt"}]}),
         ("files: expected a list", "/api/indexes", {"name": "new"}),
         ("kind 'tree'", "/api/indexes", {"name": "new", "kind": "tree"}),
         ("'fr'", "/api/indexes", {"name": "new", "files": [{"name": "lines.txt", "lang": "fr"}]}),

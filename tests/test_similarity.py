@@ -138,7 +138,7 @@ def test_tabs_in_sentences_do_not_make_columns(
     ("contents", "words", "message"),
     [
         (("a\nb\n", "x\n"), [], "2 lines"),
-        (("a\n\nc\n", "x\ny\nz\n"), [], "a:2: an empty line"),
+        (("a\n\nc\n", "x\ny\nz\n"), [], "a:2: empty line"),
         (("", "x\n"), [], "a: is empty"),
         ((b"a\n\xff\n", "x\ny\n"), [], "a:2: not UTF-8"),
         ((None, "x\n"), [], "a: no such file"),
@@ -176,8 +176,8 @@ def test_wrong_files(
     [
         (["one"], "required: SENTENCE|FILE"),
         (["a", "b", "c"], "unexpected argument 'c'"),
-        (["a", " "], "without text"),
-        (["a", "b", "--all"], "are for files"),
+        (["a", " "], "is empty"),
+        (["a", "b", "--all"], "need files, and"),
     ],
 )
 def test_wrong_sentences(words: list[str], message: str, tiny_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

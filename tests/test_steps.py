@@ -209,7 +209,7 @@ def test_matrix_products_on_a_gpu_have_the_precision_of_the_recipe(
     before = matmul.allow_tf32
     with caplog.at_level("INFO", logger="dualmoco"), arithmetic(config, CUDA):
         assert matmul.allow_tf32 is (precision == "tf32")
-    assert caplog.messages == [f"matrix products of fp32, such as scores, are computed in {precision}"]
+    assert caplog.messages == [f"matrix products in fp32, such as scores, are computed in {precision}"]
     assert matmul.allow_tf32 is before
     with arithmetic(config, torch.device("cpu")):
         assert matmul.allow_tf32 is before

@@ -89,7 +89,7 @@ def test_failing_disk_keeps_the_old_folder(tmp_path: Path) -> None:
     with pytest.raises(RunError) as caught, new_folder(path) as folder:
         (folder / "file").write_text("half", encoding="utf-8")
         raise OSError(5, "Input/output error")
-    assert str(caught.value) == f"{path}: cannot be written: Input/output error; what was there before is kept"
+    assert str(caught.value) == f"{path}: cannot be written: Input/output error; the previous contents are kept"
     assert _tree(tmp_path) == {"model/sub/file": "old"}
     assert [child.name for child in tmp_path.iterdir()] == ["model"]
 
@@ -189,7 +189,7 @@ def test_write_json_is_readable(tmp_path: Path) -> None:
 def test_place_below_a_file_is_refused(tmp_path: Path) -> None:
     """Where no folder can be made the error says so, and the file in the way stays."""
     (tmp_path / "file").write_text("old", encoding="utf-8")
-    with pytest.raises(RunError, match=r"file/model: cannot be written: .*; what was there before is kept$"):
+    with pytest.raises(RunError, match=r"file/model: cannot be written: .*; the previous contents are kept$"):
         _fill(tmp_path / "file" / "model", "new")
     with pytest.raises(RunError, match=r"file/log\.jsonl: cannot be written: \w+"):
         write_text(tmp_path / "file" / "log.jsonl", "new")
@@ -200,7 +200,9 @@ def test_full_disk_keeps_the_old_folder(small_disk: Path) -> None:
     """A folder that does not fit is an error of one line; the old one stays and the space is free again."""
     path = small_disk / "model"
     _fill(path, "old")
-    with pytest.raises(RunError, match=r"^[^\n]*model: cannot be written: No space left on device; what was there"):
+    with pytest.raises(
+        RunError, match=r"^[^\n]*model: cannot be written: No space left on device; the previous contents"
+    ):
         _fill(path, "x" * TOO_MUCH)
     assert _tree(small_disk) == {"model/sub/file": "old"}
     _fill(path, "y" * (TOO_MUCH // 3))
@@ -318,8 +320,8 @@ def test_only_unchanged_outputs_are_replaced(tmp_path: Path) -> None:
     for content in ("[]", "{", "[" * 100_000, '{"name": "mine"}'):
         write_text(record_path(out), content)
         assert read_record(out) is None
-        with pytest.raises(ConfigError, match="exists and may be somebody's work"):
+        with pytest.raises(ConfigError, match="already exists; expected another name"):
             check_replaceable([out], has_record=True)
     out.unlink()
-    with pytest.raises(ConfigError, match="json: exists"):
+    with pytest.raises(ConfigError, match="json: already exists"):
         check_replaceable([out], has_record=True)

@@ -94,7 +94,7 @@ def test_scores_of_tasks_choose_no_model(recipe: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tasks", "error", "expected"),
     [
-        ("tatoebe", ConfigError, r"^task 'tatoebe': expected paper or some of tatoeba, bucc"),
+        ("tatoebe", ConfigError, r"^task 'tatoebe': expected paper, or tasks from tatoeba, bucc"),
         ("[tatoeba, bucc]", DataError, r"bucc2018: .*expected"),
         ("sts", DataError, r"STS.*expected"),
         ("nli", ConfigError, r"^schedule.evaluate has nli, which needs a saved classifier"),

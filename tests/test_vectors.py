@@ -18,7 +18,7 @@ from dualmoco.core.vectors import check_vectors, unit_vectors
         (np.zeros((4, 5)), "dimension 5; expected 3"),
         (
             np.array([[0, 0, 0], [0, np.nan, 0], [0, 0, 0], [np.inf, 0, 0]]),
-            "2 vectors hold NaN or infinity, first at row 1",
+            "2 vectors contain NaN or infinity, first at row 1",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_pairs_of_other_files(corpus: Path, tmp_path: Path, caplog: pytest.LogCa
     assert choose_pairs(aligned, "auto", 5, 0) == [("one", "一"), ("three", "三")]
     (tmp_path / "broken.tsv").write_text("one\t一\nno tab\nthree\t三\n", encoding="utf-8")
     assert choose_pairs(Source(tmp_path / "broken.tsv", "en", "zh"), "auto", 5, 0) == [("one", "一"), ("three", "三")]
-    assert f"left out {tmp_path / 'broken.tsv'}:2: 1 tab-separated column" in caplog.text
+    assert f"skipped {tmp_path / 'broken.tsv'}:2: 1 tab-separated column" in caplog.text
     out = tmp_path / "prepared"
     prepare(PrepareConfig(out=str(out), corpora=[CorpusConfig(files=[str(corpus)])], heldout=5, workers=1))
     prepared = choose_pairs(Source(out, "en", "zh"), "auto", 20, 0)
@@ -178,4 +178,4 @@ def test_unreadable_lines_are_counted_or_stop(
     assert main(words) == 0
     assert capsys.readouterr().out.splitlines()[0].endswith("; 2 unreadable lines left out")
     assert main([*words, "--overwrite", "--on-error", "stop"]) == 2
-    assert "on_error=skip leaves such lines out" in capsys.readouterr().err
+    assert "skip unreadable lines with on_error=skip" in capsys.readouterr().err

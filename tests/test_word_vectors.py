@@ -82,8 +82,8 @@ def test_many_blocks_and_repeated_words(tmp_path: Path, monkeypatch: pytest.Monk
         (["a 1 2", "b 1 2 3"], r"v\.txt:2: 3 numbers; expected a word and 2, as on the first line$"),
         (["2 3", "a 1 2"], r"v\.txt:2: 2 numbers; expected a word and 3, as on the first line$"),
         (["a 1 2", "b 1 x2"], r"v\.txt:2: 'x2' is not a number; expected a word and 2 numbers$"),
-        (["a 1 2", "", "b nan 2"], r"v\.txt:3: holds NaN or infinity; expected finite numbers$"),
-        (["a 1 2", "b 1 1e99"], r"v\.txt:2: holds NaN or infinity; expected finite numbers$"),
+        (["a 1 2", "", "b nan 2"], r"v\.txt:3: contains NaN or infinity; expected finite numbers$"),
+        (["a 1 2", "b 1 1e99"], r"v\.txt:2: contains NaN or infinity; expected finite numbers$"),
         ([], r"v\.txt: no word vectors on the first line; expected a word and its numbers on every line$"),
         (["2 3"], r"v\.txt: no words; expected a word and its numbers on every line$"),
     ],
@@ -101,13 +101,13 @@ def test_damaged_arrays_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no words for these vectors; expected v\.txt, one per line, or v\.parquet$"):
         read_word_table(path)
     _write(tmp_path / "v.txt", ["a", "b", "c"])
-    with pytest.raises(DataError, match=r"2 vectors for the 3 words of v\.txt; expected as many$"):
+    with pytest.raises(DataError, match=r"2 vectors for the 3 words of v\.txt; expected the same number$"):
         read_word_table(path)
     np.save(path, np.ones(3))
     with pytest.raises(DataError, match=r"an array of shape \(3,\), float64; expected floating-point numbers"):
         read_word_table(path)
     np.save(path, np.array([[1.0, np.nan], [1, 1], [1, 1]]))
-    with pytest.raises(DataError, match=r"1 vectors hold NaN or infinity, first at row 0"):
+    with pytest.raises(DataError, match=r"1 vectors contain NaN or infinity, first at row 0"):
         read_word_table(path)
     np.save(path, np.array([[{}]], dtype=object), allow_pickle=True)
     with pytest.raises(DataError, match=r"cannot be read as an array: [^\n]+; expected numbers saved by numpy\.save$"):

@@ -147,7 +147,7 @@ LAZY_EXPORTS = {
     "ModelError": ("core.errors", "ModelError"),
     "RunError": ("core.errors", "RunError"),
 }
-"""Module and name there of each public name."""
+"""The module, and the name in it, of each public name."""
 EXTRAS = {
     "ablate": "all",
     "align": "align",
@@ -166,7 +166,7 @@ EXTRAS = {
     "train": "train",
     "visualize": "eval",
 }
-"""Extra that a public name needs in addition to the base."""
+"""The extra that each public name needs besides the base installation."""
 
 
 def __getattr__(name: str) -> Any:

@@ -6,7 +6,7 @@
 4. Links are rescored by their words, with translations learned from that path, and the path is found again.
 5. The score of a link and its margin over the alternatives give its confidence.
 
-Shapes: N and M sentences, P the most sentences of one side in a link, D dimension, a anchors, b links, s steps.
+Shapes: N and M sentences, P maximum sentences per side of a link, D dimension, a anchors, b links, s steps.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ from dualmoco.alignment.scoring import AlignmentCosts, BandCosines, DocumentStat
 from dualmoco.core.vectors import Floats, Ids, Vectors
 from dualmoco.text.languages import text_separator
 
-DEFAULT_LONGEST = 5  # sentences of one side in a link
+DEFAULT_LONGEST = 5  # maximum sentences per side of a link
 EXACT_CELLS = 160_000  # up to this many cells are searched without a band
 LINK_BUFFER = 2  # cells around the anchors that are searched first
-BAND_ROUNDS = 3  # times that the band is widened where the path runs along its edge
-NEAR_OPTIMAL = 0.8  # loss up to which a link is rescored
-CLOSE_ANCHORS = 8  # sentences between two anchors up to which their lengths are compared
-PATH_ROUNDS = 3  # one path without priors of types, then two with the frequencies of the previous path
+BAND_ROUNDS = 3  # how often the band is widened where the path runs along its edge
+NEAR_OPTIMAL = 0.8  # links with at most this loss are rescored
+CLOSE_ANCHORS = 8  # lengths are compared between anchors with at most this many sentences between them
+PATH_ROUNDS = 3  # the first path without priors of types, the others with frequencies from the previous path
 TYPE_SMOOTHING = 0.5  # links that are added to the count of each type
 FIRST_DELETION_FACTOR = 0.5  # applied to the cost of deletions before their frequency is known
 USUAL_DELETION_SHARE = 0.07  # share of the steps of a typical document that are deletions
-LINKED_WEIGHTS = (-0.7, 1.1, 3.5)  # of a logistic regression: intercept, score, margin
+LINKED_WEIGHTS = (-0.7, 1.1, 3.5)  # weights of a logistic regression: intercept, score, margin
 DELETION_WEIGHTS = (-0.2, 0.0, 4.5)
 CONFIDENCE_DECIMALS = 4
 
@@ -160,7 +160,9 @@ def _near_optimal_links(scorer: LinkScorer, anchors: Anchors) -> tuple[LinkTable
     priors = _first_priors(scorer.longest, scorer.costs)
     cosines = scorer.cosines(band, anchors.cosines)
     for rounds_left in range(BAND_ROUNDS, -1, -1):
-        table = scorer.table(band, cosines, priors.deletion - NEAR_OPTIMAL / 2)  # deleting the others loses less
+        table = scorer.table(
+            band, cosines, priors.deletion - NEAR_OPTIMAL / 2
+        )  # deleting the sentences of other links loses less
         path = best_path(table, priors)
         edges = rows_at_edge(band, path.steps)
         if not len(edges) or not rounds_left:
@@ -207,7 +209,7 @@ def _path_with_priors(table: LinkTable, costs: AlignmentCosts) -> tuple[BestPath
 
 
 def _first_priors(longest: int, costs: AlignmentCosts) -> StepPriors:
-    """Priors before anything is known about the document: all types are equal, and deletions are cheap."""
+    """Initial priors: all types are equal, and deletions are cheap."""
     return StepPriors(np.zeros(longest**2), FIRST_DELETION_FACTOR * costs.skip)
 
 

@@ -26,12 +26,14 @@ from dualmoco.alignment.scoring import BandCosines, band_cosines
 from dualmoco.core.vectors import Floats, Ids, Vectors
 
 COARSEST_CELLS = 90_000  # up to this many cells are searched without a band
-SAMPLED_SENTENCES = 128  # of each side, to estimate the cosine of unrelated sentences
+SAMPLED_SENTENCES = 128  # sentences per side to estimate the cosine of unrelated sentences
 MIN_ANCHOR_SHARE = 0.4
 """Share of the shorter text's sentences that must have an anchor. The share was at most 0.3 for unrelated texts and at
 least 0.79 for translations (`python -m benchmarks.align_confidence`)."""
-ANCHOR_DEVIATIONS = 2.0  # standard deviations above the mean from which two sentences can be an anchor
-MIN_SENTENCE_PAIRS = 100  # among fewer, most may be translations, so they do not show what unrelated sentences score
+ANCHOR_DEVIATIONS = 2.0  # two sentences can be an anchor from this many standard deviations above the mean
+MIN_SENTENCE_PAIRS = (
+    100  # with fewer sentences, too many pairs are translations to estimate the scores of unrelated ones
+)
 ANCHOR_DECIMALS = 5
 
 
@@ -41,8 +43,8 @@ class Anchors:
 
     src: Ids  # (a,)
     tgt: Ids  # (a,)
-    similarity: Floats  # (a,) cosine minus that of unrelated sentences
-    cosines: BandCosines | None = None  # the cosines that were computed to find them
+    similarity: Floats  # (a,) cosine minus the cosine of unrelated sentences
+    cosines: BandCosines | None = None  # the cosines computed to find them
 
 
 def find_anchors(src: Vectors, tgt: Vectors) -> Anchors:

@@ -1,6 +1,6 @@
-"""Finds which documents of two folders belong together, and aligns many pairs of documents.
+"""Pairs the documents of two folders, and aligns many pairs of documents.
 
-A pair whose output was made from the same texts with the same model and settings is not aligned again, so an
+A pair is not aligned again if its output was made from the same texts with the same model and settings, so an
 interrupted batch resumes. A pair that cannot be aligned is reported, and the others are still aligned.
 """
 
@@ -55,7 +55,7 @@ from dualmoco.text.languages import SCRIPTS, base_language
 VOTING_NEIGHBORS = 3
 LANGUAGE_MARK = re.compile("[._-]")  # separates a name from the language at its end
 LANGUAGE_TAG = re.compile(r"[a-z]{2,3}(?:[_-](?:[a-z]{4}|[a-z]{2}|\d{3}))*", re.IGNORECASE)  # en, zh_CN, zh-Hans-HK
-MIN_VOTE_SHARE = 0.2  # share of the shorter document's sentences that must have their partner in the other document
+MIN_VOTE_SHARE = 0.2  # minimum share of the shorter document's sentences with a partner in the other document
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,9 @@ def pairs_by_name(src: Path, tgt: Path, langs: Sequence[tuple[str, str]], out: P
     pairs, ambiguous = max(found, key=lambda matches: len(matches[0]) + len(matches[1]))
     if ambiguous:
         names = " and ".join(", ".join(map(str, side)) for side in ambiguous[0])
-        raise DataError(f"{names}: several documents of one name; expected one per folder; remove some or use --list")
+        raise DataError(
+            f"{names}: several documents with the same name; expected one per folder: remove some, or use --list"
+        )
     if not pairs:
         raise DataError(
             f"{src} and {tgt}: no two documents have the same name apart from the language; expected names such as "
@@ -192,7 +194,7 @@ def _named_documents(folder: Path, known: Container[str]) -> list[_Named]:
     return [_Named(path, name, stem, *split_language(stem, known)) for path, name, stem in stems]
 
 
-NameKey = Callable[[_Named], str]  # what names are compared by; documents with an empty key are not paired
+NameKey = Callable[[_Named], str]  # key to compare names by; documents with an empty key are not paired
 NameMatches = tuple[list[tuple[Path, Path]], list[tuple[list[Path], list[Path]]]]
 
 
@@ -212,7 +214,7 @@ def _name_in(lang: str) -> NameKey:
 def _match_names(
     src: Sequence[_Named], tgt: Sequence[_Named], keys: Sequence[NameKey], langs: tuple[str, str]
 ) -> NameMatches:
-    """Pairs of documents, and groups of documents of one name that leave several ways to pair them."""
+    """Pairs of documents, and groups of documents with the same name that can be paired in several ways."""
     one, other, none = _name_in(base_language(langs[0])), _name_in(base_language(langs[1])), _name_in("")
     pairs: list[tuple[Path, Path]] = []
     ambiguous: list[tuple[list[Path], list[Path]]] = []
@@ -303,7 +305,7 @@ def match_documents(src: Sequence[Vectors], tgt: Sequence[Vectors]) -> list[tupl
     chosen = one_to_one(ScoredPairs(rows[order], columns[order], shares[rows[order], columns[order]]))
     matches = []
     for one, other in zip(chosen.src.tolist(), chosen.tgt.tolist(), strict=True):
-        anchors = find_anchors(src[one], tgt[other])  # with few documents, even unrelated ones get votes
+        anchors = find_anchors(src[one], tgt[other])  # with few documents, even unrelated documents get votes
         if anchor_share(anchors, len(src[one]), len(tgt[other])) >= MIN_ANCHOR_SHARE:
             matches.append((one, other))
     return sorted(matches)
@@ -316,7 +318,7 @@ def _owners(documents: Sequence[Vectors]) -> Ids:
 
 SUMMARY = "documents.json"
 NO_PARTNER = "no partner"
-LISTED_NAMES = 20  # most names in one warning
+LISTED_NAMES = 20  # maximum names in one warning
 
 
 @dataclass(frozen=True)
@@ -331,7 +333,7 @@ class BatchSettings:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result for one pair of documents, or for a document without a partner, whose other side is empty."""
+    """The result for one pair of documents, or for a document without a partner, where the other side is empty."""
 
     src: str
     tgt: str
@@ -339,7 +341,7 @@ class Outcome:
     links: int = 0
     linked: int = 0
     mean_score: float | None = None
-    error: str = ""  # why there is no output
+    error: str = ""  # reason why there is no output
 
     @property
     def is_paired(self) -> bool:
@@ -348,14 +350,14 @@ class Outcome:
 
 
 class BatchOptions(AlignOptions, total=False):
-    """Options of `align_folders` and `align_list`: those of `align`, and these."""
+    """Options of `align_folders` and `align_list`, in addition to those of `align`."""
 
     model: Model | str | Path | None  # a model, or its name; chosen by the languages of the first pair if None
-    src_lang: str | None  # language of the source documents; guessed if None
-    tgt_lang: str | None  # language of the target documents; guessed if None
+    src_lang: str | None  # language of the source documents; recognised if None
+    tgt_lang: str | None  # language of the target documents; recognised if None
     to: str  # format of the outputs: tsv (default), tmx, parquet or xml
     pages: bool  # write an HTML page next to each output; False
-    engine: str | Engine  # local (default), ray, or an engine that is already open
+    engine: str | Engine  # local (default), ray, or an open engine
     address: str | None  # address of a running Ray cluster; None starts a local one
 
 
@@ -368,15 +370,15 @@ def align_folders(
         src: Folder of source documents.
         tgt: Folder of their translations.
         out: Folder for the outputs and their summary, `documents.json`.
-        match: Pair documents by their content instead of their names.
+        match: Whether to pair documents by content instead of by name.
         **options: See `BatchOptions`.
 
     Returns:
-        One outcome per pair and per document without a partner; one that is not aligned has its `error`.
+        One outcome per pair and per document without a partner. If a pair was not aligned, its `error` says why.
 
     Raises:
         ConfigError: An option is invalid, or `out` is a file.
-        DataError: A folder has no documents, none of them have a partner, or one has several.
+        DataError: A folder has no documents, or a document has several partners, or no document has a partner.
         ModelError: The model cannot be opened, or lacks a language.
     """
     run = _run_options(options)
@@ -404,7 +406,7 @@ def align_list(pairs: str | Path, out: str | Path, **options: Unpack[BatchOption
         **options: See `BatchOptions`.
 
     Returns:
-        One outcome per pair; a pair that cannot be aligned has its `error`.
+        One outcome per pair. If a pair was not aligned, its `error` says why.
 
     Raises:
         ConfigError: An option is invalid, or `out` is a file.
@@ -448,7 +450,7 @@ def _default_for(pairs: Iterable[tuple[Path, Path]], batch: BatchSettings, run: 
             return model_for_texts((read_text(src), read_text(tgt)), batch.langs, *run)
         except (ConfigError, DataError, ModelError) as error:
             errors.append(error)
-    raise errors[0] if errors else DataError("no two documents; expected a folder of each language")
+    raise errors[0] if errors else DataError("no two documents; expected one folder per language")
 
 
 def align_batch(
@@ -498,7 +500,7 @@ class Aligning:
         return self._align
 
     def size(self, piece: DocumentPair) -> int:
-        """Each pair counts as one."""
+        """One unit per pair."""
         return 1
 
     def opener(self) -> Callable[[], Callable[[DocumentPair, Progress], Outcome]]:
@@ -512,7 +514,7 @@ class Aligning:
         return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
 
     def finished(self, pair: DocumentPair, *, overwrite: bool = False) -> Outcome | None:
-        """The outcome of a pair whose outputs are up to date or must not be replaced; None if it is to be aligned."""
+        """The outcome of a pair whose outputs are up to date or must not be replaced; None if it must be aligned."""
         try:
             made = read_record(pair.out) or {}
             is_complete = pair.out.is_file() and (not self.settings.page or pair.page.is_file())
@@ -527,13 +529,13 @@ class Aligning:
         return None
 
     def _is_kept(self, out: Path, made: dict[str, Any], *, overwrite: bool) -> bool:
-        """Whether an output of the same texts and settings stays: it is what was written, or was corrected since."""
+        """Whether to keep an output of the same texts and settings: it is unchanged, or was corrected since."""
         checksum = file_sha256(out)
         if checksum in made["written"]:
-            return "replaced" not in made  # which only the record of an interrupted alignment has
+            return "replaced" not in made  # only in the record of an interrupted alignment
         if overwrite or checksum in made.get("replaced", []):
             return False
-        logger.warning("%s: was changed after it was written, and is kept; --overwrite replaces it", out)
+        logger.warning("%s: was changed after it was written, so it is kept; --overwrite replaces it", out)
         return True
 
     def _align(self, pair: DocumentPair, progress: Progress) -> Outcome:

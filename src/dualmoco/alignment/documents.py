@@ -38,7 +38,7 @@ UNREADABLE_SUFFIXES = frozenset(".azw .azw3 .doc .djvu .fb2 .mobi .odp .ods .ppt
 BITEXT_SUFFIXES = frozenset(
     ".arrow .csv .feather .jsonl .mo .ndjson .parquet .po .sdlxliff .tab .tmx .tsv .xlf .xliff".split()
 )
-# for archives that are damaged, encrypted or compressed in a way that Python does not support
+# errors of archives that are damaged, encrypted or compressed with an unsupported method
 ZIP_ERRORS = (zipfile.BadZipFile, RuntimeError, NotImplementedError, *READ_ERRORS)
 
 HTML_BLOCKS = frozenset(
@@ -52,8 +52,8 @@ HTML_HIDDEN = frozenset(  # rt and rp give the pronunciation of the characters b
 CHAPTER_TYPES = frozenset({"application/xhtml+xml", "text/html"})
 CHARSET = re.compile(rb"""<(?:\?xml[^>]*?\sencoding|meta[^>]*?charset)\s*=\s*["']?\s*([\w.:-]+)""", re.IGNORECASE)
 ENCODING_SAMPLE_BYTES = 1 << 20
-HTML_HEAD_BYTES = 4096  # in which a page declares its encoding, and that it is XML
-PAGE_ENCODINGS = frozenset(  # of browsers, as Python names them; others, such as utf-7, are not for pages
+HTML_HEAD_BYTES = 4096  # bytes in which a page declares its encoding, and that it is XML
+PAGE_ENCODINGS = frozenset(  # encodings of browsers, by Python's names; others, such as utf-7, are not used for pages
     "ascii big5 big5hkscs cp866 cp874 cp932 cp949 cp950 cp1250 cp1251 cp1252 cp1253 cp1254 cp1255 cp1256 cp1257 cp1258 "
     "euc_jp euc_kr gb18030 iso2022_jp iso8859-2 iso8859-3 iso8859-4 iso8859-5 iso8859-6 iso8859-7 iso8859-8 iso8859-9 "
     "iso8859-10 iso8859-11 iso8859-13 iso8859-14 iso8859-15 iso8859-16 koi8-r koi8-u mac-roman shift_jis tis-620 "
@@ -88,14 +88,14 @@ ODT_HIDDEN = (
 )
 RTF_CELL = re.compile(r"\\(?:nest)?cell(?![a-z])")
 PDF_HYPHEN = re.compile("[\x02\ufffe]\r?\n?")  # PDFium's mark of a hyphen at which a word was broken
-RUNNING_HEADS = 3  # pages that begin or end with the same line, except for numbers, from which it is dropped
+RUNNING_HEADS = 3  # if this many pages begin or end with the same line, except for numbers, the line is dropped
 CLOCK_TIME = r"((?:\d+:)?\d{1,2}:\d{2}[.,]\d{1,3})"
 CUE_TIME = re.compile(rf"{CLOCK_TIME}\s*-->\s*{CLOCK_TIME}")
 CUE_TAG = re.compile(r"</?[A-Za-z\d][^<>]*>|\{\\[^{}]*\}")  # <i>, <v Ann>, <00:01.000>, {\an8}
-SPEAKER_DASH = re.compile(r"[-–—]+\s*")  # before what each of two speakers says
+SPEAKER_DASH = re.compile(r"[-–—]+\s*")  # precedes the words of each of two speakers
 WIDE_TEXT = re.compile("[\u3000-\u30ff\u3400-\u9fff\uff00-\uffef]")
-MARKED_SHARE = 0.5  # share of cues that end with a stop from which the others continue in the next cue
-MAX_PAUSE = 3.0  # seconds after which no sentence continues
+MARKED_SHARE = 0.5  # if this share of cues ends with a stop, the others continue in the next cue
+MAX_PAUSE = 3.0  # no sentence continues after a pause of this many seconds
 
 
 def read_text(path: Path) -> Text:
@@ -113,7 +113,7 @@ def read_text(path: Path) -> Text:
             lines = list(_pdf_lines(path) if suffix == ".pdf" else _plain_lines(path))
     except (ConfigError, DataError):
         raise
-    except Exception as error:  # the parsers are not ours, and one document must not stop a batch
+    except Exception as error:  # parsers of other libraries raise anything, and one document must not stop a batch
         reason = collapse_spaces(f"{type(error).__name__} {error}")
         raise DataError(f"{path}: cannot be read ({reason}); expected a valid document; convert it to .txt") from None
     if not any(map(str.strip, lines)):
@@ -122,7 +122,7 @@ def read_text(path: Path) -> Text:
 
 
 def _check_document(path: Path) -> None:
-    """DataError if there is no such file, or if its extension is not one of a document."""
+    """DataError if the file does not exist, or if its extension is not that of a document."""
     suffix = plain_suffix(path)
     if path.is_dir() or not path.exists():
         reason = "is a folder" if path.is_dir() else "no such file"
@@ -130,7 +130,7 @@ def _check_document(path: Path) -> None:
     if suffix in UNREADABLE_SUFFIXES:
         raise DataError(f"{path}: {suffix} is not supported; convert the file to .docx, .epub, .html or .txt first")
     if suffix in BITEXT_SUFFIXES:
-        advice = "dualmoco score reads it if it holds sentence pairs"
+        advice = "dualmoco score reads it if it contains sentence pairs"
         raise DataError(f"{path}: {suffix} is not a document; expected {EXPECTED_FORMATS}; {advice}")
     if suffix not in DOCUMENT_SUFFIXES and not is_plain_text(path):
         advice = "rename it to .txt if it is plain text"
@@ -398,7 +398,7 @@ def _pdf_lines(path: Path) -> Iterator[str]:
 
 
 def _pdf_page(page: Any) -> list[str]:
-    """The lines of a page that have letters, with words that were hyphenated at the end of a line put together."""
+    """The lines of a page that have letters, with words rejoined that were hyphenated at the end of a line."""
     text = page.get_textpage().get_text_bounded()
     lines = PDF_HYPHEN.sub("", text).splitlines()
     return [line for line in lines if has_letters(line)]
@@ -410,7 +410,7 @@ def _page_head(line: str) -> str:
 
 @dataclass(frozen=True)
 class _Cue:
-    """The lines that a subtitle shows at once, and from when to when, in seconds."""
+    """The lines that a subtitle shows at once, and their start and end in seconds."""
 
     lines: Sequence[str]
     start: float
@@ -418,9 +418,9 @@ class _Cue:
 
 
 def _subtitle_paragraphs(path: Path) -> Iterator[str]:
-    """Yields what is said, with sentences that span several cues put together.
+    """Yields the spoken text, with sentences rejoined that span several cues.
 
-    In many subtitles, above all Chinese ones, sentences end without a mark. There each cue is a paragraph.
+    In many subtitles, especially Chinese ones, sentences end without punctuation. There each cue is a paragraph.
     """
     cues = _cues(path)
     if not cues:
@@ -444,7 +444,7 @@ def _subtitle_paragraphs(path: Path) -> Iterator[str]:
 def _cues(path: Path) -> list[_Cue]:
     is_webvtt = plain_suffix(path) == ".vtt"
     cues: list[_Cue] = []
-    lines: list[str] | None = None  # of the current cue
+    lines: list[str] | None = None  # lines of the current cue
     for line in _plain_lines(path):
         if times := CUE_TIME.search(line):
             if lines and lines[-1].isdecimal():

@@ -4,7 +4,7 @@ Cell (i, j) is reached once the first i source and the first j target sentences 
 (0, 0) to cell (N, M); each step is a link of several sentences, or the deletion of one sentence of either side. Only
 the cells of a `Band` are visited. The loops are compiled by Numba, because row-wise NumPy took several times as long.
 
-Shapes: N and M sentences, P the most sentences of one side in a link, a anchors, c cells, b candidate links, s steps.
+Shapes: N and M sentences, P maximum sentences per side of a link, a anchors, c cells, b candidate links, s steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDE_GAP = 64  # sentences between two anchors; wider gaps are crossed along the
 BAND_GROWTH = 32  # rows and columns added where a path runs along the edge of its band
 
 BandArrays = tuple[Ids, Ids, Ids]
-"""Lower edge, upper edge and row starts of a band, as the compiled functions take them."""
+"""Lower edge, upper edge and row starts of a band: arguments of the compiled functions."""
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def widen_band(band: Band, rows: Ids) -> Band:
     return Band(np.ascontiguousarray(low), np.maximum.accumulate(high))  # another layout would be compiled separately
 
 
-MAX_MARGIN = 2.0  # larger margins carry no more certainty
+MAX_MARGIN = 2.0  # larger margins do not mean more certainty
 UNREACHABLE = -1e30  # total of a cell that no path reaches
-DELETED_TGT, DELETED_SRC = -1, -2  # instead of the number of a link: a sentence of that side is deleted
+DELETED_TGT, DELETED_SRC = -1, -2  # in place of a link number: a sentence of that side is deleted
 
 PathProblem = tuple[Ids, Ids, Ids, Ids, np.ndarray, np.ndarray, int, Floats, float]
 """Band arrays, then offsets, types, gains and `longest` of a LinkTable, then both fields of StepPriors."""
@@ -151,7 +151,7 @@ class LinkTable:
 
 @dataclass(frozen=True)
 class StepPriors:
-    """What is added to the total of a path for the type of each step."""
+    """Terms added to the total of a path for the type of each step."""
 
     types: Floats  # (P * P,) for links, by type
     deletion: float  # for each deleted sentence; at most 0

@@ -1,9 +1,9 @@
 """Editing of an alignment: links as rows of sentences, operations on them, undo and redo.
 
-A row holds the sentences of its link, so whatever is done to rows, each sentence is in exactly one link and the order
-of the texts is kept. Every operation is a list of splices: some rows are replaced by others. Undoing puts the old ones
-back. Operations are plain JSON objects, such as {"type": "merge", "row": 3}, and the same operations in the same order
-give the same rows, so a journal of operations is all that must be saved.
+A row contains the sentences of its link, so after any operation, each sentence is in exactly one link and the order of
+the texts is kept. Every operation is a list of splices, which replace some rows by others. Undo restores the old rows.
+Operations are plain JSON objects, such as {"type": "merge", "row": 3}. The same operations in the same order give the
+same rows, so only a journal of operations must be saved.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ Cell = tuple[Sentence, ...]
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """A link and its sentences; a row without sentences is there to be filled."""
+    """A link and its sentences; an empty row is a place for sentences."""
 
     src: Cell
     tgt: Cell
-    score: float | None = None  # as the aligner gave it; None if the link is not the aligner's
+    score: float | None = None  # score of the aligner; None if the link was made by hand
     confidence: float | None = None
     is_edited: bool = False
     is_confirmed: bool = False
@@ -56,7 +56,7 @@ class LinkRow:
 
     @property
     def status(self) -> str:
-        """Who vouches for the link: confirmed, edited or automatic."""
+        """Whether the link is confirmed, edited or automatic."""
         return CONFIRMED if self.is_confirmed else EDITED if self.is_edited else AUTOMATIC
 
     def side(self, name: SideName) -> Cell:
@@ -98,12 +98,12 @@ class Splice(NamedTuple):
 
 
 Splices = list[Splice]
-"""Splices in the order in which they are made; each refers to the rows as the ones before it left them."""
+"""Splices in order; the row numbers of each splice count after the earlier splices."""
 
 
 @dataclass
 class EditedAlignment:
-    """The rows of an alignment, and what was done to them."""
+    """The rows of an alignment, and the history of operations."""
 
     langs: tuple[str, str]
     rows: list[LinkRow]
@@ -112,9 +112,9 @@ class EditedAlignment:
     undone: list[Splices] = field(default_factory=list)
 
     def apply(self, operation: Mapping[str, Any], save: Callable[[], object] = lambda: None) -> Splices:
-        """Does an operation, and returns what it changed; EditError if it is impossible, and then nothing changes.
+        """Runs an operation and returns its change; EditError, without any change, if it is impossible.
 
-        `save` is called once it is known to be possible; if it raises an error, nothing changes either.
+        `save` is called once the operation is known to be possible; if it raises an error, nothing changes either.
         """
         name = operation.get("type")
         if name == UNDO_EDIT:
@@ -137,7 +137,7 @@ class EditedAlignment:
         return splices
 
     def _plan(self, operation: Mapping[str, Any]) -> Splices:
-        """What an operation would change; EditError if it is impossible or changes nothing."""
+        """The change that an operation would make; EditError if it is impossible or changes nothing."""
         name = operation.get("type")
         if not isinstance(name, str) or name not in OPERATIONS:
             raise EditError(f"operation {name!r}; expected one of {UNDO_EDIT}, {REDO_EDIT}, {', '.join(OPERATIONS)}")
@@ -163,7 +163,7 @@ class EditedAlignment:
 
 
 class _Arguments:
-    """The arguments of an operation, checked as they are taken."""
+    """The arguments of an operation, checked when they are read."""
 
     def __init__(self, operation: Mapping[str, Any]) -> None:
         self.operation = operation
@@ -213,7 +213,7 @@ class _Arguments:
 
 
 def clean_text(given: object) -> str:
-    """The text of a sentence on one line; EditError if it is empty or not a text."""
+    """The text of a sentence on one line; EditError if it is empty or not a string."""
     if not isinstance(given, str) or not is_unicode(given):
         raise EditError(f"{given!r:.60} is not a text")
     text = one_line(given).strip()
@@ -262,7 +262,7 @@ def _move(edited: EditedAlignment, given: _Arguments) -> Splices:
     place = first - 1 if is_up else first + 1
     has_other = 0 <= place < len(edited.rows)
     if not has_other and len(cell) == 1 and len(row.src) + len(row.tgt) == 1:
-        raise EditError(f"row {first + 1} is the {'first' if is_up else 'last'} one; there is no row to move to")
+        raise EditError(f"row {first + 1} is the {'first' if is_up else 'last'} row; there is no row to move to")
     other = edited.rows[place] if has_other else LinkRow((), ())
     left = _touched(row, side, cell[1:] if is_up else cell[:-1])
     joined = (*other.side(side), cell[0]) if is_up else (cell[-1], *other.side(side))
@@ -275,7 +275,7 @@ def _move(edited: EditedAlignment, given: _Arguments) -> Splices:
 
 
 def _touched(row: LinkRow, side: SideName, cell: Cell) -> LinkRow:
-    """A row whose link was changed by hand; the aligner's numbers are not about it any more."""
+    """A row whose link was changed by hand, without the aligner's numbers, which no longer apply."""
     return replace(row.with_side(side, cell), score=None, confidence=None, is_edited=True, is_confirmed=False)
 
 
@@ -314,7 +314,7 @@ def _edit(edited: EditedAlignment, given: _Arguments) -> Splices:
 
 
 def _with_text(row: LinkRow, side: SideName, position: int, text: str) -> LinkRow:
-    """A row with another text; the link, and whether it is confirmed, stay."""
+    """A row with another text; the link and its confirmation stay."""
     cell = row.side(side)
     if cell[position].text == text:
         return row
@@ -325,7 +325,7 @@ def _with_text(row: LinkRow, side: SideName, position: int, text: str) -> LinkRo
 def _with_sentences(
     edited: EditedAlignment, first: int, side: SideName, which: slice, sentences: Sequence[Sentence]
 ) -> Splices:
-    """Replaces sentences of a cell by others; a row that becomes empty is removed."""
+    """Replaces sentences of a cell; a row that becomes empty is removed."""
     row = edited.rows[first]
     cell = row.side(side)
     new = _touched(row, side, (*cell[: which.start], *sentences, *cell[which.stop :]))
@@ -365,7 +365,7 @@ def _replace(edited: EditedAlignment, given: _Arguments) -> Splices:
 
 
 def _realign(edited: EditedAlignment, given: _Arguments) -> Splices:
-    """Links the sentences of some rows anew.
+    """Links the sentences of some rows again.
 
     Stretches are in order, each given as [row, count, links], and a link as [m, n, score, confidence]. Confirmed rows
     cannot be among them.
@@ -424,10 +424,10 @@ OPERATIONS: dict[str, Callable[[EditedAlignment, _Arguments], Splices]] = {
     "replace": _replace,
     "realign": _realign,
 }
-"""What can be done to rows, besides undo and redo."""
+"""The operations on rows, besides undo and redo."""
 
 
-# From and to documents with links
+# Conversion from and to documents with links
 
 
 def rows_of_aligned(aligned: Aligned) -> list[LinkRow]:

@@ -1,6 +1,6 @@
 """Alignments for other tools and for readers: XLIFF 2, TEI, a bilingual HTML page and a bilingual EPUB book.
 
-Takes links as passages of both texts, or the documents with their links; `output` chooses the format by the file name.
+The input is links as passages of both texts, or documents with links; `output` chooses the format by the file name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dualmoco.mining.io import xml_attribute, xml_content
 
 Documents = tuple[Document, Document]
 CHAPTER_PASSAGES = 400  # passages per file of a book, because readers are slow with long ones
-ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can hold, so that equal books are equal files
+ZIP_TIME = (1980, 1, 1, 0, 0, 0)  # the earliest date in a zip file, so that equal books are byte-identical
 
 
 class Passage(NamedTuple):
@@ -31,7 +31,7 @@ class Passage(NamedTuple):
 
 
 def xliff(passages: Sequence[Passage], documents: Documents) -> bytes:
-    """XLIFF 2.0: confirmed links are final, others translated; passages without a source cannot be in it."""
+    """XLIFF 2.0: confirmed links are final, others translated; passages without a source are left out."""
     src, tgt = documents
     lines = [
         '<xliff xmlns="urn:oasis:names:tc:xliff:document:2.0" version="2.0" '
@@ -156,7 +156,7 @@ def _package(parts: list[str], documents: Documents, passages: Sequence[Passage]
             f'<dc:identifier id="id">urn:dualmoco:{digest[:32]}</dc:identifier>',
             f"<dc:title>{xml_content(_title(documents))}</dc:title>",
             *(f"<dc:language>{xml_content(document.lang)}</dc:language>" for document in documents),
-            '<meta property="dcterms:modified">2000-01-01T00:00:00Z</meta>',  # required; equal books are equal files
+            '<meta property="dcterms:modified">2000-01-01T00:00:00Z</meta>',  # required
             "</metadata>",
             f'<manifest>{"".join(items)}<item id="style" href="style.css" media-type="text/css"/></manifest>',
             f"<spine>{spine}</spine>",

@@ -1,4 +1,4 @@
-"""Lexical scores of links: how well their words translate each other, by IBM Model 1.
+"""Lexical scores of links: how well their words translate each other, according to IBM Model 1.
 
 Translation probabilities are learned from the links of a preliminary path, separately for every few hundred sentences,
 with one round of expectation and maximization. English and Chinese are split into the tokens of the embedded static
@@ -90,7 +90,7 @@ MIN_USUAL_SCORE = 5.0  # lower limit of the scale, so that small differences are
 def lexical_scores(src: Words, tgt: Words, candidates: Spans, path: Spans) -> Floats:
     """Scores candidate links, ordered by the end of their source span, with a lexicon learned from a path's links.
 
-    The score of a link is the sum, over its words, of the log ratio of their probability given the other side to their
+    The score of a link is a sum over its words: the log ratio of a word's probability given the other side to its
     probability anywhere in the text. Scores (b,) are divided by the mean of the 1-1 links on the path.
     """
     scores = np.zeros(len(candidates[0]))
@@ -341,9 +341,9 @@ def _position_weights(count: int) -> tuple[np.ndarray, np.ndarray]:
     return rise.astype(np.float32), fall.astype(np.float32)
 
 
-# Words of a link that translate each other, for people to see
+# Words of a link that translate each other, for display
 
-TRANSLATION_RATIO = 3.0  # how many times as likely as anywhere a word must be, given the other word
+TRANSLATION_RATIO = 3.0  # minimum ratio of a word's probability given the other word to its probability anywhere
 CharacterSpan = tuple[int, int]
 
 
@@ -355,7 +355,7 @@ def translated_words(
     Two words do if each is the other's most likely translation in the link. Probabilities are learned from all links.
 
     Args:
-        texts: Source and target of some links; those around the chosen one are enough.
+        texts: Source and target of some links; links around the chosen one are enough.
         langs: Languages of both sides.
         chosen: Number of the link.
     """
@@ -384,7 +384,7 @@ def translated_words(
 
 
 def _word_offsets(text: str, lang: str, *, has_vectors: bool) -> list[CharacterSpan]:
-    """Where the words of `split_words` are in a text."""
+    """Positions of the words of `split_words` in a text."""
     if not has_vectors:
         pattern = UNSPACED_WORD if lang in WITHOUT_SPACES else SPACED_WORD
         return [match.span() for match in pattern.finditer(text.lower())]

@@ -1,4 +1,4 @@
-"""Reads alignments: what `dualmoco align` wrote, and TMX, TSV, XLIFF, XCES and InterText files of other tools."""
+"""Reads alignments: files of `dualmoco align`, and TMX, TSV, XLIFF, XCES and InterText files of other tools."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ MAX_LINKS = 500_000
 MAX_LINK_FILE_BYTES = 100_000_000
 LANGUAGE_ATTRIBUTES = ("source-language", "target-language", "srcLang", "trgLang")
 Recognise = Callable[[Sequence[str], str], str]
-"""The language of some sentences; the name of their file is for messages."""
+"""The language of some sentences; the file name is used in messages."""
 
 LinkCells = tuple[list[str], list[str]]  # the source and the target sentences of a link
 Found = tuple[LinkCells, LinkCells, float, float, str]  # sentences and places of a link, score, confidence, status
 
 
 def read_alignment(path: Path, langs: tuple[str | None, str | None], recognise: Recognise) -> Aligned:
-    """Reads a file of links; DataError if it is none, or damaged.
+    """Reads a file of links; DataError if it is damaged or not a file of links.
 
     A language that is None is taken from the file, or else recognised.
     """
@@ -82,7 +82,7 @@ def _as_aligned(
 
 
 def _own_names(path: Path) -> tuple[str, str]:
-    """The names of the documents that a file was made of."""
+    """The names of the documents that a file was made from."""
     record = read_record(path) or {}
     stem = path.name.partition(".")[0]
     src, tgt = (str(record.get(side, f"{stem}.{side}")) for side in ("src", "tgt"))
@@ -232,7 +232,7 @@ def _read_own_parquet(path: Path) -> Iterator[Found]:
 def _read_xml(path: Path, langs: tuple[str | None, str | None], recognise: Recognise) -> Aligned:
     """A file of links between two other files: XCES, where the source comes first, or InterText, where the target does.
 
-    Sentences that no link names are links of their own.
+    Sentences without a link become separate links.
     """
     root = _parse(path)
     name = root.tag.rpartition("}")[2]
@@ -283,7 +283,7 @@ def _read_text_file(path: Path, name: str) -> tuple[dict[str, int], list[str], l
 
 
 class _LinkReader:
-    """Collects links between sentences, which must follow the order of the texts; `ids` are those of both texts."""
+    """Collects links between sentences, in the order of the texts; `ids` are the sentence ids of both texts."""
 
     def __init__(self, path: Path, ids: Sequence[dict[str, int]]) -> None:
         self.path, self.ids = path, ids
@@ -293,7 +293,7 @@ class _LinkReader:
         self.statuses: list[str] = []
 
     def read(self, link: Any, *, tgt_first: bool) -> None:
-        """Adds a link, after links for the sentences that were passed over."""
+        """Adds a link, after separate links for the sentences before it."""
         named = (link.get("xtargets") or ";").split(";")
         if len(named) != 2:
             self.fail(link, f"xtargets {';'.join(named)!r:.60}; expected ids;ids")
@@ -322,7 +322,7 @@ class _LinkReader:
         raise DataError(f"{self.path.name}:{link.sourceline}: {what}")
 
     def pass_over(self, side: int, end: int) -> None:
-        """Adds a link of its own for each sentence before `end`."""
+        """Adds a separate link for each sentence before `end`."""
         while self.ends[side] < end:
             self.add([1 - side, side], nan, AUTOMATIC)
 
@@ -334,7 +334,7 @@ class _LinkReader:
         self.statuses.append(status)
 
     def links(self) -> Links:
-        """All links; sentences after the last one are links of their own."""
+        """All links; sentences after the last one become separate links."""
         for side in (0, 1):
             self.pass_over(side, len(self.ids[side]))
         spans = np.array(self.spans, dtype=np.int64).reshape(-1, 4)

@@ -33,9 +33,9 @@ INTERTEXT_ENDING, TEI_ENDING = ".intertext.xml", ".tei.xml"
 ALIGNMENT_COLUMNS = ("score", "confidence", "src", "tgt", "src_places", "tgt_places")
 AUTOMATIC, EDITED, CONFIRMED = "automatic", "edited", "confirmed"  # statuses of links, see docs/guides/editor.md
 LINE_BREAKS = re.compile("\r\n|[\t\n\v\f\r\x1c-\x1e\x85\u2028\u2029]")
-LOW_CONFIDENCE = 0.5  # links with less are marked on the page
-PAGE_CHUNK = 50  # rows that a browser lays out together, once they come near the screen
-OVERVIEW_COLUMNS = 200  # most columns of the page's overview
+LOW_CONFIDENCE = 0.5  # links with less confidence are marked on the page
+PAGE_CHUNK = 50  # rows that a browser lays out together, when they come near the screen
+OVERVIEW_COLUMNS = 200  # maximum columns of the page's overview
 logger = logging.getLogger(__name__)
 
 
@@ -47,7 +47,9 @@ class Aligned:
     tgt: Document
     links: Links
     origin: Mapping[str, object]  # model, checksums of the texts, and all settings
-    statuses: Sequence[str] | None = None  # of each link, AUTOMATIC, EDITED or CONFIRMED; None if nobody looked at them
+    statuses: Sequence[str] | None = (
+        None  # status of each link: AUTOMATIC, EDITED or CONFIRMED; None if nobody reviewed them
+    )
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,10 @@ class AlignedPair:
     src: str  # source sentences, joined
     tgt: str  # target sentences, joined
     score: float | None  # 1 for a typical translation here, about 0 for unrelated sentences; None if a side is empty
-    confidence: float  # between 0 and 1; NaN if it is unknown, because somebody changed the link
+    confidence: float  # between 0 and 1; NaN if unknown because somebody changed the link
     src_places: tuple[str, ...]  # place of each sentence, such as 3.2 for the second sentence of the third paragraph
     tgt_places: tuple[str, ...]  # the same for the target
-    status: str | None = None  # AUTOMATIC, EDITED or CONFIRMED; None if nobody looked at the links
+    status: str | None = None  # AUTOMATIC, EDITED or CONFIRMED; None if nobody reviewed the links
 
     @property
     def type(self) -> str:
@@ -115,7 +117,7 @@ def count_links(pairs: Sequence[AlignedPair]) -> LinkCounts:
 
 
 def write_aligned(path: Path, aligned: Aligned, page: Path | None = None) -> None:
-    """Writes the links, the page if it is named, and `PATH.json` with their origin and counts; see `link_files`."""
+    """Writes the links, the page if requested, and `PATH.json` with origin and counts; see `link_files`."""
     files = alignment_contents(path, aligned)
     if page is not None:
         files[page] = alignment_page(aligned).encode()
@@ -134,7 +136,7 @@ def alignment_contents(path: Path, aligned: Aligned) -> dict[Path, bytes]:
     if ending in TRANSLATION_ENDINGS:
         left_out = sum(pair.is_linked and not _is_translation(pair) for pair in pairs)
         if left_out:
-            logger.info("%s: left out %s links with equal sides or without letters", path, f"{left_out:,}")
+            logger.info("%s: skipped %s links with equal sides or without letters", path, f"{left_out:,}")
     return {path: WRITERS[ending](pairs, aligned)}
 
 
@@ -248,7 +250,7 @@ def _intertext(aligned: Aligned, src: str, tgt: str) -> bytes:
 
 
 def _link_statuses(aligned: Aligned) -> list[str]:
-    """`man` for links that somebody made or confirmed, `auto` for the others."""
+    """`man` for links that somebody made or confirmed, `auto` for all others."""
     statuses = aligned.statuses or [AUTOMATIC] * len(aligned.links)
     return ["auto" if status == AUTOMATIC else "man" for status in statuses]
 
@@ -301,7 +303,7 @@ WRITERS: dict[str, Callable[[Sequence[AlignedPair], Aligned], bytes]] = {
     ".html": _bilingual_page,
     ".epub": _bilingual_epub,
 }
-TEXT_FILE_ENDINGS = (".xml", INTERTEXT_ENDING)  # formats that need the texts in files of their own
+TEXT_FILE_ENDINGS = (".xml", INTERTEXT_ENDING)  # formats that need the texts in separate files
 TRANSLATION_ENDINGS = (".tmx", ".xlf")  # formats for translation memories, see `_is_translation`
 ALIGNMENT_ENDINGS = (*WRITERS, *TEXT_FILE_ENDINGS)
 
@@ -344,7 +346,7 @@ def alignment_page(aligned: Aligned) -> str:
 
 
 def _page_rows(aligned: Aligned, pairs: Sequence[AlignedPair], lows: Sequence[int]) -> list[dict[str, object]]:
-    """Each link as the template shows it, with the numbers of the low-confidence links before and after such a link."""
+    """Each link for the template; low-confidence links have the numbers of the previous and next one."""
     is_low, before, after = set(lows), dict(pairwise(reversed(lows))), dict(pairwise(lows))
     src_sentences, tgt_sentences = _page_sentences(aligned.src), _page_sentences(aligned.tgt)
     rows = []

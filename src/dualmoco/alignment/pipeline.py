@@ -1,7 +1,7 @@
 """`dualmoco.align`: from two documents to links and their files.
 
-Languages are resolved, the documents are split and encoded, anchors show whether they are translations at all, the
-sentences are aligned, and the links are written.
+The steps are: resolve the languages, split and encode the documents, check by anchors that they are translations, align
+the sentences, and write the links.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ from dualmoco.text.languages import apparent_language, base_language
 DocumentInput = str | Path | Sequence[str]
 """Path of a document (text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB or subtitles), or its sentences."""
 MAX_LONGEST = 10
-MAX_ENCODED_SENTENCES = 20_000  # of both documents, up to which a slow model encodes spans
-MAX_SIZE_RATIO = 20  # how many times as many sentences one document may have as the other
+MAX_ENCODED_SENTENCES = 20_000  # a slow model encodes spans if both documents have at most this many sentences
+MAX_SIZE_RATIO = 20  # maximum ratio of the numbers of sentences of both documents
 
 
 class UnrelatedError(DataError):
@@ -56,7 +56,7 @@ class UnrelatedError(DataError):
 
 
 class SpanVectors(StrEnum):
-    """How spans of several sentences get their vectors."""
+    """How to compute the vectors of spans of several sentences."""
 
     auto = "auto"  # encoded if the model is static or the documents are not long, averaged otherwise
     encoded = "encoded"
@@ -68,13 +68,13 @@ class AlignOptions(TypedDict, total=False):
 
     split: str  # split lines into sentences: auto (default), yes, or no if each line is one sentence
     runs: str  # vectors of several sentences together: auto (default), encoded or averaged
-    longest: int  # most sentences of one side in a link; 5
-    lexicon: bool  # learn from the documents which words translate each other, and use it; True
+    longest: int  # maximum sentences per side of a link; 5
+    lexicon: bool  # learn word translations from the documents, and use them; True
     min_confidence: float  # drop links with less confidence, and deletions; 0 keeps all
     force: bool  # align texts that do not look like translations; False
-    overwrite: bool  # replace outputs that were edited or that something else wrote; False
+    overwrite: bool  # replace existing outputs, even if they were edited; False
     backend: str  # back-end of a model given by name: auto (default), torch, static, int8, onnx or onnx-int8
-    dimension: int | None  # number of leading components that a model given by name keeps; all if None
+    dimension: int | None  # number of leading components to keep, for a model given by name; None: all
     progress: bool  # show progress bars; True
 
 
@@ -140,20 +140,20 @@ def align(
     """Aligns the sentences of two versions of a document, in order.
 
     Args:
-        src: One version.
-        tgt: The other version.
+        src: Source document.
+        tgt: Target document.
         model: A model, or its name; chosen by the languages if None.
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
-        out: Write the links to this file; its ending, one of ALIGNMENT_ENDINGS, is the format.
-        html: Write a page with both texts side by side to this file.
+        out: File to write the links to; its extension, one of ALIGNMENT_ENDINGS, determines the format.
+        html: File to write a page with both texts side by side to.
         options: See `AlignOptions`.
 
     Returns:
         The links.
 
     Raises:
-        ConfigError: An option is invalid, or there are no letters to recognise a language by.
+        ConfigError: An option is invalid, or a text has no letters to recognise its language by.
         DataError: A document cannot be read, has no sentences, or is much longer than the other.
         ModelError: The model cannot be opened, or lacks a language.
         UnrelatedError: The texts are not translations of each other.
@@ -213,7 +213,7 @@ def check_alignment_files(
 
 
 def as_text(given: DocumentInput, name: str) -> Text:
-    """Reads a document, or checks its sentences; DataError if that fails. `name` is the side, for messages."""
+    """Reads a document, or checks its sentences; DataError if that fails. `name` is the side, used in messages."""
     if isinstance(given, str | Path):
         return read_text(Path(given))
     for number, sentence in enumerate(given):
@@ -227,7 +227,7 @@ def as_text(given: DocumentInput, name: str) -> Text:
 def align_texts(
     src: Text, tgt: Text, langs: tuple[str | None, str | None], model: Model, settings: AlignSettings
 ) -> Aligned:
-    """Aligns two documents; a language that is None is recognised. Errors as for `align`."""
+    """Aligns two documents, and recognises languages that are None. Raises the errors of `align`."""
     src_lang, tgt_lang = resolve_languages((src, tgt), langs, model, force=settings.force)
     documents = split_text(src, src_lang, settings.split), split_text(tgt, tgt_lang, settings.split)
     if not settings.force:
@@ -334,7 +334,7 @@ def keep_confident(aligned: Aligned, least: float) -> Aligned:
 
 
 def write_outputs(aligned: Aligned, out: str | Path | None, html: str | Path | None) -> None:
-    """Writes the links and the page to those files that are given."""
+    """Writes the links and the page, if files are given."""
     page = Path(html) if html is not None else None
     if out is not None:
         write_aligned(Path(out), aligned, page)

@@ -1,7 +1,7 @@
-"""Re-aligning between confirmed links: what is confirmed stays, everything between is aligned as a text of its own.
+"""Re-aligning between confirmed links: confirmed links stay, and the text between them is aligned separately.
 
-Vectors of sentences are kept in a file, and only those of new or edited sentences are computed. Spans of several
-sentences get the mean of their vectors, so no sentence is encoded twice. Shapes: N sentences, D dimension.
+Vectors of sentences are kept in a file, and only vectors of new or edited sentences are computed. The vector of a span
+is the mean of its sentence vectors, so no sentence is encoded twice. Shapes: N sentences, D dimension.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def realign_operation(
         edited: The alignment.
         vectors: Unit vectors of all source and all target sentences.
         words: The words of both texts; None to align by vectors only.
-        longest: Most sentences of one side in a link.
-        known: Links of stretches that were aligned before; afterwards those of the present ones.
+        longest: Maximum sentences per side of a link.
+        known: Links of stretches that were aligned before; replaced by those of the current stretches.
     """
     stretches: list[Stretch] = []
     links: StretchLinks = {}
@@ -95,7 +95,7 @@ class SentenceVectors:
 
     Args:
         path: The file.
-        model: Encodes sentences; vectors of another model are not used.
+        model: Model that encodes sentences; vectors of another model are not used.
         langs: Languages of both sides.
     """
 
@@ -120,7 +120,7 @@ class SentenceVectors:
                     self._vectors[side] = vectors
 
     def both(self, edited: EditedAlignment) -> tuple[Vectors, Vectors]:
-        """Unit vectors of all sentences of both sides; only those that are new are computed."""
+        """Unit vectors of all sentences of both sides; only new ones are computed."""
         new, found = 0, []
         for side, lang in zip(SIDES, self.langs, strict=True):
             texts = [sentence.text for sentence in edited.sentences(side)]
@@ -141,7 +141,7 @@ class SentenceVectors:
     def _save(self) -> None:
         tensors = {}
         for side in SIDES:
-            tensors[f"{side}_hashes"] = np.fromiter(self._rows[side], dtype=np.uint64)  # in the order of the rows
+            tensors[f"{side}_hashes"] = np.fromiter(self._rows[side], dtype=np.uint64)  # in row order
             tensors[f"{side}_vectors"] = np.ascontiguousarray(self._vectors[side])
         write_bytes(self.path, save(tensors, {"model": self._version}))
 
@@ -151,9 +151,9 @@ class Realigner:
 
     Args:
         path: File of the vectors.
-        model: Gives the vectors; ModelError if it lacks a language.
+        model: Model that encodes sentences; ModelError if it lacks a language.
         langs: Languages of both sides.
-        longest: Most sentences of one side in a link.
+        longest: Maximum sentences per side of a link.
     """
 
     def __init__(self, path: Path, model: Model, langs: tuple[str, str], longest: int = DEFAULT_LONGEST) -> None:

@@ -4,7 +4,7 @@ All cosines are computed from single sentences: the cosine of two mean vectors i
 `LinkScorer` turns the cosines in a band into a `LinkTable`. Cell (i, j) of a band holds the cosine of source sentence i
 and target sentence j, counted from 1; row 0 and column 0 are zero.
 
-Shapes: N and M sentences, P the most sentences of one side in a link, D dimension, c cells, u vectors, b links.
+Shapes: N and M sentences, P maximum sentences per side of a link, D dimension, c cells, u vectors, b links.
 """
 
 from __future__ import annotations
@@ -103,10 +103,12 @@ def _dot(first: np.ndarray, second: np.ndarray) -> float:
 class AlignmentCosts:
     """Weights of the terms of a gain, in units of a typical translation's similarity; docs/explanation/alignment.md."""
 
-    beside: float = 0.6  # share of the similarity to the neighbors of the other side that is subtracted
-    length: float = 1.0  # cost of the squared log of how much longer one side is than expected
+    context: float = 0.6  # share of the similarity to the neighbors of the other side that is subtracted
+    length: float = 1.0  # cost of the squared log ratio of actual to expected length
     length_cap: float = 2.0  # upper limit of that square
-    length_start: float = 0.3  # added to all lengths, in mean sentence lengths, because ratios of short spans are noisy
+    length_start: float = (
+        0.3  # added to all lengths (in mean sentence lengths), because ratios of short spans are noisy
+    )
     size_power: float = 0.25  # a link's gain is multiplied by the mean number of sentences of a side to this power
     many: float = 0.1  # cost of each sentence after the first on the shorter side, because many-to-many links are rare
     rarity: float = 0.08  # weight of the log frequency of the link's type in this document
@@ -154,7 +156,7 @@ class LinkScorer:
         most = band.cells * self.longest**2
         offsets, types = np.empty(band.cells + 1, dtype=np.int64), np.empty(most, dtype=np.uint8)
         gains = np.empty(most, dtype=np.float32)
-        costs = self.costs.beside, self.costs.length, self.costs.length_cap
+        costs = self.costs.context, self.costs.length, self.costs.length_cap
         count = _score_links(
             band.arrays,
             cosines.band.arrays,
@@ -225,7 +227,7 @@ def _score_links(
 ) -> int:
     """Writes the links into the cells of a band, from cosines in the padded band, and returns their number."""
     (low, high, _), (src_scales, tgt_scales), (src_logs, tgt_logs) = band, scales, log_lengths
-    (weights, costs), (scale, beside, length, cap, least), (offsets, types, gains) = by_type, constants, links
+    (weights, costs), (scale, context, length, cap, least), (offsets, types, gains) = by_type, constants, links
     longest, rows, columns = len(weights), len(low) - 1, high[-1]
     width = (high - low).max() + longest + 2
     single = np.zeros((longest + 2, width))  # cosines of the next row, this row and those before it
@@ -251,7 +253,7 @@ def _score_links(
                     near = src_scale * sides * (0.5 if has_left + has_right == 2 else 1.0)
                     near += tgt_scale * (has_above * above + has_below * below) * src_mean
                     off = src_log - tgt_logs[n, column]
-                    similarity = (block * src_scale * tgt_scale - beside * near / 2) * scale
+                    similarity = (block * src_scale * tgt_scale - context * near / 2) * scale
                     gain = weights[m, n] * (similarity - length * min(off * off, cap)) - costs[m, n]
                     if gain >= least * (m + n + 2):
                         types[count], gains[count] = m * longest + n, gain

@@ -18,7 +18,7 @@ Place = tuple[int, SideName, int]
 
 @dataclass(frozen=True)
 class TextSearch:
-    """What to look for."""
+    """A search in the sentences of an alignment."""
 
     query: str
     is_regex: bool = False
@@ -26,7 +26,7 @@ class TextSearch:
     sides: Sequence[SideName] = SIDES
 
     def compile(self) -> Any:
-        """The pattern; EditError if it is none."""
+        """The compiled pattern; EditError if it is invalid."""
         if not self.query or len(self.query) > MAX_PATTERN_CHARACTERS:
             limit = f"expected 1 to {MAX_PATTERN_CHARACTERS:,}"
             raise EditError(f"a search text of {len(self.query):,} characters; {limit}")
@@ -45,9 +45,9 @@ def find_text(edited: EditedAlignment, search: TextSearch) -> list[Place]:
 
 
 def replace_operation(edited: EditedAlignment, search: TextSearch, replacement: str) -> dict[str, Any]:
-    """The operation that replaces all matches; a backslash and 1 stand for the first group of a regular expression.
+    """The operation that replaces all matches; a backslash and 1 mean the first group of a regular expression.
 
-    Sentences that would become empty are left as they are. EditError if nothing matches.
+    Sentences that would become empty are not changed. EditError if nothing matches.
     """
     pattern, limit = search.compile(), _Limit()
     template = replacement if search.is_regex else replacement.replace("\\", "\\\\")

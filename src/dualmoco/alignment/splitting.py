@@ -1,4 +1,4 @@
-"""Sentences of a document: joins hard-wrapped lines into paragraphs and splits these.
+"""Sentences of a document: joins hard-wrapped lines into paragraphs and splits the paragraphs.
 
 sentencex splits, and its mistakes in Chinese text and in quotations are then fixed by our own rules. When a text is
 split, lines without letters, such as page numbers, section numbers and rules, are not sentences and are dropped.
@@ -36,10 +36,10 @@ class Document:
     lang: str
 
 
-SAMPLE_LINES = 500  # lines that are checked to see whether they are sentences
-SEVERAL_SHARE = 0.1  # share of lines with several sentences from which a text is split
-BROKEN_SHARE = 0.5  # share of lines that end inside a sentence from which a text is hard-wrapped
-FULL_SHARE = 0.6  # share of the text width from which a line may have been wrapped
+SAMPLE_LINES = 500  # lines that are checked for being sentences
+SEVERAL_SHARE = 0.1  # a text is split if this share of lines has several sentences
+BROKEN_SHARE = 0.5  # a text is hard-wrapped if this share of lines ends inside a sentence
+FULL_SHARE = 0.6  # a line may have been wrapped from this share of the text width
 STOPS_SHARE = 0.1  # share of lines with a full stop; with fewer, joined lines would never be split again
 WIDTH_OUTLIERS = 100  # one line in this many may be wider than the text: a URL, a table row
 
@@ -56,7 +56,7 @@ CONTINUES = re.compile(r"[，、；：,;]")  # cannot start a sentence
 UNFINISHED = re.compile(r"(?:(?<![A-Za-z])[A-Z][a-z]{0,3}\.|》)\s*$")  # Mr. in Chinese text; a title such as 《谁？》
 MISSED_END = re.compile(
     rf"[。！？｡][{CLOSERS}]*\s*(?=[0-9a-z])"  # sentencex never starts a sentence with a digit or a lowercase letter
-    rf"|(?:。）|[。！？｡][”’」』]{{2,}})\s*(?=[^\s{CLOSERS}，、；：])"  # nor looks past one closing mark
+    rf"|(?:。）|[。！？｡][”’」』]{{2,}})\s*(?=[^\s{CLOSERS}，、；：])"  # nor does it look past one closing mark
     r"|…[”’」』]+\s*(?=[“‘「『])"  # one speaker trails off and another starts; elsewhere …… is often just a pause
 )
 INNER_STOPS = {
@@ -74,8 +74,8 @@ INNER_STOPS = {
 }
 """Text whose full stops do not end a sentence: abbreviations and ordinals that sentencex splits."""
 CONTINUED = re.compile(r"[.!?…]+(?=[\"»”’)]*\s*[—–-]?\s*(\w))")  # its stops are inside if a lowercase letter follows
-DUTCH_APOSTROPHE = re.compile(r"(?<=\s)['’](?=[snt]\s[A-Z])")  # of 's Avonds, which starts a sentence
-MASKED_STOP = ","  # written for stops that do not end a sentence, when sentencex splits
+DUTCH_APOSTROPHE = re.compile(r"(?<=\s)['’](?=[snt]\s[A-Z])")  # as in 's Avonds, which starts a sentence
+MASKED_STOP = ","  # replaces stops that do not end a sentence while sentencex splits
 LONG_TEXT = re.compile(r".{4000}[^。！？]*[。！？]+|.+", re.DOTALL)
 """Parts that are split separately, because sentencex takes quadratic time on Chinese text."""
 
@@ -174,12 +174,12 @@ def collapse_spaces(text: str) -> str:
 
 
 def _columns(line: str) -> int:
-    """Columns that a line takes on a screen, where a Chinese character is as wide as two Latin letters."""
+    """Columns of a line on a screen, where a Chinese character is as wide as two Latin letters."""
     return len(line) + (0 if line.isascii() else sum(unicodedata.east_asian_width(char) in "WF" for char in line))
 
 
 def _text_width(lines: Sequence[str]) -> int:
-    """The width of all lines but a few outliers; lines without letters do not count."""
+    """The width of all lines except a few outliers; lines without letters are ignored."""
     widths = sorted(_columns(collapse_spaces(line)) for line in lines if has_letters(line))
     return widths[-1 - len(widths) // WIDTH_OUTLIERS] if widths else 0
 
@@ -194,7 +194,7 @@ def _is_broken(line: str, following: str, width: int, code: str) -> bool:
         return False
     if not ends_sentence(line):
         return True
-    # the full stop may be that of an abbreviation, which sentencex knows
+    # the full stop may end an abbreviation, which sentencex recognises
     return line.endswith(".") and len(line) + 1 not in accumulate(map(len, _segment(f"{line} {following}", code)))
 
 

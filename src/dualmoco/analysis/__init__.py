@@ -1,1 +1,1 @@
-"""What a training run will cost, and studies: one recipe under several settings and seeds, scored and compared."""
+"""Cost estimates of training runs, and studies: one recipe under several settings and seeds, scored and compared."""

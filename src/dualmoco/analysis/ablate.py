@@ -1,7 +1,7 @@
-"""Runs a study: all runs without a result, one after the other or in parallel, then the report.
+"""Runs a study: all runs without a result, one after another or in parallel, then the report.
 
-The study folder holds `runs/`, `results/` (one JSON file per run), `logs/`, `tasks/` and the report. No sweep library
-is used: there is no search, only a list to work through, and the files show what is done.
+The study folder contains `runs/`, `results/` (one JSON file per run), `logs/`, `tasks/` and the report. No sweep
+library is used, because there is no search, only a list of runs, and the files show which are done.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def ablate(
 
     Args:
         study: A YAML file, or a study that was already read.
-        overrides: Keys of the study that replace those of the file, such as `seeds=[0]`.
+        overrides: Settings that override the study, such as `seeds=[0]`.
         data: Folder of the corpora and of eval/; DUALMOCO_DATA if None.
         parallel: Number of simultaneous runs on this machine, each with its own GPUs if there are GPUs.
         processes: Number of processes that share the batches of one run, each with its own GPU if there are GPUs.
@@ -64,8 +64,8 @@ def ablate(
 
     Raises:
         ConfigError: An invalid study, missing test data, or more processes per run than GPUs.
-        RunError: The folder holds another study, the recipe changed since, another process is using the folder, or
-            the disk is full.
+        RunError: The folder contains another study, the recipe has changed since, another process is using the folder,
+            or the disk is full.
     """
     read = study if isinstance(study, Study) else read_study(study, list(overrides), data)
     if parallel < 1:
@@ -89,13 +89,13 @@ def ablate(
 
 
 def _claim(study: Study, out: Path, *, overwrite: bool) -> None:
-    """Claims the folder for this study; RunError if it holds something else. Runs may have been added since."""
+    """Claims the folder for this study, which may have more runs than before; RunError if it has other contents."""
     record = out / STUDY_FILE
     prints = {run.name: run.fingerprint for run in study.runs}
     known: dict[str, str] = {}
     if not record.is_file():
         if any(child.name != LOCK for child in out.iterdir()):
-            raise RunError(f"{out}: holds files but no study; choose another out=FOLDER")
+            raise RunError(f"{out}: contains files but no study; choose another out=FOLDER")
     elif overwrite:  # deletes only what a study wrote
         for name in (RUNS_FOLDER, RESULTS_FOLDER, LOGS_FOLDER, TASKS_FOLDER):
             shutil.rmtree(out / name, ignore_errors=True)
@@ -103,15 +103,15 @@ def _claim(study: Study, out: Path, *, overwrite: bool) -> None:
         kept = json.loads(record.read_text(encoding="utf-8"))
         if (kept["title"], kept["tasks"]) != (study.config.title, study.config.tasks):
             raise RunError(
-                f"{out}: holds the study {kept['title']!r} with tasks {kept['tasks']!r}; expected "
+                f"{out}: contains the study {kept['title']!r} with tasks {kept['tasks']!r}; expected "
                 f"{study.config.title!r} with {study.config.tasks!r}: choose another out=FOLDER, or add --overwrite"
             )
         known = kept["runs"]
         changed = [name for name in prints if known.get(name, prints[name]) != prints[name]]
         if changed:
             raise RunError(
-                f"{out}: the settings of {changed[0]} changed since it was started; put {study.config.recipe} and the "
-                "study back as they were, or start again with --overwrite"
+                f"{out}: the settings of {changed[0]} have changed since it was started; restore {study.config.recipe} "
+                "and the study, or start again with --overwrite"
             )
     write_json(record, {"title": study.config.title, "tasks": study.config.tasks, "runs": known | prints})
 
@@ -121,7 +121,7 @@ def _result_file(out: Path, run: Run) -> Path:
 
 
 def _is_waiting(out: Path, run: Run, *, retry: bool) -> bool:
-    """Whether a run has no result yet, or has one to retry, which is then deleted."""
+    """Whether a run has no result yet, or has one to retry, which is deleted."""
     path = _result_file(out, run)
     if not path.is_file():
         return True
@@ -160,7 +160,7 @@ def _work(
     if engine != "local":
         yield from open_engine(engine, address).run(work, enumerate(map(str, tasks)), progress)
         return
-    gpus = itertools.cycle(_gpu_groups(processes) or [None])  # runs take them in turn
+    gpus = itertools.cycle(_gpu_groups(processes) or [None])  # runs use them in turn
     with exiting_on_sigterm(), ThreadPoolExecutor(parallel) as pool:
         begun = {
             pool.submit(run_task, str(task), next(gpus), work.workers, processes): place
@@ -182,14 +182,14 @@ def _gpu_groups(processes: int) -> list[str]:
 
     count = torch.cuda.device_count()
     if 0 < count < processes:
-        raise ConfigError(f"{processes} processes per run, and {count} GPUs; expected a GPU for each process")
+        raise ConfigError(f"{processes} processes per run, and {count} GPUs; expected one GPU per process")
     starts = range(0, count - processes + 1, processes)
     return [",".join(map(str, range(start, start + processes))) for start in starts]
 
 
 @dataclass
 class Workers:
-    """The running worker processes; after an interruption, later ones are interrupted as well."""
+    """The running worker processes; after an interruption, later workers are interrupted too."""
 
     running: set[subprocess.Popen[bytes]] = field(default_factory=set)
     interrupted: bool = False
@@ -201,7 +201,7 @@ class Workers:
             child.send_signal(signal.SIGINT)
 
     def interrupt(self) -> None:
-        """Makes all processes write their checkpoints and end."""
+        """Makes all processes write their checkpoints and exit."""
         self.interrupted = True
         for child in list(self.running):
             child.send_signal(signal.SIGINT)
@@ -215,23 +215,23 @@ class RunWork:
     workers: Workers = field(default_factory=Workers)
 
     def open(self) -> Callable[[Any, Progress], str]:
-        """Gives what does one task."""
+        """The function that runs one task."""
         return lambda task, progress: run_task(task, None, self.workers)
 
     def size(self, task: Any) -> int:
-        """Every run counts as one."""
+        """One unit per run."""
         return 1
 
     def opener(self) -> Callable[[], Callable[[Any, Progress], str]]:
-        """The same work in another process, without the processes started here."""
+        """The same work for another process, without the processes started here."""
         return RunWork().open
 
 
 def run_task(task_file: str, gpus: str | None, workers: Workers, processes: int = 1) -> str:
     """Runs a worker process and returns the status of its run; KeyboardInterrupt if it was interrupted.
 
-    A worker that ends without a result is recorded as failed, with the last line of its log. It sees only the GPUs with
-    the numbers `gpus`, or all GPUs if that is None. With several processes the worker is torchrun.
+    A worker that ends without a result is recorded as failed, with the last line of its log. It sees only the GPUs in
+    `gpus`, or all GPUs if that is None. With several processes the worker is torchrun.
     """
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
     log = Path(task["log"])
@@ -248,7 +248,7 @@ def run_task(task_file: str, gpus: str | None, workers: Workers, processes: int 
         finally:
             workers.running.discard(child)
     result = Path(task["result"])
-    if workers.interrupted or code in (INTERRUPTED, -signal.SIGINT):  # at startup Python may end with another code
+    if workers.interrupted or code in (INTERRUPTED, -signal.SIGINT):  # during startup Python may exit with another code
         raise KeyboardInterrupt
     if not result.is_file():
         lines = log.read_text(encoding="utf-8", errors="replace").replace("\r", "\n").split("\n")

@@ -3,7 +3,7 @@
 Operations and memory come from `training/memory.py`, which counts them from the shapes of the encoders and the lengths
 of real batches. Hours on this machine are measured by a dry run: some steps on a sample of the pairs, with full queues,
 in a temporary folder. Hours on other devices are estimated from the datasheet peak (NVIDIA, dense products) and an
-assumed utilization: with mixed precision that of the paper's own run, 15 hours on four V100s (docs/guides/plan.md).
+assumed utilization, which for mixed precision is that of the paper's run: 15 hours on four V100s (docs/guides/plan.md).
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ PLAN_COLUMNS = ("steps", "hours", "GiB needed", "GiB there", "")
 DEFAULT_GPUS = "v100,a100,h100"
 DRY_RUN_SECONDS = 20.0
 SAMPLE_BATCHES = 64  # batches of pairs in the sample of a dry run
-MIN_TIMED_STEPS = 4  # per stage; the first one warms up
-TOKENIZER_SAMPLE = 100_000  # pairs, if tokenizers are trained, because that takes memory
+MIN_TIMED_STEPS = 4  # steps per stage; the first one is a warm-up
+TOKENIZER_SAMPLE = 100_000  # pairs in the sample if tokenizers are trained, because that takes memory
 STRING_BYTES = 120  # approximate size of a sentence as a Python string
 STAGE_STEPS = 10**9  # each stage numbers its steps from a multiple of this
 
@@ -180,8 +180,8 @@ def dry_run(config: TrainConfig, seconds: float) -> DryRunResult:
     more = len(split.train) - len(sample.train)
     if config.frozen:  # all its sentences are encoded before the first step
         built += 0.5 * more * evaluation / len(split.heldout)
-    seen = peak_here() if peak_here() > before else used_here()  # otherwise the peak is that of earlier work
-    if _trains_tokenizers(config):  # the sentences that the sample lacks, as Python strings
+    seen = peak_here() if peak_here() > before else used_here()  # otherwise the peak is from earlier work
+    if _trains_tokenizers(config):  # the sentences outside the sample, as Python strings
         seen += 2.0 * STRING_BYTES * min(more, TOKENIZER_SENTENCES)
     epoch_steps = order.batches_per_epoch if reads_pairs else trainer.schedule.epoch_steps
     return DryRunResult(
@@ -229,7 +229,7 @@ class TimedStep(NamedTuple):
 
 
 def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
-    """Times steps of all stages in turn; the first one of each stage is a warm-up and is left out."""
+    """Times steps of all stages in turn; the first step of each stage is a warm-up and is not counted."""
     stages = trainer.order.orders
     trainer.order.progress = RunProgress(stage_starts=[number * STAGE_STEPS for number in range(len(stages))])
     for module in trainer.objective.modules():
@@ -261,7 +261,7 @@ def _time_steps(trainer: Trainer, seconds: float) -> list[TimedStep]:
 
 
 def _fill_queue(queue: Queue) -> None:
-    """Fills a queue with random unit vectors, whose ids belong to no sentence."""
+    """Fills a queue with random unit vectors whose ids do not belong to any sentence."""
     size, dimension = queue.vectors.shape
     ids = -1 - torch.arange(2 * size, device=queue.ids.device).reshape(size, 2)
     queue.enqueue(normalize(torch.randn(size, dimension, device=queue.vectors.device)), ids)
@@ -273,7 +273,7 @@ class DevicePlan:
 
     device: str
     count: int
-    measured: bool  # by a dry run, otherwise estimated from DEVICES
+    measured: bool  # whether the hours were measured by a dry run, not estimated from DEVICES
     steps: int
     hours: float | None  # from the first step on; None if unknown (static encoders on a GPU)
     memory: Memory  # estimated, of each device
@@ -347,20 +347,20 @@ def plan(
     Args:
         recipe: A YAML file, or a config.
         overrides: Settings that replace those of the file.
-        devices: Separated by commas: `here`, or known GPUs such as `4xv100`; by default some GPUs and, if the data are
-            available, `here`.
-        pairs: Number of training pairs, for a plan without the data.
-        tokens: Average tokens of a source and a target sentence, for a plan without the data.
-        seconds: Time to spend on steps of the dry run.
+        devices: Comma-separated list of `here` and known GPUs such as `4xv100` (default: some GPUs and, if the data are
+            available, `here`).
+        pairs: Number of training pairs, to plan without the data.
+        tokens: Average tokens of a source and a target sentence, to plan without the data.
+        seconds: Seconds to spend on steps of the dry run.
         progress: Whether to show progress bars.
 
     Returns:
         Operations, memory and hours.
 
     Raises:
-        ConfigError: An invalid recipe, an unknown device, or `here` in a plan without the data.
-        DataError: Pairs that cannot be read.
-        ModelError: A model that cannot be opened.
+        ConfigError: The recipe is invalid, a device is unknown, or `here` is given without the data.
+        DataError: The pairs cannot be read.
+        ModelError: A model cannot be opened.
     """
     config = recipe if isinstance(recipe, TrainConfig) else load_config(recipe, list(overrides))
     named = read_devices(devices or (DEFAULT_GPUS if tokens else f"{HERE},{DEFAULT_GPUS}"))

@@ -37,7 +37,7 @@ RECORD_WAIT_SECONDS = 10
 class Axis(StrEnum):
     """Horizontal axis of the figure."""
 
-    names = "names"  # one place per row, labelled with its name
+    names = "names"  # one position per row, labelled with its name
     linear = "linear"  # by the value of the last varied key
     log = "log"
 
@@ -177,8 +177,8 @@ def train_and_record(task_file: str) -> int:
     """Trains and evaluates one run, given the JSON file that `ablate.py` wrote.
 
     The exit code is 0 if the result was written, even if the run failed, and INTERRUPTED after an interruption. If
-    several processes share the run, the first one evaluates and writes; one that fails writes why and exits with 1, so
-    that torchrun ends the others.
+    several processes share the run, the first one evaluates and writes. A process that fails writes the reason and
+    exits with 1, so that torchrun ends the others.
     """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     task = json.loads(Path(task_file).read_text(encoding="utf-8"))
@@ -199,7 +199,7 @@ def train_and_record(task_file: str) -> int:
 
 
 def _record(path: Path, found: dict[str, Any]) -> None:
-    """Writes the result of a run; a process waits whether one of lower rank does that."""
+    """Writes the result of a run; a process first waits for processes of lower rank to do that."""
     deadline = time.monotonic() + _rank() * RECORD_WAIT_SECONDS
     while not path.is_file() and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -208,12 +208,12 @@ def _record(path: Path, found: dict[str, Any]) -> None:
 
 
 def _rank() -> int:
-    """The number of this process among those that share the run, from 0."""
+    """The rank of this process among those that share the run, from 0."""
     return int(os.environ.get("RANK", "0"))
 
 
 def _processes() -> int:
-    """How many processes share the run."""
+    """The number of processes that share the run."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -252,14 +252,14 @@ def _wait_for_lock(run: Path) -> None:
 
 
 def _parent() -> int:
-    """The process that started this one, or that started torchrun."""
+    """The process that started this one, or the one that started torchrun."""
     import psutil
 
     return psutil.Process(os.getppid()).ppid() if _processes() > 1 else os.getppid()
 
 
 def _interrupt_when_orphaned(parent: int) -> None:
-    """Interrupts this process when the one that started it has ended."""
+    """Interrupts this process when its parent has ended."""
     while _parent() == parent:
         time.sleep(PARENT_CHECK_SECONDS)
     os.kill(os.getpid(), signal.SIGINT)

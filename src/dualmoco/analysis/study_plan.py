@@ -26,7 +26,7 @@ class StudyPlan:
         return all(planned.fits for planned in self.rows.values())
 
     def hours(self, place: int) -> float | None:
-        """Hours of all runs, one after the other, on the device with this place in the list; None if unknown."""
+        """Hours of all runs, one after another, on the device at this position of the list; None if unknown."""
         found = [planned.devices[place].hours for planned in self.rows.values()]
         known = [hours for hours in found if hours is not None]
         return self.seeds * sum(known) if len(known) == len(found) else None
@@ -39,7 +39,7 @@ class StudyPlan:
         for place, device in enumerate(next(iter(self.rows.values())).devices):
             hours = self.hours(place)
             took = "unknown" if hours is None else f"{hours:,.2f} hours" if hours < 10 else f"{hours:,.0f} hours"
-            lines.append(f"{len(self.rows) * self.seeds} runs, one after the other, on {device.name}: {took}")
+            lines.append(f"{len(self.rows) * self.seeds} runs, one after another, on {device.name}: {took}")
         misfits = [f"{name} on {device.name}: does not fit; {device.advice}" for name, device in plans if device.advice]
         return "\n".join([table.as_text(), *lines, *misfits]) + "\n"
 
@@ -58,21 +58,21 @@ def plan_study(
 
     Args:
         study: A YAML file, or a study that was already read.
-        overrides: Keys of the study that replace those of the file, such as `seeds=[0]`.
+        overrides: Settings that override the study, such as `seeds=[0]`.
         data: Folder that data files of the recipe are relative to.
-        devices: Separated by commas: `here`, or known GPUs such as `4xv100`, which share the batches of one run.
-        pairs: Number of training pairs, for a plan without the data.
-        tokens: Average tokens of a source and a target sentence, for a plan without the data.
-        seconds: Time to spend on steps of the dry run of each row.
+        devices: Comma-separated list of `here` and known GPUs such as `4xv100`, which share the batches of one run.
+        pairs: Number of training pairs, to plan without the data.
+        tokens: Average tokens of a source and a target sentence, to plan without the data.
+        seconds: Seconds to spend on steps of the dry run of each row.
         progress: Whether to show progress bars.
 
     Returns:
         A plan for one run of each row.
 
     Raises:
-        ConfigError: An invalid study, an unknown device, or `here` in a plan without the data.
-        DataError: Pairs that cannot be read.
-        ModelError: A model that cannot be opened.
+        ConfigError: The study is invalid, a device is unknown, or `here` is given without the data.
+        DataError: The pairs cannot be read.
+        ModelError: A model cannot be opened.
     """
     read = study if isinstance(study, Study) else read_study(study, list(overrides), data)
     rows = {}

@@ -31,7 +31,7 @@ class SeedMean:
     values: list[float]  # one per successful seed
     mean: float
     spread: float | None  # standard deviation over seeds; None for a single seed
-    p: float | None  # of the difference from the first row; None for the first row or too few seeds
+    p: float | None  # p-value of the difference from the first row; None for the first row or too few seeds
 
 
 @dataclass(frozen=True)

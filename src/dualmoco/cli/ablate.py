@@ -33,7 +33,7 @@ def add(commands: Any) -> None:
     add_recipe(ablate, "STUDY")
     add_data(ablate.add_argument_group("input"), "folder of corpora and test sets")
     output = ablate.add_argument_group("output")
-    add_overwrite(output, "delete what the study folder holds, and start again")
+    add_overwrite(output, "delete the contents of the study folder and start again")
     add_json(output, "rows of the table")
     running = ablate.add_argument_group("running")
     running.add_argument("--parallel", type=int, default=1, metavar="N", help="runs at a time, each with its own GPUs")

@@ -33,8 +33,8 @@ def add(commands: Any) -> None:
         run,
         "align the sentences of a document and its translation",
         "A document is plain text, Markdown, HTML, DOCX, ODT, RTF, PDF, EPUB or subtitles (.srt, .vtt). Exit\n"
-        "status 3 means that the texts are not translations of each other, 1 that some of several documents\n"
-        "failed.\n\n"
+        "status 3 means that the texts are not translations of each other. With several documents, exit status 1\n"
+        "means that some failed.\n\n"
         "examples:\n"
         "  dualmoco align examples/story.en.txt examples/story.zh.txt --out story.tsv --html\n"
         "\nwith your own files:\n"
@@ -68,20 +68,24 @@ def add(commands: Any) -> None:
     )
     output.add_argument("--html", nargs="?", const="", metavar="FILE", help="write a page with both texts side by side")
     output.add_argument(
-        "--min-confidence", type=float, default=0.0, metavar="C", help="lowest confidence of links to write"
+        "--min-confidence", type=float, default=0.0, metavar="C", help="minimum confidence of the links to write"
     )
     add_overwrite(output)
     add_json(output)
     add_model(align)
     alignment = align.add_argument_group("alignment")
-    alignment.add_argument("--longest", type=int, default=5, metavar="N", help="most sentences of one side in a link")
+    alignment.add_argument(
+        "--longest", type=int, default=5, metavar="N", help="maximum number of sentences per side of a link"
+    )
     alignment.add_argument(
         "--runs",
         default="auto",
         choices=("auto", "encoded", "averaged"),
-        help="how several sentences in a row get a vector",
+        help="how to compute the vector of consecutive sentences",
     )
-    alignment.add_argument("--no-lexicon", action="store_true", help="use vectors only, not words learned on the way")
+    alignment.add_argument(
+        "--no-lexicon", action="store_true", help="use vectors only, without a lexicon learned from the documents"
+    )
     alignment.add_argument("--force", action="store_true", help="align texts that do not look like translations")
     add_engine(align)
 
@@ -94,7 +98,7 @@ def run(parsed: argparse.Namespace) -> int:
 
     require("numba", "align", "align")
     if parsed.list and parsed.src_file:
-        raise ConfigError("--list and SRC; expected only one of them")
+        raise ConfigError("--list and SRC were both given; expected only one of them")
     if not parsed.list and not parsed.tgt_file:
         raise ConfigError("SRC or TGT is missing; expected two documents, two folders, or --list FILE")
     folders = [] if parsed.list else [Path(name).is_dir() for name in (parsed.src_file, parsed.tgt_file)]
@@ -164,7 +168,7 @@ def _run_batch(parsed: argparse.Namespace) -> int:
     from dualmoco.core.errors import ConfigError
 
     if parsed.html:
-        raise ConfigError(f"--html {parsed.html}: a name; expected --html alone for several documents")
+        raise ConfigError(f"--html {parsed.html}: a file name was given; for several documents, expected --html alone")
     options: BatchOptions = {
         **_options(parsed),
         "model": parsed.model,
@@ -193,7 +197,7 @@ def _describe_batch(outcomes: list[Outcome], failed: list[Outcome], summary: Pat
     lines = [f"{outcome.error}" for outcome in failed]
     lines.append(
         f"{counted(len(outcomes) - alone - len(failed), 'pair')} of documents aligned, {counted(links, 'link')}"
-        + (f"; {len(failed):,} could not be" if failed else "")
+        + (f"; {len(failed):,} failed" if failed else "")
         + (f"; {counted(alone, 'document')} without a partner" if alone else "")
         + f": {summary}"
     )

@@ -17,7 +17,7 @@ from dualmoco.cli.options import (
     print_result,
 )
 
-JOURNAL_FILE = "journal.jsonl"  # of a review
+JOURNAL_FILE = "journal.jsonl"  # in the folder of a review
 
 
 def add(commands: Any) -> None:
@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         "calibrate",
         run,
         "choose and store a model's default thresholds",
-        "mine and score use them unless --threshold is given.\n\n"
+        "mine and score use the stored thresholds unless --threshold is given.\n\n"
         "examples:\n"
         "  cp -r src/dualmoco/embedded/en-zh-static my-model\n"
         "  dualmoco calibrate my-model --pairs src/dualmoco/data/demo/sentences.tsv\n"
@@ -36,20 +36,20 @@ def add(commands: Any) -> None:
         "\nwith the judgements of a review in dualmoco serve:\n"
         "  dualmoco calibrate en-zh-static --judged reviews/news/journal.jsonl --mined news.tsv --out news.json",
     )
-    calibrate.add_argument("model", metavar="MODEL", help="run or model folder, which the thresholds are written to")
+    calibrate.add_argument("model", metavar="MODEL", help="run or model folder to write the thresholds to")
     given = calibrate.add_argument_group("input")
     kinds = given.add_mutually_exclusive_group(required=True)
     kinds.add_argument("--pairs", metavar="FILE", help="bitext that the model was not trained on")
     kinds.add_argument(
-        "--judged", metavar="FILE", help="judged pairs: a journal of a review, or a table with the column verdict"
+        "--judged", metavar="FILE", help="judged pairs: the journal of a review, or a table with a verdict column"
     )
-    given.add_argument("--mined", metavar="FILE", help="file of mine or score that the judged pairs were drawn from")
+    given.add_argument("--mined", metavar="FILE", help="output of mine or score that the judged pairs were drawn from")
     given.add_argument(
         "--min-precision",
         type=float,
         default=0.9,
         metavar="P",
-        help="precision of a threshold by judged pairs (default: %(default)s)",
+        help="minimum precision of a threshold chosen with --judged",
     )
     add_languages(given)
     add_on_error(given)
@@ -63,7 +63,7 @@ def add(commands: Any) -> None:
 
 
 def _read_journal(judged: str | None) -> str | list[dict[str, Any]] | None:
-    """The judgements of a journal; the name of the file if it is a table."""
+    """The judgements in a journal; if the file is a table, its name."""
     if judged is None or Path(judged).name != JOURNAL_FILE:
         return judged
     from dualmoco.core.errors import DataError

@@ -26,8 +26,8 @@ def add(commands: Any) -> None:
         commands,
         "combine",
         run,
-        "combine several models, side by side, into a hybrid",
-        "Every command takes the result as its model; docs/explanation/hybrids.md has more.\n\n"
+        "combine several models into a hybrid",
+        "Every command accepts the result as its model; docs/explanation/hybrids.md explains how it works.\n\n"
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"
         "  dualmoco combine en-zh-static runs/tiny --out hybrid --weights 1,0.2\n"
@@ -38,11 +38,13 @@ def add(commands: Any) -> None:
     )
     weighting = combine.add_argument_group("input")
     weighting.add_argument("--weights", metavar="W,W", help="one weight above 0 per model (default: equal weights)")
-    weighting.add_argument("--pairs", metavar="FILE", help="held-out bitext that weights are chosen on")
+    weighting.add_argument("--pairs", metavar="FILE", help="held-out bitext to choose the weights on")
     add_languages(weighting)
     add_on_error(weighting)
     output = combine.add_argument_group("output")
-    output.add_argument("--out", required=True, metavar="FOLDER", help="write the model to FOLDER; replaces a hybrid")
+    output.add_argument(
+        "--out", required=True, metavar="FOLDER", help="write the model to FOLDER, replacing an earlier hybrid"
+    )
     add_overwrite(output, "replace FOLDER even if it is not a hybrid")
     add_json(output)
 
@@ -77,7 +79,7 @@ def parse_weights(given: str | None) -> list[float] | None:
 
 
 def describe(done: Combined, src: str, tgt: str) -> str:
-    """The weights, after a table of those that were tried."""
+    """The chosen weights, after a table of the weights that were tried."""
     from dualmoco.core.display import markdown_table
 
     lines = []

@@ -20,13 +20,13 @@ def add(commands: Any) -> None:
     summary = "list and download the corpora and test sets of the paper"
     data = commands.add_parser("data", help=summary, description=summary)
     actions = data.add_subparsers(dest="action", required=True, metavar="list|get")
-    listing = add_command(actions, "list", run_list, "list what there is", "examples:\n  dualmoco data list")
+    listing = add_command(actions, "list", run_list, "list the catalogue", "examples:\n  dualmoco data list")
     add_json(listing.add_argument_group("output"), "catalogue")
     getting = add_command(
         actions,
         "get",
         run_get,
-        "download, or copy from a mirror; resumes an interrupted download",
+        "download corpora and test sets, or copy them from a mirror",
         "examples:\n"
         "  dualmoco data get eval --data data\n"
         "  dualmoco data get tatoeba-test --data data\n"
@@ -35,7 +35,9 @@ def add(commands: Any) -> None:
     )
     getting.add_argument("names", nargs="+", metavar="NAME", help="name from the catalogue; eval for the test sets")
     add_data(getting, "folder to download to", "$DUALMOCO_DATA, or data")
-    getting.add_argument("--from", dest="mirror", metavar="DIR", help="data folder to copy from, instead of a download")
+    getting.add_argument(
+        "--from", dest="mirror", metavar="DIR", help="copy from this data folder instead of downloading"
+    )
 
 
 def run_list(parsed: argparse.Namespace) -> int:

@@ -29,7 +29,7 @@ DEMO_COMPARISONS = (
     ("The ferry was cancelled because of the fog.", "渡轮今天准时出发。"),
     ("The ferry was cancelled because of the fog.", "请把汤再热一下。"),
 )
-"""A translation in both scripts, a sentence on the same topic, and an unrelated one."""
+"""A translation in both scripts, a sentence on the same topic, and an unrelated sentence."""
 DEMO_QUERIES = (
     ("en", "When does the train leave for Milan?"),
     ("zh", "孩子晚上咳嗽怎么办？"),
@@ -74,9 +74,12 @@ def add(commands: Any) -> None:
     )
     add_overrides(demo)
     demo.add_argument(
-        "--recipe", default=DEMO_RECIPE, metavar="RECIPE", help="recipe of the tiny model, a file or a name"
+        "--recipe",
+        default=DEMO_RECIPE,
+        metavar="RECIPE",
+        help="recipe of the tiny model: a file, or the name of a packaged recipe",
     )
-    demo.add_argument("--out", default=DEMO_FOLDER, metavar="FOLDER", help="write to FOLDER; replaces an earlier demo")
+    demo.add_argument("--out", default=DEMO_FOLDER, metavar="FOLDER", help="write to FOLDER, replacing an earlier demo")
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -162,13 +165,13 @@ def _mine(model: Model, out: Path, pairs: Sequence[DemoPair]) -> dict[str, float
 
 
 def hide_pairs(pairs: Sequence[DemoPair]) -> tuple[tuple[list[str], list[str]], list[tuple[int, int]]]:
-    """Makes two texts that share some pairs; no other sentence has its translation in the other text.
+    """Makes two texts that share some pairs; all other sentences have no translation in the other text.
 
     Args:
         pairs: Sentences of the demo.
 
     Returns:
-        The shuffled lines of both texts, and the line numbers, from 1, of the pairs that both contain.
+        The shuffled lines of both texts, and the line numbers (from 1) of the shared pairs.
     """
     import numpy as np
 
@@ -210,13 +213,13 @@ def _train(config: TrainConfig) -> dict[str, float] | str:
     )
     result = train_and_score(config)
     if result.best is None or result.stop.startswith("SIG"):
-        _say(f"   {result.stop} at step {result.step}: the demo ends here")
+        _say(f"   {result.stop} at step {result.step}: the demo stops here")
         return result.stop
     _say(
         f"   held-out retrieval, mean of both directions: {100 * result.before.score:.1f} % before, "
-        f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s); it knows the words of its "
-        "grammar and no others\n"
-        f"   it opens in sentence-transformers too: SentenceTransformer('{config.out}/model').encode(texts, "
+        f"{100 * result.best:.1f} % after {result.step} steps ({result.seconds:.0f} s); it only knows the "
+        "words of its grammar\n"
+        f"   sentence-transformers can open it too: SentenceTransformer('{config.out}/model').encode(texts, "
         f"task='{config.tgt.lang}')"
     )
     return {"before": result.before.score, "after": result.best, "steps": result.step}
@@ -229,7 +232,7 @@ def _clear(out: Path) -> None:
 
     if out.exists():
         if not (out / DEMO_FILE).is_file():
-            raise RunError(f"{out}: not a demo; expected a new folder or an earlier demo: choose another with --out")
+            raise RunError(f"{out}: not a demo; expected a new folder or an earlier demo, so choose another with --out")
         shutil.rmtree(out)
 
 

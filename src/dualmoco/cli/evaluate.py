@@ -53,19 +53,22 @@ def add(commands: Any) -> None:
         "models",
         nargs="*",
         metavar="MODEL",
-        help="model to evaluate (default: the one for --langs), and others to compare with, which are run as they are",
+        help="model to evaluate (default: the one for --langs), then models to compare with, run with default options",
     )
     given = evaluate.add_argument_group("input")
     given.add_argument(
         "--tasks",
         default="paper",
         metavar="A,B",
-        help="some of tatoeba, bucc, sts, xsts, nli, lexicon, paraphrase, clustering, align, mteb-bitext-retrieval; "
-        "paper means the first three",
+        help="tasks from tatoeba, bucc, sts, xsts, nli, lexicon, paraphrase, clustering, align and "
+        "mteb-bitext-retrieval; paper means the first three",
     )
-    add_data(given, "folder that holds eval/")
+    add_data(given, "folder that contains eval/")
     given.add_argument(
-        "--langs", default="zh-en", metavar="XX-YY,...", help="language pairs such as de-en,ja-zh, or all of the model"
+        "--langs",
+        default="zh-en",
+        metavar="XX-YY,...",
+        help="language pairs such as de-en,ja-zh, or all for every pair of the model",
     )
     output = evaluate.add_argument_group("output")
     output.add_argument(
@@ -76,7 +79,7 @@ def add(commands: Any) -> None:
         help="write scores to FILE.json, tables to FILE.md or a page to FILE.html; may be repeated",
     )
     output.add_argument(
-        "--texts", metavar="FOLDER", help="write only the sentences to encode to FOLDER, LANG.txt per language"
+        "--texts", metavar="FOLDER", help="only write the sentences to encode to FOLDER, one LANG.txt per language"
     )
     add_overwrite(output)
     add_json(output, "scores")
@@ -110,7 +113,7 @@ def run(parsed: argparse.Namespace) -> int:
     name, *peers = parsed.models or [default_model(evaluated_languages(parsed.langs))]
     parsed.model = name
     if peers and parsed.postprocessing:
-        raise ConfigError(f"--postprocessing with {1 + len(peers)} models; expected one model")
+        raise ConfigError(f"--postprocessing with {1 + len(peers)} models; expected only one model")
     data, place, files = find_data(parsed.data), Path(name), [Path(name) for name in parsed.out]
     for file in files:
         check_output(file, data, place)
@@ -158,7 +161,7 @@ def check_output(path: Path, *inputs: Path) -> None:
         raise ConfigError(f"--out {path}; expected the name of a file that ends with {', '.join(OUTPUT_ENDINGS)}")
     for folder in inputs:
         if folder.is_dir() and path.resolve().is_relative_to(folder.resolve()):
-            raise ConfigError(f"{path}: is inside {folder}, which is only read; expected a file somewhere else")
+            raise ConfigError(f"{path}: is inside {folder}, which must not change; expected a file elsewhere")
 
 
 def parse_fitting(text: str | None, postprocessing: str | None) -> TextFile | None:
@@ -172,7 +175,7 @@ def parse_fitting(text: str | None, postprocessing: str | None) -> TextFile | No
         return None
     lang, equals, name = text.partition("=")
     if not equals or not postprocessing:
-        raise ConfigError(f"--fit {text}; expected LANG=FILE together with --postprocessing")
+        raise ConfigError(f"--fit {text}; expected LANG=FILE, together with --postprocessing")
     return TextFile(Path(name), lang)
 
 
@@ -185,4 +188,4 @@ def write_texts(tasks: list[Task], folder: Path, *, overwrite: bool) -> None:
     check_replaceable([folder / f"{lang}.txt" for lang in texts], overwrite=overwrite)
     for lang, known in texts.items():
         write_text(folder / f"{lang}.txt", "".join(f"{text}\n" for text in known))
-        sys.stdout.write(f"{folder / f'{lang}.txt'}: {len(known):,} sentences; put their vectors into {lang}.npy\n")
+        sys.stdout.write(f"{folder / f'{lang}.txt'}: {len(known):,} sentences; save their vectors as {lang}.npy\n")

@@ -32,7 +32,7 @@ def add(commands: Any) -> None:
     output.add_argument(
         "--to", required=True, choices=("sentence-transformers", "onnx", "onnx-int8"), help="output format"
     )
-    output.add_argument("--out", required=True, metavar="FOLDER", help="write to FOLDER; replaces an earlier export")
+    output.add_argument("--out", required=True, metavar="FOLDER", help="write to FOLDER, replacing an earlier export")
     add_overwrite(output, "replace FOLDER even if it is not an export")
     add_json(output)
 

@@ -31,22 +31,26 @@ def add(commands: Any) -> None:
         run,
         "add a language to a model, from a bitext with one of its languages",
         "The other languages keep their vectors. The same command resumes after an interruption;\n"
-        "docs/guides/languages.md has more.\n\n"
+        "see docs/guides/languages.md.\n\n"
         "with your own files:\n"
         "  dualmoco join en-zh-static en-fr.tsv --src en --tgt fr --out model-fr\n"
         "  dualmoco join model-fr en-de.tmx --src en --tgt de --out model-fr-de --exclude 'tests/*.txt'\n"
         "  dualmoco join en-zh-static news.en news.fr --format aligned --src en --tgt fr --out model-fr --minutes 10",
     )
     join.add_argument("model", metavar="MODEL", help=f"model with one encoder per language: {MODEL_HELP}")
-    join.add_argument("pairs", nargs="+", metavar="BITEXT", help="bitext files of the new language and one of MODEL")
+    join.add_argument(
+        "pairs", nargs="+", metavar="BITEXT", help="bitext files of the new language and a language of MODEL"
+    )
     given = join.add_argument_group("input")
     add_recognized_languages(given, "the first side", "the second side")
     add_format(given)
     given.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="test sets to exclude")
     add_on_error(given)
     training = join.add_argument_group("training")
-    training.add_argument("--minutes", type=float, default=5.0, metavar="N", help="minutes of training")
-    training.add_argument("--vocabulary", type=int, default=22_000, metavar="N", help="token vectors of the language")
+    training.add_argument("--minutes", type=float, default=5.0, metavar="N", help="training time in minutes")
+    training.add_argument(
+        "--vocabulary", type=int, default=22_000, metavar="N", help="number of token vectors of the new language"
+    )
     output = join.add_argument_group("output")
     output.add_argument("--out", required=True, metavar="FOLDER", help="write the model to FOLDER")
     add_overwrite(output, "replace FOLDER if it exists")
@@ -54,7 +58,7 @@ def add(commands: Any) -> None:
 
 
 def run(parsed: argparse.Namespace) -> int:
-    """Adds the language, and prints how good it is."""
+    """Adds the language, and prints its accuracy."""
     from dataclasses import asdict
 
     from dualmoco.training.join import join
@@ -79,7 +83,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def describe_joined(done: Joined) -> str:
-    """The new model in three lines."""
+    """A summary of the new model in three lines."""
     accuracy = f"{100 * done.to_known:.1f} % and {100 * done.from_known:.1f} %"
     return (
         f"{done.out}: {', '.join(done.languages)} in one space, {done.bytes / 1e6:.1f} MB\n"

@@ -108,19 +108,19 @@ INTERRUPTION_HINTS = {
     "paraphrases": WORK_IS_KEPT,
     "search build": f"finished vectors are kept next to {{folder}}; {RESUME}",
     "search add": f"{{folder}} is unchanged and finished vectors are kept in it; {RESUME}",
-    "align": f"documents that are finished are kept; {RESUME}",
+    "align": f"finished documents are kept; {RESUME}",
     "data get": f"finished downloads are kept; {RESUME}",
-    "demo": f"what was written is kept in {{out}}; {AGAIN} to start over",
+    "demo": f"finished files are kept in {{out}}; {AGAIN} to start over",
     "prepare": f"nothing was written, and an earlier result is unchanged; {AGAIN}",
 }
-"""What an interrupted command keeps and how to resume it; the others write nothing before they are finished."""
+"""What an interrupted command keeps and how to resume it; all other commands write nothing until they finish."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command.
 
     Args:
-        arguments: The words after the program's name; those of the process if None.
+        arguments: Command-line arguments (default: those of the process).
 
     Returns:
         The exit status, as listed in `docs/reference/commands.md`.
@@ -147,12 +147,12 @@ def check_unicode(words: Sequence[str]) -> Sequence[str]:
             word.encode()
         except UnicodeEncodeError:
             shown = word.encode("utf-8", "backslashreplace").decode()
-            raise UsageError(f"argument {shown}: not valid UTF-8; expected text: rename the file") from None
+            raise UsageError(f"argument {shown}: not valid UTF-8; expected UTF-8 text: rename the file") from None
     return words
 
 
 def run_command(parsed: argparse.Namespace) -> int:
-    """Runs a parsed command with the log level and the progress bars that were asked for."""
+    """Runs a parsed command with the requested log level and progress bars."""
     from dualmoco.core.progress import showing
 
     level = logging.DEBUG if parsed.verbose else logging.WARNING if parsed.quiet else logging.INFO
@@ -167,7 +167,7 @@ def run_command(parsed: argparse.Namespace) -> int:
 
 
 def report_interruption(parsed: argparse.Namespace, number: signal.Signals) -> int:
-    """Says in one line what is kept and how to resume; gives the exit status of a signal."""
+    """Prints in one line what is kept and how to resume, and returns the exit status of the signal."""
     signal_name = "terminated" if number == signal.SIGTERM else "interrupted"
     out, folder = getattr(parsed, "out", None), getattr(parsed, "folder", None)
     work = getattr(parsed, "work", None) or f"{out}.work"
@@ -179,7 +179,7 @@ def report_interruption(parsed: argparse.Namespace, number: signal.Signals) -> i
 
 
 def report_error(error: Exception, parsed: argparse.Namespace) -> int:
-    """Prints an error as one line, after its traceback if that was asked for; gives the exit status."""
+    """Prints an error as one line (with `--debug`, after its traceback), and returns the exit status."""
     if parsed.verbose:
         traceback.print_exc()
     message, status = describe_error(error, parsed.command)
@@ -188,7 +188,7 @@ def report_error(error: Exception, parsed: argparse.Namespace) -> int:
 
 
 def describe_error(error: Exception, command: str) -> tuple[str, int]:
-    """The line and the exit status of an error: one that the user can repair, or a fault of dualmoco."""
+    """The message and the exit status of an error: a user error, or an internal error of dualmoco."""
     if isinstance(error, ModuleNotFoundError) and command in COMMAND_EXTRAS and not _is_own(error.name or ""):
         error = missing_package(error.name, COMMAND_EXTRAS[command], command)
     if isinstance(error, DualmocoError):
@@ -196,7 +196,7 @@ def describe_error(error: Exception, command: str) -> tuple[str, int]:
     if isinstance(error, OSError) and error.strerror:
         return ": ".join([*([str(error.filename)] if error.filename else []), error.strerror]), EXIT_USAGE
     if isinstance(error, MemoryError):
-        return "memory ran out; expected a machine with more memory, or less to do at once", EXIT_USAGE
+        return "out of memory; expected a machine with more memory, or smaller inputs", EXIT_USAGE
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:MAX_REASON]
     return f"internal error: {reason}; run with --debug for the traceback, and report it", EXIT_INTERNAL
 
@@ -235,7 +235,7 @@ def build_parser() -> CommandParser:
 
 
 def add_general(group: argparse._ActionsContainer, default: bool | str) -> None:
-    """Adds the options that are taken before and after the command's name."""
+    """Adds the options that are accepted before and after the command's name."""
     group.add_argument("--quiet", action="store_true", default=default, help="hide notes and progress bars")
     group.add_argument(
         "--verbose", "--debug", action="store_true", default=default, help="show debug notes and tracebacks"

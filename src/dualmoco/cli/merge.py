@@ -14,9 +14,9 @@ def add(commands: Any) -> None:
         commands,
         "merge",
         run,
-        "put the languages of several models of one space into one model",
-        "Models of dualmoco join have one space if they joined the same model. Models side by side,\n"
-        "of different spaces: dualmoco combine.\n\n"
+        "merge the languages of several models that share a space into one model",
+        "Models made by dualmoco join share a space if they were joined to the same model. For models of\n"
+        "different spaces, use dualmoco combine.\n\n"
         "with your own models:\n"
         "  dualmoco merge model-fr model-de --out model-fr-de",
     )

@@ -23,7 +23,7 @@ from dualmoco.cli.options import (
 if TYPE_CHECKING:
     from dualmoco.mining.mine import MiningResult
 
-KEPT_LINE_FROM = 100  # candidates, from which other thresholds are of interest
+KEPT_LINE_FROM = 100  # candidates; with fewer, the counts at other thresholds are not printed
 
 
 def add(commands: Any) -> None:
@@ -48,12 +48,14 @@ def add(commands: Any) -> None:
     add_recognized_languages(given, "SRC", "TGT")
     known = given.add_mutually_exclusive_group()
     known.add_argument(
-        "--gold", metavar="FILE", help="line<TAB>line of all true pairs, from 1, to choose the threshold on"
+        "--gold", metavar="FILE", help="line<TAB>line (from 1) of all true pairs, to choose the threshold on"
     )
-    known.add_argument("--planted", metavar="FILE", help="source<TAB>target to hide among the lines for that purpose")
+    known.add_argument(
+        "--planted", metavar="FILE", help="source<TAB>target pairs to hide among the lines, to choose the threshold on"
+    )
     add_on_error(given)
     add_pairs_output(mine)
-    scoring = add_mining(mine, threshold="estimated for --min-precision, or the model's own for small texts")
+    scoring = add_mining(mine, threshold="estimated for --min-precision, or stored in the model for small texts")
     scoring.add_argument(
         "--min-precision",
         type=float,

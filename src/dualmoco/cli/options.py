@@ -1,6 +1,6 @@
 """What commands share: how they are declared, their common options, and how they print results.
 
-`docs/reference/commands.md` has the vocabulary: an option means the same in every command that has it.
+An option means the same in every command that has it; `docs/reference/commands.md` lists these options.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 FileName = TypeVar("FileName", "str", "Path")
 Container = argparse._ActionsContainer
-"""A parser, or a group of its options."""
+"""A parser or an option group."""
 
 EXIT_PARTIAL = 1
 """Part of the work failed (`ablate`, `align` on several documents), or `plan` found that a run does not fit."""
 EXIT_USAGE = 2
-"""An option, a file, a model or a recipe cannot be used; one line on standard error says why."""
+"""An option, file, model or recipe is invalid; one line on standard error says why."""
 EXIT_UNRELATED = 3
 """`align`: the two texts are not translations of each other."""
 EXIT_INTERNAL = 70
@@ -43,7 +43,7 @@ PRECISION_CHOICES = ("fp32", "fp16", "int8")
 
 BITEXT_FILES = "bitext files, or - for standard input; with --format aligned, a source file and its target file in turn"
 STANDARD_INPUT_FORMAT = ".tsv"
-"""Extension of a bitext on standard input, which is its format unless `--format` names another."""
+"""Default format of a bitext on standard input, as a file name extension."""
 MODEL_HELP = (
     f"{DEFAULT_MODEL}, {FAST_MODEL} or {MANY_STATIC}, which come with dualmoco; a run or model folder, hub name or "
     "package:NAME"
@@ -57,14 +57,14 @@ def add_command(
     """Adds a command.
 
     Args:
-        commands: The commands there are.
-        name: What the user types.
-        run: Runs the command and gives the exit status.
-        summary: What it does, in a few words.
-        details: Shown after the options: notes and examples.
+        commands: Subparsers to add the command to.
+        name: Name of the command.
+        run: Function that runs the command and returns the exit status.
+        summary: Short description.
+        details: Notes and examples, shown after the options.
 
     Returns:
-        Its parser.
+        The parser of the command.
     """
     parser = commands.add_parser(name, help=summary, description=summary, epilog=details, add_help=False)
     parser.set_defaults(run=run)
@@ -72,12 +72,12 @@ def add_command(
 
 
 def print_json(content: Any) -> None:
-    """Writes a result for machines to standard output."""
+    """Writes a result to standard output as JSON."""
     sys.stdout.write(json.dumps(content, ensure_ascii=False) + "\n")
 
 
 def print_result(parsed: argparse.Namespace, content: Any, text: str) -> int:
-    """Prints a result as JSON or as text; gives the exit status of success."""
+    """Prints a result as JSON or as text, and returns the exit status of success."""
     if parsed.json:
         print_json(content)
     else:
@@ -86,7 +86,7 @@ def print_result(parsed: argparse.Namespace, content: Any, text: str) -> int:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and what it counts: 1 pair, 2 pairs."""
+    """A number with its noun: "1 pair", "2 pairs"."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
@@ -108,8 +108,12 @@ def add_language(group: Container, what: str) -> None:
 
 
 def add_bitext(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds a bitext in one file or two, which `make_source` turns into a source; gives the group of its options."""
-    parser.add_argument("bitext", metavar="BITEXT", help="sentence pairs in any format of prepare, or its result")
+    """Adds a bitext in one or two files, for `make_source`; returns the group of its options."""
+    parser.add_argument(
+        "bitext",
+        metavar="BITEXT",
+        help="sentence pairs: an output folder of prepare, or a file in any format that prepare reads",
+    )
     parser.add_argument(
         "tgt_file", nargs="?", metavar="TGT", help="translations of BITEXT, line by line, if BITEXT has only one side"
     )
@@ -120,14 +124,16 @@ def add_bitext(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def add_format(group: Container) -> None:
-    """Adds what to read from a bitext."""
-    group.add_argument("--format", default="auto", choices=FORMAT_CHOICES, help="input format; auto goes by extension")
+    """Adds the format and the columns of a bitext."""
+    group.add_argument(
+        "--format", default="auto", choices=FORMAT_CHOICES, help="input format; auto uses the file extension"
+    )
     group.add_argument("--columns", metavar="A,B", help="source and target column, by name or by number from 0")
 
 
 def add_on_error(group: Container, default: str | None = "stop") -> None:
-    """Adds what happens at a line that cannot be read."""
-    group.add_argument("--on-error", default=default, choices=("stop", "skip"), help="action at an unreadable line")
+    """Adds what to do with unreadable lines."""
+    group.add_argument("--on-error", default=default, choices=("stop", "skip"), help="what to do with unreadable lines")
 
 
 def add_data(group: Container, what: str, default: str = "$DUALMOCO_DATA") -> None:
@@ -136,15 +142,15 @@ def add_data(group: Container, what: str, default: str = "$DUALMOCO_DATA") -> No
 
 
 def add_recipe(parser: Container, what: str = "RECIPE") -> None:
-    """Adds a recipe or study, and settings that override it."""
+    """Adds a recipe or study, and overrides of its settings."""
     parser.add_argument(
-        what.lower(), metavar=f"{what}.yaml", help=f"{what.lower()}, a file or the name of a packaged one"
+        what.lower(), metavar=f"{what}.yaml", help=f"{what.lower()} file, or name of a packaged {what.lower()}"
     )
     add_overrides(parser, what.lower())
 
 
 def add_overrides(parser: Container, what: str = "recipe") -> None:
-    """Adds settings that override those of a file."""
+    """Adds overrides of the settings in a file."""
     parser.add_argument(
         "overrides", nargs="*", default=[], metavar="key=value", help=f"settings that override the {what}"
     )
@@ -156,7 +162,7 @@ def read_overrides(parsed: argparse.Namespace) -> list[str]:
 
 
 def add_pairs_output(parser: argparse.ArgumentParser) -> None:
-    """Adds where pairs are written."""
+    """Adds the output file of pairs."""
     group = parser.add_argument_group("output")
     group.add_argument(
         "--out",
@@ -173,13 +179,13 @@ def add_json(group: Container, what: str = "result") -> None:
     group.add_argument("--json", action="store_true", help=f"print the {what} as JSON")
 
 
-def add_overwrite(group: Container, what: str = "replace files that were edited or that something else wrote") -> None:
-    """Adds permission to replace what is there."""
+def add_overwrite(group: Container, what: str = "replace existing files, even if they were edited") -> None:
+    """Adds permission to replace existing files."""
     group.add_argument("--overwrite", action="store_true", help=what)
 
 
 def add_model(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
-    """Adds the model that a command works with; `open_named_model` opens it."""
+    """Adds the model of a command; `open_named_model` opens it."""
     group = parser.add_argument_group("model")
     group.add_argument("--model", metavar="MODEL", help=f"{MODEL_HELP} {DEFAULT_MODEL_HELP}")
     add_backend(group)
@@ -188,20 +194,22 @@ def add_model(parser: argparse.ArgumentParser) -> argparse._ArgumentGroup:
 
 
 def add_backend(group: Container) -> None:
-    """Adds what runs the model."""
+    """Adds the library that runs the model."""
     group.add_argument("--backend", default="auto", choices=BACKEND_CHOICES, help="library that runs the model")
 
 
 def add_dimension(group: Container) -> None:
-    """Adds how much of the vectors is kept."""
+    """Adds the number of vector components to keep."""
     group.add_argument(
         "--dimension", type=int, metavar="N", help="keep the first N components of the vectors (default: all)"
     )
 
 
 def add_pooling(group: Container) -> None:
-    """Adds how token vectors become a sentence vector."""
-    group.add_argument("--pooling", default="auto", choices=POOLING_CHOICES, help="pooling; auto is the model's own")
+    """Adds the pooling of token vectors."""
+    group.add_argument(
+        "--pooling", default="auto", choices=POOLING_CHOICES, help="pooling method; auto uses the model's own"
+    )
 
 
 def add_precision(group: Container) -> None:
@@ -210,29 +218,33 @@ def add_precision(group: Container) -> None:
 
 
 def add_engine(parser: argparse.ArgumentParser) -> None:
-    """Adds where the work runs."""
+    """Adds where to run: on this machine or on a Ray cluster."""
     group = parser.add_argument_group("cluster")
-    group.add_argument("--engine", default="local", choices=("local", "ray"), help="this machine, or a Ray cluster")
+    group.add_argument(
+        "--engine", default="local", choices=("local", "ray"), help="where to run: this machine, or a Ray cluster"
+    )
     group.add_argument("--address", metavar="HOST:PORT", help="head of a Ray cluster (default: start a local one)")
 
 
 def add_encoding(parser: argparse.ArgumentParser) -> None:
-    """Adds options of a command that encodes text files."""
+    """Adds the options of a command that encodes text files."""
     group = add_model(parser)
     add_precision(group)
-    group.add_argument("--shard-rows", type=int, default=65_536, metavar="N", help="sentences per file of vectors")
+    group.add_argument("--shard-rows", type=int, default=65_536, metavar="N", help="sentences per vector file")
     add_engine(parser)
 
 
 def add_margin(group: Container, default: str = "distance") -> None:
-    """Adds how pairs are scored."""
+    """Adds the margin that pairs are scored with."""
     group.add_argument("--margin", default=default, choices=MARGIN_CHOICES, help="margin type; absolute is the cosine")
     group.add_argument("--neighbors", type=int, default=3, metavar="K", help="neighbors averaged for the margin")
 
 
 def add_report(group: Container) -> None:
-    """Adds a page about the scores."""
-    group.add_argument("--report", metavar="FILE", help="write a histogram of the scores and samples to FILE.html")
+    """Adds a report about the scores."""
+    group.add_argument(
+        "--report", metavar="FILE", help="write a histogram of the scores, with sample pairs, to FILE.html"
+    )
 
 
 def describe_kept(kept: Sequence[tuple[float, int]]) -> str:
@@ -242,15 +254,15 @@ def describe_kept(kept: Sequence[tuple[float, int]]) -> str:
 
 
 def describe_skipped(count: int) -> str:
-    """How many lines were skipped, as the end of a sentence."""
-    return f"; {counted(count, 'unreadable line')} left out" if count else ""
+    """How many lines were skipped, worded as the end of a sentence."""
+    return f"; {counted(count, 'unreadable line')} skipped" if count else ""
 
 
 @contextmanager
 def pairs_output(parsed: argparse.Namespace) -> Iterator[tuple[str, IO[str]]]:
     """The file to write pairs to, and where to write the summary.
 
-    For `--out -` the file is a temporary one that is copied to standard output, and the summary goes to standard error.
+    For `--out -`, a temporary file is copied to standard output, and the summary goes to standard error.
     """
     import tempfile
     from pathlib import Path
@@ -261,7 +273,9 @@ def pairs_output(parsed: argparse.Namespace) -> Iterator[tuple[str, IO[str]]]:
         yield parsed.out, sys.stdout
         return
     if parsed.json:
-        raise ConfigError("--out - and --json; expected one of them, because both write to standard output")
+        raise ConfigError(
+            "--out - and --json were both given; expected one of them, because both write to standard output"
+        )
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as folder:
         path = Path(folder) / "pairs.tsv"
         yield str(path), sys.stderr
@@ -269,9 +283,12 @@ def pairs_output(parsed: argparse.Namespace) -> Iterator[tuple[str, IO[str]]]:
 
 
 def add_mining(parser: argparse.ArgumentParser, *, threshold: str, margin: str = "distance") -> argparse._ArgumentGroup:
-    """Adds options of a command that scores pairs; gives the group of those about scores.
+    """Adds the options of a command that scores pairs, and returns the group of the scoring options.
 
-    `threshold` says what the default threshold is, and `margin` is the default margin.
+    Args:
+        parser: Parser of the command.
+        threshold: Description of the default threshold.
+        margin: Default margin.
     """
     scoring = parser.add_argument_group("search and scoring")
     add_margin(scoring, margin)
@@ -279,9 +296,11 @@ def add_mining(parser: argparse.ArgumentParser, *, threshold: str, margin: str =
         "--threshold", type=float, metavar="SCORE", help=f"lowest score to accept (default: {threshold})"
     )
     scoring.add_argument(
-        "--calibration", metavar="FILE", help="file of dualmoco calibrate (default: the one in the model's folder)"
+        "--calibration", metavar="FILE", help="output of dualmoco calibrate (default: the file in the model's folder)"
     )
-    scoring.add_argument("--approximate", action="store_true", help="search only the nearest inverted lists (FAISS)")
+    scoring.add_argument(
+        "--approximate", action="store_true", help="search only the nearest inverted lists (needs faiss)"
+    )
     scoring.add_argument(
         "--probes", type=int, default=14, metavar="N", help="inverted lists searched per sentence, on average"
     )
@@ -290,13 +309,13 @@ def add_mining(parser: argparse.ArgumentParser, *, threshold: str, margin: str =
     advanced.add_argument("--memory", default="1G", metavar="SIZE", help="memory for candidates, such as 500M or 4G")
     advanced.add_argument("--work", metavar="FOLDER", help="folder for vectors and neighbors (default: OUT.work)")
     advanced.add_argument(
-        "--keep", action="store_true", help="keep the work folder; one given by --work is always kept"
+        "--keep", action="store_true", help="keep the work folder; a folder given by --work is always kept"
     )
     return scoring
 
 
 def mining_options(parsed: argparse.Namespace) -> MiningOptions:
-    """The options of `add_mining` as the Python functions take them."""
+    """The options of `add_mining` as keyword arguments of the Python functions."""
     from dualmoco.mining.mine import MiningOptions
 
     names = MiningOptions.__annotations__.keys() - {"progress"}
@@ -304,7 +323,7 @@ def mining_options(parsed: argparse.Namespace) -> MiningOptions:
 
 
 def open_named_model(parsed: argparse.Namespace, langs: Iterable[str]) -> Model:
-    """Opens the model of a command, by default the one for some languages, with the options that it has."""
+    """Opens the model of a command with its options; the default model depends on the languages."""
     from dualmoco.models.load import open_model
 
     name = parsed.model or default_model(langs)
@@ -318,23 +337,25 @@ def parse_columns(text: str | None) -> tuple[str, str] | None:
 
     names = text.split(",") if text else []
     if len(names) not in (0, 2):
-        raise ConfigError(f"--columns {text}; expected two, such as 0,1 or en,zh")
+        raise ConfigError(f"--columns {text}; expected two columns, such as 0,1 or en,zh")
     return (names[0], names[1]) if names else None
 
 
 def pair_files(paths: Sequence[FileName], form: str) -> list[tuple[FileName, FileName | None]]:
-    """Each bitext file alone, or with `--format aligned` each source file with the target file after it."""
+    """Each bitext file alone, or with `--format aligned` each source file with the target file that follows it."""
     from dualmoco.core.errors import ConfigError
 
     if form != "aligned":
         return [(path, None) for path in paths]
     if len(paths) % 2:
-        raise ConfigError(f"--format aligned with {counted(len(paths), 'file')}; expected two: source and target")
+        raise ConfigError(
+            f"--format aligned with {counted(len(paths), 'file')}; expected source and target files in turn"
+        )
     return list(zip(paths[::2], paths[1::2], strict=True))
 
 
 def make_source(parsed: argparse.Namespace, path: str | Path, tgt_path: str | Path | None) -> Source:
-    """A bitext as the readers take it, from a file or two and the options of `add_bitext`."""
+    """The source for the bitext readers, from one or two files and the options of `add_bitext`."""
     from pathlib import Path
 
     from dualmoco.data.readers.base import Source

@@ -25,7 +25,7 @@ def add(commands: Any) -> None:
         commands,
         "paraphrases",
         run,
-        "find the sentences of one file that mean the same",
+        "find sentences of one file that mean the same",
         "The same command resumes an interrupted job.\n\n"
         "examples:\n"
         "  dualmoco paraphrases examples/en.txt --out same.tsv",

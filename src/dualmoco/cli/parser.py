@@ -1,4 +1,4 @@
-"""The argument parser: takes options anywhere, suggests near misses, and knows the old spellings of options.
+"""The argument parser: accepts options anywhere, suggests corrections, and knows the old spellings of options.
 
 Every error is one line and raises `UsageError`; the command line then exits with status 2.
 """
@@ -37,11 +37,11 @@ OLD_SPELLINGS: dict[str, dict[str, str]] = {
     "train": {"--resume": ""},
     "visualize": {"--tgt-file": "the second argument"},
 }
-"""Options of version 0.1 by command, and what replaces them; empty if nothing has to be given any more."""
+"""Options of version 0.1 by command, and their replacements; an empty replacement means no longer needed."""
 
 
 class UsageError(DualmocoError):
-    """An option or argument that the command does not take."""
+    """An option or argument that the command does not accept."""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -56,7 +56,7 @@ class CommandParser(argparse.ArgumentParser):
         return self.prog.partition(" ")[2]
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Parses the words of a command line, all of which must be known."""
+        """Parses a command line; every word must be known."""
         words = sys.argv[1:] if args is None else list(args)
         if self._subparsers is None:
             words = self._options_first(replace_old_spellings(self.command, words))
@@ -108,7 +108,7 @@ class CommandParser(argparse.ArgumentParser):
         raise UsageError(f"{name} {value}; expected one of {expected}{did_you_mean(str(value), action.choices)}")
 
     def error(self, message: str) -> NoReturn:
-        """Raises the error, with where to find help."""
+        """Raises the error, and says how to get help."""
         raise UsageError(f"{message}; see {self.prog} --help")
 
 
@@ -140,14 +140,14 @@ def hint(text: str) -> None:
 
 
 def replace_old_spellings(command: str, words: Sequence[str]) -> list[str]:
-    """Replaces options of version 0.1 by those of today, with one hint for each.
+    """Replaces options of version 0.1 by the current ones, with one hint for each.
 
     Args:
-        command: Such as `search query`.
-        words: What follows the command.
+        command: Name of the command, such as `search query`.
+        words: Words after the command.
 
     Returns:
-        The words as they are spelled today.
+        The words in their current spelling.
     """
     table = OLD_SPELLINGS.get(command, {})
     result: list[str] = []

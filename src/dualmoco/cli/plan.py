@@ -29,15 +29,13 @@ def add(commands: Any) -> None:
     add_recipe(plan)
     given = plan.add_argument_group("input")
     add_data(given, "folder that data files are relative to", "data.root of the recipe")
-    given.add_argument(
-        "--pair-count", type=int, metavar="N", help="number of training pairs, for a plan without the data"
-    )
-    given.add_argument("--tokens", metavar="SRC,TGT", help="tokens per sentence, for a plan without the data")
+    given.add_argument("--pair-count", type=int, metavar="N", help="number of training pairs, to plan without the data")
+    given.add_argument("--tokens", metavar="SRC,TGT", help="tokens per sentence, to plan without the data")
     devices = plan.add_argument_group("devices")
     devices.add_argument(
         "--devices", metavar="LIST", help="devices such as here,4xv100 (default: this machine and some GPUs)"
     )
-    devices.add_argument("--seconds", type=float, default=20.0, help="time to spend on steps on this machine")
+    devices.add_argument("--seconds", type=float, default=20.0, help="seconds to spend on timing steps on this machine")
     add_json(plan.add_argument_group("output"), "plan")
 
 

@@ -28,8 +28,8 @@ def add(commands: Any) -> None:
         commands,
         "prepare",
         run,
-        "turn raw bitext into clean, distinct pairs that no test set contains",
-        "key=value overrides a setting; docs/guides/corpora.md has the keys.\n\n"
+        "turn raw bitext into clean, distinct pairs that are in no test set",
+        "key=value overrides a setting; docs/guides/corpora.md lists the keys.\n\n"
         "examples:\n"
         "  dualmoco prepare examples/pairs.tsv --src en --tgt zh --out prepared heldout=10\n"
         "\nwith your own files:\n"
@@ -60,7 +60,9 @@ def run(parsed: argparse.Namespace) -> int:
     files = [word for word in words if "=" not in word]
     is_recipe = files[:1] and files[0].endswith(RECIPE_ENDINGS)
     if is_recipe and len(files) > 1:
-        raise ConfigError(f"{files[1]!r}: given with a recipe; expected either one recipe or only files")
+        raise ConfigError(
+            f"{files[1]!r}: a second file next to a recipe; expected either one recipe or only bitext files"
+        )
     with standard_input(files, STANDARD_INPUT_FORMAT) as names:
         pairs = pair_files(names, "auto" if is_recipe else parsed.format)
         manifest = prepare(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 QUERY_BATCH = 64
 READ_BYTES = 65_536
 TEXT_FILES = (
-    "text with one sentence per line, or documents as JSONL, CSV, TSV or Parquet with a column text and, if wanted, "
+    "text with one sentence per line, or documents as JSONL, CSV, TSV or Parquet with a text column and, if wanted, "
     "id, lang and metadata; without LANG the language is recognised"
 )
 CONDITIONS = "condition on metadata: FIELD=VALUE, FIELD=VALUE,VALUE, FIELD>=VALUE, or JSON; may be repeated"
@@ -52,12 +52,12 @@ def _add_build(actions: Any) -> None:
         actions,
         "build",
         run_build,
-        "build an index; resumes an interrupted build",
+        "build an index",
         "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt zh=examples/zh.txt --precision fp16\n"
         "  dualmoco search build notes.index examples/documents.jsonl",
     )
-    build.add_argument("folder", metavar="INDEX", help="folder to write")
+    build.add_argument("folder", metavar="INDEX", help="folder to write the index to")
     build.add_argument("files", nargs="+", metavar="[LANG=]FILE", help=TEXT_FILES)
     add_on_error(build)
     add_precision(add_model(build))
@@ -65,7 +65,7 @@ def _add_build(actions: Any) -> None:
         "--index",
         default="exact",
         choices=("exact", "ivf", "ivfpq"),
-        help="index type; ivf and ivfpq are inverted lists, which need faiss",
+        help="index type; ivf and ivfpq use inverted lists and need faiss",
     )
     add_json(build.add_argument_group("output"))
 
@@ -75,7 +75,7 @@ def _add_add(actions: Any) -> None:
         actions,
         "add",
         run_add,
-        "add files to an index; a document replaces the one of the same id",
+        "add files to an index; documents replace those with the same id",
         "examples:\n"
         "  dualmoco search build my.index en=examples/en.txt\n"
         "  dualmoco search add my.index zh=examples/zh.txt",
@@ -124,16 +124,16 @@ def _add_query(actions: Any) -> None:
     query.add_argument("texts", nargs="*", metavar="TEXT", help="sentences to search for")
     add_language(query, "the queries")
     search = query.add_argument_group("search")
-    search.add_argument("-k", type=int, default=5, metavar="N", help="sentences to find per query")
-    search.add_argument("--offset", type=int, default=0, metavar="N", help="nearer sentences to leave out, for pages")
+    search.add_argument("-k", type=int, default=5, metavar="N", help="number of sentences to find per query")
+    search.add_argument(
+        "--offset", type=int, default=0, metavar="N", help="number of nearest sentences to skip, to get the next page"
+    )
     search.add_argument("--in", dest="within", metavar="LANG", help="find only sentences of this language")
     search.add_argument(
         "--file", dest="files", action="append", default=[], metavar="NAME", help="find only sentences of this file"
     )
     search.add_argument("--filter", action="append", metavar="CONDITION", help=CONDITIONS)
-    search.add_argument(
-        "--min-score", type=float, default=-1.0, metavar="SCORE", help="lowest cosine of a sentence that is found"
-    )
+    search.add_argument("--min-score", type=float, default=-1.0, metavar="SCORE", help="minimum cosine of a result")
     search.add_argument(
         "--no-exact-match",
         action="store_true",
@@ -142,7 +142,7 @@ def _add_query(actions: Any) -> None:
     search.add_argument(
         "--probes", type=int, metavar="N", help="inverted lists searched per sentence (default: measured by build)"
     )
-    search.add_argument("--no-check", action="store_true", help="open the index at once, without comparing checksums")
+    search.add_argument("--no-check", action="store_true", help="open the index without verifying checksums")
     _add_moved_model(query, f"{MOVED_MODEL}, or model that encodes LANG=FILE")
     query.add_argument_group("output").add_argument("--json", action="store_true", help="print one JSON line per query")
 
@@ -196,7 +196,7 @@ def run_query(parsed: argparse.Namespace) -> int:
 
 @contextmanager
 def _opened(parsed: argparse.Namespace) -> Iterator[Index]:
-    """The index of the command line; that of a text file is built in a temporary folder."""
+    """The index of the command line; a text file is indexed in a temporary folder."""
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -212,7 +212,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[Index]:
         return
     (file,) = parse_files([parsed.folder])
     if str(file.path) == STANDARD_INPUT and not parsed.texts:
-        raise ConfigError(f"{parsed.folder}: standard input is the text to search; expected queries as TEXT")
+        raise ConfigError(f"{parsed.folder}: standard input is the text to search; expected queries as TEXT arguments")
     with standard_input([str(file.path)]) as (name,), TemporaryDirectory(prefix="dualmoco-") as folder:
         texts, queries = TextFile(Path(name), file.lang), {parsed.lang: parsed.texts} if parsed.lang else parsed.texts
         model = open_model(parsed.model or default_index_model([texts], queries))
@@ -221,7 +221,7 @@ def _opened(parsed: argparse.Namespace) -> Iterator[Index]:
 
 
 def parse_files(words: list[str]) -> list[TextFile]:
-    """The files of LANG=FILE words, or of names alone, whose language is empty; ConfigError for any other word."""
+    """The files of LANG=FILE words, or of file names with an empty language; ConfigError for any other word."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
@@ -273,7 +273,7 @@ def show_index(parsed: argparse.Namespace, manifest: IndexManifest) -> None:
 
 
 def read_queries(descriptor: int) -> Iterator[list[str]]:
-    """Yields the lines that have come in, at most QUERY_BATCH at a time, without empty ones.
+    """Yields the lines that have arrived, at most QUERY_BATCH at a time, without empty lines.
 
     Args:
         descriptor: File descriptor of standard input.

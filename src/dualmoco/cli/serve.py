@@ -21,11 +21,16 @@ def add(commands: Any) -> None:
         "folder", nargs="?", default="dualmoco-project", metavar="FOLDER", help="project, created if necessary"
     )
     server = parser.add_argument_group("server")
-    server.add_argument("--port", type=int, default=8477, metavar="N", help="port; a free one if it is in use")
     server.add_argument(
-        "--host", default="127.0.0.1", metavar="ADDRESS", help="address; if others can reach it, a token is needed"
+        "--port", type=int, default=8477, metavar="N", help="port; if it is in use, a free port is chosen"
     )
-    server.add_argument("--no-browser", action="store_true", help="leave the browser closed")
+    server.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="ADDRESS",
+        help="address; if other machines can reach it, clients need a token",
+    )
+    server.add_argument("--no-browser", action="store_true", help="do not open a browser")
     parser.add_argument_group("model").add_argument(
         "--model", metavar="MODEL", help=f"{MODEL_HELP} {DEFAULT_MODEL_HELP}"
     )

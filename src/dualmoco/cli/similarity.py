@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     Encode = Callable[[list[str]], Vectors]
 
 LINES_PER_BATCH = 1024  # encoded at once
-HEATMAP_LINES = 1000  # at most, per file
-MATRIX_COLUMNS = 20_000  # at most, lines of the second file with --all, because their vectors stay in memory
+HEATMAP_LINES = 1000  # maximum per file
+MATRIX_COLUMNS = 20_000  # maximum lines of the second file with --all, because their vectors stay in memory
 SCORE_DECIMALS = 6
 
 
@@ -53,7 +53,7 @@ def add(commands: Any) -> None:
     output.add_argument(
         "--out",
         metavar="FILE",
-        help="write the scores of two files to FILE: .jsonl, or else TSV (default: standard output)",
+        help="write the scores of two files to FILE, as JSON if .jsonl, otherwise as TSV (default: standard output)",
     )
     output.add_argument("--heatmap", metavar="FILE", help="draw all similarities to FILE: .png, .svg or .html")
     add_overwrite(output)
@@ -97,7 +97,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def given_files(parsed: argparse.Namespace) -> list[Path]:
-    """The two files that were given, or none if sentences were given; ConfigError for one of each, or no text."""
+    """The two given files, or none for two sentences; ConfigError for one of each, or for an empty sentence."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError
@@ -106,9 +106,11 @@ def given_files(parsed: argparse.Namespace) -> list[Path]:
     if len(missing) == 1:
         raise ConfigError(f"{missing[0]}: no such file; expected two files of sentences, or two sentences")
     if missing and (parsed.all or parsed.out):
-        raise ConfigError(f"--all and --out are for files, and {missing[0]!r} is no such file")
+        raise ConfigError(
+            f"--all and --out need files, and {missing[0]!r} is not a file; expected two files of sentences"
+        )
     if not all(word.strip() for word in missing):
-        raise ConfigError("a sentence without text; expected two sentences")
+        raise ConfigError("a sentence is empty; expected two sentences")
     return [] if missing else [Path(word) for word in parsed.given]
 
 
@@ -129,14 +131,14 @@ def count_sentences(path: Path) -> int:
     count = 0
     for count, line in enumerate(sentences(path), 1):
         if not line:
-            raise DataError(f"{path}:{count}: an empty line; expected a sentence in every line")
+            raise DataError(f"{path}:{count}: empty line; expected a sentence on every line")
     if not count:
         raise DataError(f"{path}: is empty; expected text, one sentence per line")
     return count
 
 
 def check_files(parsed: argparse.Namespace, files: list[Path], counts: list[int]) -> None:
-    """Refuses files that do not match each other, or that are too long for a matrix or a heat map."""
+    """Refuses files of different lengths, and files that are too long for a matrix or a heat map."""
     from pathlib import Path
 
     from dualmoco.core.errors import ConfigError, DataError
@@ -146,11 +148,12 @@ def check_files(parsed: argparse.Namespace, files: list[Path], counts: list[int]
     check_replaceable(outputs, files, overwrite=parsed.overwrite)
     if files and not parsed.all and counts[0] != counts[1]:
         raise DataError(
-            f"{files[0]} has {counts[0]:,} lines, {files[1]} has {counts[1]:,}; expected the same number, or --all"
+            f"{files[0]} has {counts[0]:,} lines, {files[1]} has {counts[1]:,}; expected the same number of lines, "
+            "or --all"
         )
     if files and parsed.all and counts[1] > MATRIX_COLUMNS:
         raise ConfigError(
-            f"--all with {counts[1]:,} lines in {files[1]}; expected at most {MATRIX_COLUMNS:,}: use search"
+            f"--all with {counts[1]:,} lines in {files[1]}; expected at most {MATRIX_COLUMNS:,}: use dualmoco search"
         )
     if parsed.heatmap and any(count > HEATMAP_LINES for count in counts):
         raise ConfigError(f"--heatmap of {max(counts):,} lines; expected at most {HEATMAP_LINES:,} in each file")
@@ -194,7 +197,7 @@ def compare_all(files: list[Path], src: Encode, tgt: Encode, write: Writer, *, a
 
 
 def row_scores(left: list[str], right: list[str], src: Encode, tgt: Encode) -> list[float]:
-    """Dot products of the unit vectors of n sentences with those of n others."""
+    """Dot products of n unit vectors with n others, row by row."""
     import numpy as np
 
     products = np.einsum("nd,nd->n", src(left), tgt(right), dtype=np.float64)
@@ -203,7 +206,7 @@ def row_scores(left: list[str], right: list[str], src: Encode, tgt: Encode) -> l
 
 
 def draw(parsed: argparse.Namespace, texts: list[list[str]], src: Encode, tgt: Encode) -> None:
-    """Draws the similarities of all source with all target sentences."""
+    """Draws the similarities of all source sentences to all target sentences."""
     from pathlib import Path
 
     import numpy as np
@@ -235,7 +238,7 @@ def blocks(path: Path, size: int | None = None) -> Iterator[list[str]]:
 
 @contextmanager
 def output(name: str | None) -> Iterator[Writer]:
-    """Gives a function that writes to a file, which is then complete or absent, or to standard output."""
+    """Yields a function that writes to standard output, or to a file that appears only when it is complete."""
     from pathlib import Path
 
     if not name:

@@ -22,7 +22,7 @@ def add(commands: Any) -> None:
         "train",
         run,
         "train two encoders into one space",
-        "The same command resumes an interrupted run. docs/guides/training.md has the keys of a recipe.\n\n"
+        "The same command resumes an interrupted run. docs/guides/training.md lists the keys of a recipe.\n\n"
         "examples:\n"
         "  dualmoco train recipes/tiny.yaml\n"
         "\nwith your own files:\n"
@@ -52,10 +52,10 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _describe(result: TrainResult) -> str:
-    """The result in three lines."""
+    """A summary of the result in three lines."""
     before = f"held-out retrieval {100 * result.before.score:.1f} % before"
     if result.best is None:
-        after = "not evaluated since\nno model yet; run the same command again to continue"
+        after = "not evaluated since\nno model yet; run the same command again to resume"
     else:
         after = f"{100 * result.best:.1f} % at step {result.best_step}\nmodel in {result.out}/model"
     return f"{result.stop} at step {result.step} after {result.seconds / 60:.1f} minutes\n{before}, {after}\n"

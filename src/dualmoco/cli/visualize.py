@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
         "--count", type=int, default=15, metavar="N", help="pairs to draw; up to 40 show their sentences"
     )
     given.add_argument("--first", action="store_true", help="draw the first pairs instead of random ones")
-    given.add_argument("--seed", type=int, default=0, help="random seed of the chosen pairs")
+    given.add_argument("--seed", type=int, default=0, help="random seed for the choice of pairs")
     output = visualize.add_argument_group("output")
     output.add_argument("--out", default="parallel.png", metavar="FILE", help="draw to FILE: .png, .svg or .html")
     add_overwrite(output)

@@ -61,9 +61,10 @@ def check_options(options: Mapping[str, object], known: type) -> None:
 
 
 def suggesting(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """The function, with a TypeError for unknown keyword arguments that suggests the right one.
+    """Wraps a function to check its arguments before it runs.
 
-    The name of a file or folder with a null character, which the system does not take, is a ConfigError.
+    An unknown keyword argument is a TypeError that suggests the right one. A file name with a null character, which no
+    operating system accepts, is a ConfigError.
     """
     parameters, known = signature(function).parameters, list[str]()
     names = {name for name, parameter in parameters.items() if PATH_TYPES.search(str(parameter.annotation))}
@@ -77,7 +78,7 @@ def suggesting(function: Callable[Parameters, Result]) -> Callable[Parameters, R
         for name, value in (*zip(parameters, given, strict=False), *named.items()):
             if name in names and isinstance(value, str | Path) and "\0" in str(value):
                 raise ConfigError(
-                    f"{name} {str(value)!r}: holds a null character; expected the name of a file or folder"
+                    f"{name} {str(value)!r}: contains a null character; expected the name of a file or folder"
                 )
         return function(*given, **named)
 
@@ -88,12 +89,12 @@ def _refuse_unknown(given: Mapping[str, object], names: Sequence[str]) -> None:
     for name in given:
         if name not in names:
             close = get_close_matches(name, names, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"expected some of {', '.join(names)}"
+            hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(names)}"
             raise TypeError(f"unexpected keyword argument {name!r}; {hint}")
 
 
 def parse_size(given: str | int, name: str) -> int:
-    """The bytes of a size such as 500M (a number with an optional k, M or G); ConfigError if it is not above 0."""
+    """Bytes of a size such as 500M (a number with an optional k, M or G); ConfigError if it is not above 0."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)i?b?", str(given).strip().lower())
     size = int(float(match[1]) * SIZE_UNITS[match[2]]) if match else 0
     if size < 1:
@@ -144,7 +145,7 @@ def read_recipe(
 
 
 def _read_mapping(path: Path) -> str:
-    """The text of a recipe; ConfigError if it holds something else, such as sentence pairs."""
+    """The text of a recipe; ConfigError if the file contains something else, such as sentence pairs."""
     from yaml import YAMLError, safe_load
 
     try:
@@ -157,13 +158,13 @@ def _read_mapping(path: Path) -> str:
     if content is None or isinstance(content, dict):
         return text
     raise ConfigError(
-        f"{path}: not a recipe; expected a YAML file of keys and values. If it holds sentence pairs, run dualmoco "
+        f"{path}: not a recipe; expected a YAML file of keys and values. If it contains sentence pairs, run dualmoco "
         f"prepare {path} --src LANG --tgt LANG --out FOLDER, and train a recipe with data.prepared=FOLDER"
     )
 
 
 def _keep_text(override: str, schema: Any) -> str:
-    """An override whose value stays the text that was typed where text is expected: `src=no` is not a boolean."""
+    """An override whose value stays text where text is expected: `src=no` is not a boolean."""
     key, _, value = override.partition("=")
     kind = schema
     for part in key.split("."):
@@ -188,7 +189,7 @@ def _parse(text: str, kind: Any) -> Any:
 
 
 def _restore_texts(content: Any, typed: Any, kind: Any) -> Any:
-    """Takes scalars of `typed`, the same content with all scalars as text, where `kind` expects text."""
+    """Replaces scalars where `kind` expects text by those of `typed`, the same content with all scalars as text."""
     inner = get_args(kind)
     if kind is AS_TYPED:
         return typed

@@ -13,22 +13,22 @@ from pathlib import Path
 from typing import Any
 
 THREAD_VARIABLES = ("DUALMOCO_THREADS", "OMP_NUM_THREADS")
-CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container on Linux: microseconds of CPU time per period, and period
+CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a Linux container: microseconds of CPU time per period, and period
 
 CPU_INFO = Path("/proc/cpuinfo")
 GPU_FILES = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # NVIDIA, AMD, Windows Subsystem for Linux
 
 _lock = threading.Lock()
 _users = 0
-_before: list[int] = []  # limits of the libraries before the first block
+_before: list[int] = []  # thread limits of the libraries before the first block
 
 
 def thread_count(wanted: int | None = None) -> int:
-    """Threads to use: `wanted`, DUALMOCO_THREADS, OMP_NUM_THREADS, or as many as this process may use cores."""
+    """Number of threads: `wanted`, DUALMOCO_THREADS, OMP_NUM_THREADS, or the cores available to this process."""
     if wanted:
         return wanted
     for name in THREAD_VARIABLES:
-        value = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP allows a list, one for each nested level
+        value = os.environ.get(name, "").partition(",")[0].strip()  # OpenMP allows a list with one per level
         if value.isdecimal() and int(value):
             return int(value)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -48,7 +48,7 @@ def find_accelerator() -> str | None:
 
 @cache
 def has_int8_instructions() -> bool:
-    """Whether the CPU sums products of bytes in 32 bits at once (VNNI); True if that is not known."""
+    """Whether the CPU has 8-bit dot product instructions (VNNI); True if unknown."""
     if platform.machine().lower() not in ("x86_64", "amd64"):
         return True
     try:
@@ -58,7 +58,7 @@ def has_int8_instructions() -> bool:
 
 
 def _quota() -> int:
-    """Cores that a container may use; a high number without a limit."""
+    """Cores that the container may use; a high number if there is no limit."""
     try:
         quota, period = CPU_QUOTA.read_text().split()[:2]
         return -(-int(quota) // int(period))
@@ -68,8 +68,8 @@ def _quota() -> int:
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """Within the block every matrix product of numpy uses one thread, whoever calls it."""
-    # Several blocks may be open at once, in threads: the first one sets the limit, and the last one lifts it.
+    """Limits every matrix product of numpy to one thread inside the block, in all threads of the process."""
+    # Several threads may be inside a block at once: the first one sets the limit, and the last one lifts it.
     global _users
     with _lock:
         _users += 1
@@ -88,7 +88,7 @@ def one_blas_thread() -> Iterator[None]:
 
 def _limit(counts: Sequence[int]) -> None:
     for library, count in zip(_blas_libraries(), counts, strict=True):
-        if hasattr(library, "clear_controlling_thread"):  # threadpoolctl lets one thread alone change OpenBLAS
+        if hasattr(library, "clear_controlling_thread"):  # otherwise only one thread may change OpenBLAS
             library.clear_controlling_thread(force=True)
         library.set_num_threads(count)
         if hasattr(library, "clear_controlling_thread"):

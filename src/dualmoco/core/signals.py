@@ -19,7 +19,7 @@ class Terminated(SystemExit):
 def exiting_on_sigterm() -> Iterator[None]:
     """SIGTERM raises Terminated inside the block, unless the caller handles the signal or this is not the main thread.
 
-    Later ones are ignored, so that they do not interrupt the cleaning up.
+    Later signals are ignored, so that they do not interrupt the cleanup.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:

@@ -13,7 +13,7 @@ COUNTS_PER_BLOCK = 4_000_000
 
 
 def draw_counts(strata: Sequence[int], resamples: int, seed: int) -> Iterator[Ids]:
-    """Draws units with replacement, as many per stratum as it has; yields R rows (n,) of counts, in blocks."""
+    """Draws units with replacement within each stratum; yields R rows (n,) of counts, in blocks."""
     generator = np.random.default_rng(seed)
     block = max(1, COUNTS_PER_BLOCK // max(1, sum(strata)))
     for start in range(0, resamples, block):
@@ -29,7 +29,7 @@ def percentile_interval(values: Floats) -> tuple[float, float]:
 
 
 def binomial_interval(hits: float, total: float) -> tuple[float, float]:
-    """The 95 % interval of a share by Wilson's formula; (0, 1) of nothing."""
+    """The 95 % interval of a share by Wilson's formula; (0, 1) if `total` is 0."""
     if not total:
         return 0.0, 1.0
     share, z = hits / total, 1.959964

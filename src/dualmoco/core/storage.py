@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from dualmoco.core.errors import ConfigError, DataError, RunError
 
 LOCK = ".lock"
-MAX_NAME_BYTES = 240  # file systems take 255, of which temporary files and records need some
+MAX_NAME_BYTES = 240  # file systems allow 255; temporary files and records need longer names
 
 
 @contextmanager
@@ -45,7 +45,7 @@ def new_folder(path: Path) -> Iterator[Path]:
                 restore_folder(path)
     except (OSError, SafetensorError, NotImplementedError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise RunError(f"{path}: cannot be written: {reason}; what was there before is kept") from None
+        raise RunError(f"{path}: cannot be written: {reason}; the previous contents are kept") from None
 
 
 def restore_folder(path: Path) -> None:
@@ -57,7 +57,7 @@ def restore_folder(path: Path) -> None:
 
 
 def _sync(folder: Path) -> None:
-    """Makes sure that the files of a folder are on the disk before it is renamed."""
+    """Flushes the files of a folder to the disk before it is renamed."""
     for file in folder.rglob("*"):
         if file.is_file():
             descriptor = os.open(file, os.O_RDONLY)
@@ -124,8 +124,8 @@ def locked(folder: Path) -> Iterator[None]:
 @contextmanager
 def _locked_file(file: Path, folder: Path) -> Iterator[None]:
     """Locks a file, which is removed at the end; RunError says that `folder` is in use if it is already locked."""
-    # The system releases the lock of a process that is killed. The file is removed while it is locked, and the lock of
-    # a removed file counts for nothing, so two processes never hold it at once.
+    # The system releases the lock of a process that is killed. The file is removed while it is locked, and a lock on a
+    # removed file is ignored, so two processes never hold the lock at once.
     from filelock import FileLock, Timeout
 
     lock = FileLock(file, blocking=False)
@@ -138,7 +138,7 @@ def _locked_file(file: Path, folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            if samestat(file.stat(), own):  # not the lock of a folder that was recreated meanwhile
+            if samestat(file.stat(), own):  # not the lock file of a folder that was recreated meanwhile
                 file.unlink()
         lock.release()
 
@@ -157,9 +157,9 @@ def read_json(path: Path) -> Any:
 
 
 def check_contained(path: Path, folder: Path) -> None:
-    """DataError if a path leads out of a folder, by its name or by a link."""
+    """DataError if a path leads out of a folder, by its name or through a link."""
     if not path.resolve().is_relative_to(folder.resolve()):
-        raise DataError(f"{path}: lies outside of {folder}; expected a file in that folder, not a link to another one")
+        raise DataError(f"{path}: is outside {folder}; expected a file in that folder, not a link to another folder")
 
 
 def file_sha256(path: Path) -> str:
@@ -169,12 +169,12 @@ def file_sha256(path: Path) -> str:
 
 
 def record_path(out: Path) -> Path:
-    """The file next to an output that says how it was made: `OUT.json`."""
+    """The file next to an output that records how it was made: `OUT.json`."""
     return out.with_name(f"{out.name}.json")
 
 
 def read_record(out: Path) -> dict[str, Any] | None:
-    """What `write_recorded` noted about an output; None if there is no such record."""
+    """The record that `write_recorded` wrote about an output; None if there is no record."""
     try:
         found = json.loads(record_path(out).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -184,10 +184,10 @@ def read_record(out: Path) -> dict[str, Any] | None:
 
 
 def write_recorded(out: Path, content: Mapping[str, Any], files: Mapping[Path, bytes]) -> None:
-    """Writes files and the record `OUT.json`: `content`, and checksums by which `check_replaceable` knows the files."""
+    """Writes files and the record `OUT.json`: `content`, and checksums for `check_replaceable`."""
     record = {**content, "written": [hashlib.sha256(data).hexdigest() for data in files.values()]}
     replaced = [file_sha256(file) for file in files if file.is_file()]
-    # The record comes first and knows both versions, so an interruption between the files does not look like an edit.
+    # The record is written first, with both versions, so an interruption between the files does not look like an edit.
     write_json(record_path(out), {**record, "replaced": replaced})
     for file, data in files.items():
         write_bytes(file, data)
@@ -197,15 +197,15 @@ def write_recorded(out: Path, content: Mapping[str, Any], files: Mapping[Path, b
 def check_replaceable(
     outputs: Sequence[Path], inputs: Iterable[object] = (), *, overwrite: bool = False, has_record: bool = False
 ) -> None:
-    """Raises ConfigError, before any work, if writing the outputs would lose something.
+    """Raises ConfigError, before any work, if writing the outputs would lose data.
 
-    No output may be an input or another output. A file that exists is replaced only if it is unchanged since it was
-    written, according to the record of the first output, or with `overwrite`.
+    No output may be an input or another output. An existing file is replaced only with `overwrite`, or if it is
+    unchanged since it was written, according to the record of the first output.
 
     Args:
         outputs: Files to write.
         inputs: Files to read; anything that is not a path, such as a list of sentences, is ignored.
-        overwrite: Whether to replace files that somebody may have edited.
+        overwrite: Whether to replace files that may have been edited.
         has_record: Whether the outputs are written by `write_recorded`.
     """
     records = [record_path(outputs[0])] if has_record and outputs else []
@@ -217,27 +217,27 @@ def check_replaceable(
     edited = [output for output in outputs if output.is_file() and file_sha256(output) not in known]
     edited += [file for file in records if file.is_file() and record is None]
     if edited:
-        what = "was changed after this command wrote it" if record else "exists and may be somebody's work"
+        what = "was changed after this command wrote it" if record else "already exists"
         raise ConfigError(f"{edited[0]}: {what}; expected another name, or --overwrite to replace it")
 
 
 def check_distinct(outputs: Sequence[Path], inputs: Iterable[object]) -> None:
-    """Raises ConfigError if an output is an input or another output, also under another name, or its name too long."""
+    """Raises ConfigError if an output is an input or another output (even under another name), or its name too long."""
     taken: dict[object, str] = {}
     for given in inputs:
         if isinstance(given, str | Path):
-            taken |= dict.fromkeys(_identities(Path(given)), "also an input, which would be lost")
+            taken |= dict.fromkeys(_identities(Path(given)), "is also an input, which would be lost")
     for output in outputs:
         if (length := len(os.fsencode(output.name))) > MAX_NAME_BYTES:
-            raise ConfigError(f"{output}: a name of {length} bytes; expected at most {MAX_NAME_BYTES}")
+            raise ConfigError(f"{output}: the name has {length} bytes; expected at most {MAX_NAME_BYTES}")
         identities = _identities(output)
         for identity in identities & taken.keys():
             raise ConfigError(f"{output}: {taken[identity]}; expected another name for the output")
-        taken |= dict.fromkeys(identities, "two outputs have this name")
+        taken |= dict.fromkeys(identities, "is the name of two outputs")
 
 
 def _identities(path: Path) -> set[object]:
-    """What tells that two names mean one file: its real path, and its number on the disk if it exists."""
+    """What identifies a file under any name: its real path, and its device and inode numbers if it exists."""
     found: set[object] = {path.resolve()}
     with suppress(FileNotFoundError, NotADirectoryError):
         status = path.stat()

@@ -37,7 +37,7 @@ class OneSided(StrEnum):
 
 
 class OnError(StrEnum):
-    """What to do about a line that cannot be read."""
+    """What to do with unreadable lines."""
 
     stop = "stop"
     skip = "skip"
@@ -47,7 +47,7 @@ class OnError(StrEnum):
 class CorpusConfig:
     """One corpus: its files, and how much of it to use."""
 
-    name: str = ""  # name in the output; by default that of the first file
+    name: str = ""  # name in the output; default: name of the first file
     files: list[str] = field(default_factory=list)  # names or globs; if line-aligned, those of the source side
     tgt_files: list[str] = field(default_factory=list)  # names or globs of the target side of line-aligned files
     format: str = "auto"  # name of a reader; auto: by extension
@@ -65,11 +65,11 @@ class CleanConfig:
     controls: bool = True  # remove control characters
     spaces: bool = True  # one space for each run of white space
     chinese: Chinese = Chinese.keep  # convert Chinese characters to this script
-    max_chars: int = 1000  # characters of a sentence; 0: any
-    min_tokens: int = 1  # fewest words of a sentence; each character of a script without spaces counts as one
-    max_tokens: int = 200  # most words of a sentence; 0: any
-    max_ratio: float = 4.0  # highest ratio of the words of both sides, after adding 4 to each; 0: any
-    min_script: float = 0.5  # lowest share of the words in the script of the language; 0: any
+    max_chars: int = 1000  # maximum characters per sentence; 0: no limit
+    min_tokens: int = 1  # minimum words per sentence; each character of a script without spaces is one
+    max_tokens: int = 200  # maximum words per sentence; 0: no limit
+    max_ratio: float = 4.0  # maximum length ratio in words, after adding 4 to each side; 0: no limit
+    min_script: float = 0.5  # minimum share of words in the script of the language; 0: no limit
     language: Identify = Identify.auto  # identify the language of each sentence; auto: if both share a script
 
 
@@ -95,20 +95,20 @@ class PrepareConfig:
     exclude: ExcludeConfig = field(default_factory=ExcludeConfig)
     duplicates: Duplicates = Duplicates.normalized  # which pairs count as equal; only the first of them is kept
     one_sided: OneSided = OneSided.none  # which side must not occur in two pairs
-    total: int = 0  # pairs of all corpora, mixed by weight; 0: no limit
-    heldout: int = 0  # pairs kept out of training
+    total: int = 0  # maximum number of pairs, mixed from the corpora by weight; 0: no limit
+    heldout: int = 0  # pairs held out of training
     seed: int = 0  # random seed
     shard_pairs: int = 1_000_000  # pairs per output file
-    on_error: OnError = OnError.stop  # action at a line that cannot be read
-    workers: int = 0  # processes that clean; 0: one per core; 1: this process
+    on_error: OnError = OnError.stop  # what to do with unreadable lines
+    workers: int = 0  # number of cleaning processes; 0: one per core; 1: only this process
 
 
 @dataclass(frozen=True)
 class StageConfig:
     """A stage of a curriculum: which pairs are trained on, and for how long."""
 
-    until: float = 1.0  # share of the schedule at which this stage ends; 1 for the last one
-    max_chars: int = 0  # of the longer side; 0: any
+    until: float = 1.0  # share of the schedule at which this stage ends; 1 for the last stage
+    max_chars: int = 0  # maximum characters of the longer side; 0: no limit
     weights: dict[str, float] = field(default_factory=dict)  # uses of each pair per pass, by corpus; default 1
 
 
@@ -119,19 +119,19 @@ class DataConfig:
     root: str = "."  # folder that relative paths start from
     prepared: str = ""  # folder written by `dualmoco prepare`, not relative to root; or raw files:
     train: list[str] = field(default_factory=list)  # files of any format that prepare reads, globs, or grammar:COUNT
-    format: str = "auto"  # of the files in train: name of a reader; auto: by extension
+    format: str = "auto"  # format of the files in train: name of a reader; auto: by extension
     src_files: list[str] = field(default_factory=list)  # line-aligned files: file i of src_files ...
     tgt_files: list[str] = field(default_factory=list)  # ... belongs to file i of tgt_files
     columns: list[int] = field(default_factory=lambda: [0, 1])  # source and target column of TSV and CSV files, from 0
     exclude: list[str] = field(default_factory=list)  # test sets: pairs with a sentence of these files are dropped
-    heldout: int = 1000  # pairs kept out of training to measure retrieval; at most those that prepare held out
-    bucket: int = 50  # number of batches among which pairs are sorted by length; 1: no sorting
+    heldout: int = 1000  # pairs held out to measure retrieval; at most as many as prepare held out
+    bucket: int = 50  # pairs are sorted by length within this many batches; 1: no sorting
     max_pairs: int = 0  # size of a random sample to train on; 0: all
-    sampling: float = 1.0  # corpora are drawn in proportion to their size to this power; 1: each pair as often
+    sampling: float = 1.0  # corpora are sampled in proportion to size ** sampling; 1: all pairs equally often
     curriculum: list[StageConfig] = field(default_factory=list)  # stages in order; none: all pairs all the time
 
     def rules(self) -> list[Rule]:
-        """What must be true of the settings of the pairs."""
+        """The requirements on the settings of the pairs."""
         sources = bool(self.train) + bool(self.src_files) + bool(self.prepared)
         until = [stage.until for stage in self.curriculum]
         rising = all(0 < before < after for before, after in itertools.pairwise(until))
@@ -141,19 +141,21 @@ class DataConfig:
         stages = f"until {', '.join(map(str, until))}"
         rules: list[Rule] = [
             ("data.train", self.train, sources == 1, "exactly one of train, prepared, and src_files with tgt_files"),
-            ("data.tgt_files", self.tgt_files, as_many, "as many files as src_files"),
+            ("data.tgt_files", self.tgt_files, as_many, "the same number of files as src_files"),
             ("data.columns", self.columns, two_columns, "two column numbers from 0"),
             ("data.heldout", self.heldout, self.heldout > 1, "at least 2"),
             ("data.bucket", self.bucket, self.bucket > 0, "at least 1"),
             ("data.max_pairs", self.max_pairs, self.max_pairs >= 0, "at least 0"),
             ("data.sampling", self.sampling, 0 <= self.sampling <= 1, "from 0 (corpora equally often) to 1 (pairs)"),
-            ("data.curriculum", stages, rises_to_one, "shares of the schedule that rise from above 0 to 1"),
+            ("data.curriculum", stages, rises_to_one, "shares of the schedule above 0 that increase to 1"),
         ]
         for number, stage in enumerate(self.curriculum):
             key = f"data.curriculum[{number}]"
-            rules.append((f"{key}.max_chars", stage.max_chars, stage.max_chars >= 0, "at least 0; 0 is no limit"))
+            rules.append((f"{key}.max_chars", stage.max_chars, stage.max_chars >= 0, "at least 0; 0 means no limit"))
             for corpus, weight in stage.weights.items():
-                rules.append((f"{key}.weights.{corpus}", weight, 0 <= weight < math.inf, "at least 0; 0 leaves it out"))
+                rules.append(
+                    (f"{key}.weights.{corpus}", weight, 0 <= weight < math.inf, "at least 0; 0 excludes the corpus")
+                )
         return rules
 
 

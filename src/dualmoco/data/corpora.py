@@ -88,7 +88,7 @@ def find_entries(name: str) -> list[CorpusEntry]:
 
 
 def get_corpus(name: str, into: Path, mirror: Path | None = None) -> list[Path]:
-    """Puts the files of a corpus into a data folder; those of test sets are unpacked, ready for `evaluate`.
+    """Downloads or copies the files of a corpus into a data folder. Test sets are unpacked, ready for `evaluate`.
 
     Args:
         name: Name in the catalogue; `eval` for the public test sets of the paper.
@@ -96,7 +96,7 @@ def get_corpus(name: str, into: Path, mirror: Path | None = None) -> list[Path]:
         mirror: Another data folder to copy from; None to download.
 
     Returns:
-        The files in the data folder; complete ones are not fetched again.
+        The files in the data folder. Complete files are not fetched again.
 
     Raises:
         DataError: The name is unknown, a file is missing or has the wrong checksum, an archive is damaged, or the
@@ -119,8 +119,8 @@ def _copy(entry: CorpusEntry, into: Path, mirror: Path) -> list[Path]:
     found = (name for pattern in entry.files for name in glob.glob(pattern, root_dir=mirror, recursive=True))
     names = sorted(name for name in found if (mirror / name).is_file())
     if not names:
-        expected = " or ".join(entry.files) or "no file, because this corpus has no place in mirrors"
-        raise DataError(f"{mirror}: nothing for {entry.name}; expected {expected}")
+        expected = " or ".join(entry.files) or "no file, because mirrors do not have this corpus"
+        raise DataError(f"{mirror}: no files of {entry.name}; expected {expected}")
     for name in names:
         target = into / name
         if not target.is_file() or target.stat().st_size != (mirror / name).stat().st_size:
@@ -133,8 +133,8 @@ def _copy(entry: CorpusEntry, into: Path, mirror: Path) -> list[Path]:
 
 def _download_entry(entry: CorpusEntry, into: Path) -> list[Path]:
     if not entry.download:
-        where = f"see {entry.page}" if entry.page else "it exists in mirrors only"
-        raise DataError(f"{entry.name}: cannot be downloaded by a program; {where}, or copy it with --from DIR")
+        where = f"see {entry.page}" if entry.page else "it is only available from mirrors"
+        raise DataError(f"{entry.name}: cannot be downloaded automatically; {where}, or copy it with --from DIR")
     archive = entry.archive(into)
     paths = [into / entry.into / name for name in entry.members or entry.download]
     if archive and all(path.is_file() for path in paths):
@@ -165,7 +165,9 @@ def download(address: str, path: Path, sha256: str = "") -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _fetch(address, partial)
     except urllib.error.HTTPError as error:
-        raise DataError(f"{address}: the server says {error.code} {error.reason}; look for a newer address") from None
+        raise DataError(
+            f"{address}: the server answered {error.code} {error.reason}; look for a newer address"
+        ) from None
     except (urllib.error.URLError, TimeoutError, ConnectionError, HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise DataError(
@@ -184,11 +186,11 @@ def download(address: str, path: Path, sha256: str = "") -> None:
 def _check_digest(path: Path, sha256: str) -> None:
     """DataError if a file does not have the expected checksum."""
     if sha256 and (found := file_sha256(path)) != sha256:
-        raise DataError(f"{path}: sha256 {found}; expected {sha256}: the file is damaged, or changed at its source")
+        raise DataError(f"{path}: sha256 {found}; expected {sha256}: the file is damaged, or has changed at its source")
 
 
 def _fetch(address: str, partial: Path) -> None:
-    """Appends to a partial file what it lacks."""
+    """Appends the missing bytes to a partial file."""
     have = partial.stat().st_size if partial.exists() else 0
     headers = {"User-Agent": f"dualmoco/{version('dualmoco')}"} | ({"Range": f"bytes={have}-"} if have else {})
     try:

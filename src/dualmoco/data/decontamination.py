@@ -2,8 +2,8 @@
 
 Similarity is the Jaccard index of two bags of n-grams. The search is exact. If a sentence with n n-grams has similarity
 t to a test sentence, at most (1 - t) n of its n-grams are missing from the test sentence. So at least one of its
-(1 - t) n + 1 rarest n-grams occurs there, which an index finds for a whole block at once. Bit signatures of the n-grams
-then rule out most candidates, and the few that are left are compared n-gram by n-gram.
+(1 - t) n + 1 rarest n-grams occurs there. An index finds these candidates for a whole block at once. Bit signatures of
+the n-grams then rule out most candidates, and the remaining ones are compared n-gram by n-gram.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Grams = np.ndarray[tuple[int], np.dtype[np.uint64]]
 HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 LEAST_BITS, MOST_BITS = 8, 20  # log2 of the number of buckets of the index: n-grams by hash
 CLASS_BITS, CLASS_WIDTH = 4, 16  # size classes: test sentences by number of n-grams
-MAX_FREQUENCY = (1 << 20) - 1  # n-grams in more test sentences count as equally frequent
+MAX_FREQUENCY = (1 << 20) - 1  # n-grams that occur in more test sentences count as equally frequent
 SIGNATURE_BITS = 256
 ROUNDING_ERROR = 1e-9
 INDEX_ARRAYS = ("ids", "grams", "sizes", "ends", "signatures", "starts", "owners", "owner_sizes")
@@ -90,7 +90,7 @@ class Exclusion:
         return len(self.ids)
 
     def equal(self, ids: Ids) -> Mask:
-        """Whether each id is that of a test sentence."""
+        """Whether each id is the id of a test sentence."""
         if not len(self.ids):
             return np.zeros(len(ids), dtype=bool)
         places = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
@@ -122,7 +122,7 @@ class Exclusion:
         bucket = self._bucket(grams)
         start, end = self._cells(bucket, first_class[row], last_class[row])
         counts = np.minimum(end - start, MAX_FREQUENCY).astype(np.int64)
-        worth = np.repeat(_sum_rows(counts == 0, sizes) <= sizes - least, sizes)  # else too few occur anywhere
+        worth = np.repeat(_sum_rows(counts == 0, sizes) <= sizes - least, sizes)  # otherwise too few occur
         packed = (row[worth] << 44) | (counts[worth] << 24) | bucket[worth]
         packed.sort()  # by row, then by rarity
         row, bucket = packed >> 44, packed & ((1 << 24) - 1)

@@ -33,9 +33,9 @@ from dualmoco.text.characters import (
 )
 from dualmoco.text.languages import Chinese, base_language, identify, scripts_of, share_script
 
-REPLACEMENT_CHARACTER = 0xFFFD  # decoders write it for bytes that they cannot decode
-IDENTIFIABLE_LETTERS = 15  # the language of a sentence with fewer letters is a guess
-RATIO_OFFSET = 4  # tokens added to both lengths, so that one more word does not condemn a short pair
+REPLACEMENT_CHARACTER = 0xFFFD  # what decoders write for invalid bytes
+IDENTIFIABLE_LETTERS = 15  # language identification is unreliable for fewer letters
+RATIO_OFFSET = 4  # tokens added to both lengths, so that one more word does not drop a short pair
 
 _breaking_tag = re.compile(r"</?(?:br|p|div|li|ul|ol|tr|td|th|h[1-6])\b[^<>]*>", re.IGNORECASE)
 _tag = re.compile(r"<(?:/?[A-Za-z][^<>]*|!--.*?--)>", re.DOTALL)
@@ -171,7 +171,7 @@ Filter = Callable[[Sides, CleanConfig], Mask]
 
 
 def _either(holds: Callable[[TextStats, CleanConfig], np.ndarray]) -> Filter:
-    """A filter that drops the pairs of which one side or both have a property."""
+    """A filter that drops pairs if one or both sides have a property."""
     return lambda sides, config: np.asarray(holds(sides[0], config) | holds(sides[1], config))
 
 

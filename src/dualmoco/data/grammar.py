@@ -71,7 +71,7 @@ class Person:
 
 
 class Noun(NamedTuple):
-    """A thing to count, its measure word, and a group that says where it is sold or found."""
+    """A countable thing, its measure word, and a group that determines where it is sold or found."""
 
     one: str
     many: str

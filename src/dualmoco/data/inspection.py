@@ -22,7 +22,7 @@ from dualmoco.text.files import find_files
 from dualmoco.text.languages import identify
 
 LENGTH_BINS = (1, 2, 3, 5, 8, 12, 20, 30, 50, 80, 120, 200, 500)  # lower bounds, in tokens
-SAMPLED_PAIRS = 500  # whose languages are identified
+SAMPLED_PAIRS = 500  # number of sentences whose languages are identified
 SHOWN_EXAMPLES = 10
 
 
@@ -34,9 +34,11 @@ class SideView:
     chars: int = 0
     tokens: int = 0
     longest: int = 0  # tokens
-    histogram: list[int] = field(default_factory=lambda: [0] * (len(LENGTH_BINS) + 1))  # below the first bin, then each
+    histogram: list[int] = field(
+        default_factory=lambda: [0] * (len(LENGTH_BINS) + 1)
+    )  # below the first bin, then in each bin
     duplicates: float = 0.0  # share of sentences that repeat another
-    languages: dict[str, float] = field(default_factory=dict)  # shares in a sample
+    languages: dict[str, float] = field(default_factory=dict)  # shares of a sample
 
 
 @dataclass
@@ -48,7 +50,7 @@ class Inspection:
     unreadable: int
     duplicates: float  # share of pairs that repeat another
     sides: list[SideView]
-    suspicious: dict[str, int]  # pairs, by the filter that would drop them
+    suspicious: dict[str, int]  # number of pairs by the filter that would drop them
     random_pairs: list[tuple[str, str]]
     suspicious_pairs: list[tuple[str, str, str]]  # reason and both sides
 
@@ -72,11 +74,11 @@ def inspect(
         src_lang: Source language.
         tgt_lang: Target language.
         tgt_file: Target side, if `files` is one line-aligned source file.
-        format: Format of the files, if their extensions do not say.
+        format: Format of the files (default: by extension).
         columns: Source and target column, by name or number.
-        seed: Random seed of the examples.
-        on_error: What to do with a line that cannot be read: skip and count it, or stop.
-        progress: Show progress bars.
+        seed: Random seed.
+        on_error: What to do with unreadable lines: skip and count them, or stop.
+        progress: Whether to show progress bars.
 
     Returns:
         Counts, lengths, duplicates, languages and examples.

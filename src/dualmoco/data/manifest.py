@@ -114,14 +114,14 @@ class PreparedManifest:
         lines = [
             f"# {self.src}-{self.tgt}: {total.train:,} pairs for training, {total.heldout:,} held out",
             "",
-            "Pairs read, dropped by the first step that condemned them, and written:",
+            "Pairs read, dropped (by the first step that rejected them), and written:",
             "",
             *markdown_table(header, rows),
             "",
             f"Sentences changed: {changed}. Lines or files that could not be read: {total.unreadable}.",
             "",
-            f"Test sentences excluded: {self.test_sentences:,} distinct ones of {len(self.test_files)} files; "
-            f"{self.test_sentences_left} of the written pairs hold one.",
+            f"Test sentences excluded: {self.test_sentences:,} distinct sentences from {len(self.test_files)} files; "
+            f"{self.test_sentences_left} of the written pairs contain one.",
         ]
         return "\n".join(lines) + "\n"
 
@@ -132,9 +132,11 @@ def read_prepared_manifest(folder: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
-        raise DataError(f"{folder}: no {PREPARED_MANIFEST} in it; expected a folder made by dualmoco prepare") from None
+        raise DataError(
+            f"{folder}: contains no {PREPARED_MANIFEST}; expected a folder made by dualmoco prepare"
+        ) from None
     if not isinstance(content, dict) or not {"corpora", "shards", "settings"} <= content.keys():
-        raise DataError(f"{path}: not written by dualmoco prepare; expected a folder made by it")
+        raise DataError(f"{path}: not written by dualmoco prepare; expected a folder that it made")
     if content.get("format") != PREPARED_FORMAT:
         raise DataError(f"{path}: not of format {PREPARED_FORMAT}; prepare the pairs again")
     if not _is_sound(content):
@@ -143,7 +145,7 @@ def read_prepared_manifest(folder: Path) -> dict[str, Any]:
 
 
 def _is_sound(content: dict[str, Any]) -> bool:
-    """Whether the corpora and shards of a manifest are of the right types, and all shards are in its folder."""
+    """Whether the corpora and shards of a manifest have the right types, and all shards are in its folder."""
     try:
         shards = all(
             isinstance(shard["bytes"], int) and shard["path"] == Path(shard["path"]).name for shard in content["shards"]

@@ -39,7 +39,7 @@ from dualmoco.text.files import find_files
 SentencePair = tuple[str, str]
 CORPUS_DTYPE = np.uint16
 GRAMMAR_PREFIX = "grammar:"
-NUMBERED_FORMATS = ("tsv", "csv")  # `data.columns` counts their columns; those of other formats have names
+NUMBERED_FORMATS = ("tsv", "csv")  # `data.columns` numbers their columns; other formats have column names
 MAPPED_FOLDER, MAPPED_SHARDS, UNPACKING_LOCK = "mapped", "shards.json", ".unpacking.lock"
 UNPACKED_ROWS = 100_000  # at once
 SIDE_COLUMNS = ("src", "tgt")
@@ -93,7 +93,7 @@ class Pairs:
 
 
 def _corpus_column(counts: Sequence[tuple[str, int]]) -> tuple[np.ndarray, tuple[str, ...]]:
-    """`corpus` and `corpora` of pairs that are stored corpus by corpus, given each name and number of pairs."""
+    """`corpus` and `corpora` of pairs stored corpus by corpus, from the name and size of each corpus."""
     names = list(dict.fromkeys(name for name, _ in counts))
     corpus = np.array([names.index(name) for name, _ in counts], dtype=CORPUS_DTYPE)
     return np.repeat(corpus, [count for _, count in counts]), tuple(names)
@@ -106,8 +106,8 @@ class Split:
     train: Pairs
     heldout: Pairs
     counts: dict[str, int]  # pairs read, and dropped by reason
-    stages: Sequence[StageConfig] = ()  # of the curriculum, with the weights that remain after sampling
-    others: Sequence[Split] = ()  # of the further languages of a run
+    stages: Sequence[StageConfig] = ()  # stages of the curriculum, with the weights that remain after sampling
+    others: Sequence[Split] = ()  # splits of the further languages of a run
 
     def digest(self) -> str:
         """A hash of all training pairs."""
@@ -193,7 +193,7 @@ def _generate(name: str) -> list[SentencePair]:
 
 
 def _keep_usable(name: str, block: PairBlock, exclusion: Exclusion, counts: Counter[str]) -> Pairs:
-    """The pairs of a block that have text on both sides and no test sentence."""
+    """The pairs of a block with text on both sides and no test sentence."""
     full = ~(block.src.blank() | block.tgt.blank())
     counts["read"] += len(block)
     counts["empty side"] += int((~full).sum())
@@ -334,7 +334,7 @@ class WeightedRows(NamedTuple):
     """Pairs of the same weight."""
 
     rows: np.ndarray
-    weight: float  # how often each pair is used in one pass: 0.25 in every fourth pass, 2 twice in each
+    weight: float  # uses of each pair per pass: 0.25 is every fourth pass, 2 is twice per pass
 
 
 def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list[WeightedRows]:
@@ -345,7 +345,7 @@ def stage_rows(pairs: Pairs, stages: Sequence[StageConfig], number: int) -> list
 
 
 def temper_weights(stages: Sequence[StageConfig], sizes: Mapping[str, int], exponent: float) -> list[StageConfig]:
-    """Stages that draw corpora in proportion to size ** exponent, times the weights they have; passes stay as long."""
+    """Stages that sample corpora in proportion to size ** exponent times their weights; passes keep their length."""
     total, powers = sum(sizes.values()), {name: size**exponent for name, size in sizes.items() if size}
     factors = {name: total * power / sum(powers.values()) / sizes[name] for name, power in powers.items()}
     return [
@@ -357,7 +357,7 @@ def temper_weights(stages: Sequence[StageConfig], sizes: Mapping[str, int], expo
 def sample_curriculum(
     pairs: Pairs, status: np.ndarray, stages: Sequence[StageConfig], most: int, seed: Sequence[int]
 ) -> Sequence[StageConfig]:
-    """Keeps the pairs that any stage uses, or a sample of `most`; `status` (n,) changes in place."""
+    """Keeps the pairs that any stage uses, or a sample of `most` pairs; changes `status` (n,) in place."""
     # Returns the stages with the weights that remain to be applied to the sample. The probability of a pair is
     # proportional to its largest weight, so that a small corpus with a large weight is not lost among large ones.
     weights = _corpus_weights(pairs, stages)  # (S, C)
@@ -388,7 +388,7 @@ def sample_curriculum(
 def _repeats(kept: np.ndarray, available: np.ndarray, goals: np.ndarray) -> np.ndarray:
     """How often to use each pair of a sample, by corpus (C,): more than once if a corpus is too small for its goal."""
     whole = (kept == available) & (available > 0)
-    unit = goals[~whole].sum() / max(1, kept[~whole].sum())  # what a sampled pair of the other corpora stands for
+    unit = goals[~whole].sum() / max(1, kept[~whole].sum())  # uses per sampled pair of the other corpora
     return np.where(whole, goals / np.maximum(kept, 1) / unit, 1.0)
 
 

@@ -113,18 +113,18 @@ def prepare(
     """Turns raw corpora into pairs that are ready for training.
 
     Args:
-        given: Recipe (.yaml), or one or more bitext files. Or the settings themselves, without any other argument.
+        given: Recipe (.yaml), or one or more bitext files; or the settings, without any other argument.
         overrides: Settings such as `clean.max_ratio=3`, which take precedence over the recipe.
         src: Source language.
         tgt: Target language.
         out: Output folder.
         root: Folder that relative names start from.
         tgt_files: Target sides of line-aligned files, one per file in `given`.
-        format: Format of the files, if their extensions do not say.
+        format: Format of the files (default: by extension).
         columns: Source and target column of the files, by name or number.
         exclude: Test files, or globs, whose sentences must not be in the pairs.
-        on_error: What to do with a line that cannot be read: stop (default) or skip.
-        progress: Show progress bars.
+        on_error: What to do with unreadable lines: stop (default) or skip.
+        progress: Whether to show progress bars.
 
     Returns:
         The manifest: what was read, dropped and written; also in `manifest.json`.
@@ -173,7 +173,7 @@ def _prepare(config: PrepareConfig) -> PreparedManifest:
         with TemporaryStore(folder / STORE_FOLDER) as store:
             _fill(store, corpora, config, exclusion)
         if not store.rows:
-            raise DataError(f"no pair left of {sum(c.counts.read for c in corpora)} read; {_most_dropped(corpora)}")
+            raise DataError(f"no pairs left of {sum(c.counts.read for c in corpora)} read; {_most_dropped(corpora)}")
         with working("choosing pairs"):
             _choose(store, corpora, config)
             left = _count_test_sentences(store, exclusion)
@@ -208,7 +208,7 @@ class _Corpus:
         self.counts = CorpusCounts(config.name or self.sources[0].path.name.split(".")[0])
         self.inputs: list[FileRecord] = []
         self.problems: list[str] = []
-        self.rows = slice(0, 0)  # of the temporary store
+        self.rows = slice(0, 0)  # rows of the temporary store
 
     @property
     def name(self) -> str:
@@ -235,7 +235,7 @@ class _Corpus:
     def count(self, problem: str) -> None:
         """Stops at a problem, or counts it."""
         if self.settings.on_error == OnError.stop:
-            raise DataError(f"{problem}; on_error=skip leaves such lines out")
+            raise DataError(f"{problem}; fix the line, or skip unreadable lines with on_error=skip")
         self.counts.unreadable += 1
 
     def list(self, problems: Iterable[str]) -> None:
@@ -252,7 +252,7 @@ def _check_names(corpora: list[_Corpus]) -> None:
 def _most_dropped(corpora: list[_Corpus]) -> str:
     dropped = sum((corpus.counts.dropped for corpus in corpora), Counter[str]())
     name, count = max(dropped.items(), key=lambda item: item[1], default=("", 0))
-    return f"most were dropped as {name!r} ({count})" if count else "the files hold no pair"
+    return f"most were dropped as {name!r} ({count})" if count else "the files contain no pairs"
 
 
 def _fill(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, exclusion: Exclusion) -> None:
@@ -271,7 +271,7 @@ def _fill(store: TemporaryStore, corpora: list[_Corpus], config: PrepareConfig, 
 
 
 def _read(source: Source, corpus: _Corpus, clean: _Clean, store: TemporaryStore) -> None:
-    """Reads and cleans a file into the store; what was read before an error counts, whatever the number of workers."""
+    """Reads and cleans a file into the store; pairs before an error count, whatever the number of workers."""
     reading = _Reading(source, corpus)
     for cleaned in clean(reading.blocks()):
         reading.finish_block(cleaned.problems)
@@ -283,16 +283,16 @@ def _read(source: Source, corpus: _Corpus, clean: _Clean, store: TemporaryStore)
 
 
 class _Reading:
-    """A file that is read, and its problems in the order of its lines."""
+    """A file that is being read, and its problems in line order."""
 
     def __init__(self, source: Source, corpus: _Corpus) -> None:
         self.source, self.corpus = source, corpus
-        self.found: list[Problem] = []  # by the reader since its last block
-        self.before: deque[list[Problem]] = deque()  # the same for each block that is not cleaned yet
+        self.found: list[Problem] = []  # problems that the reader found since its last block
+        self.before: deque[list[Problem]] = deque()  # the same for each block that is still being cleaned
         self.failure: DataError | None = None
 
     def blocks(self) -> Iterator[Raw]:
-        """Yields the blocks before an error, which is left for `finish`."""
+        """Yields the blocks before an error; `finish` handles the error."""
         try:
             for raw in read_blocks(self.source, self.corpus.config.format, self._report):
                 self.before.append(self.found)
@@ -302,7 +302,7 @@ class _Reading:
             self.failure = error
 
     def finish_block(self, problems: list[Problem]) -> None:
-        """Counts the problems of the next block, after it was cleaned."""
+        """Counts the problems of the next block after it was cleaned."""
         for problem in sorted(problems):
             self.corpus.count(self._place(*problem))
         self.corpus.list(self._place(*problem) for problem in sorted(self.before.popleft() + problems))
@@ -403,7 +403,7 @@ def _distribute(pool: ProcessPoolExecutor, ahead: int, raws: Iterable[Raw]) -> I
         while waiting:
             yield waiting.pop(0).result()
     except BrokenProcessPool:
-        raise RunError("a worker process died, perhaps because memory ran out; try workers=1") from None
+        raise RunError("a worker process died, perhaps out of memory; try workers=1") from None
     finally:
         for future in waiting:
             future.cancel()
@@ -415,7 +415,7 @@ def _start(cleaner: _Cleaner) -> None:
 
 
 def _end_with_parent() -> None:
-    """Ends this worker when the main process is gone, even if it was killed."""
+    """Ends this worker when the main process ends, even if it was killed."""
     parent = parent_process()
     if parent:
         wait([parent.sentinel])

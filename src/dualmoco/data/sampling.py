@@ -20,7 +20,7 @@ SPARE_CANDIDATES = 4  # candidates per held-out pair, because some share a sente
 
 
 def drop_repeats(ids: Ids, status: np.ndarray, new_status: PairStatus) -> None:
-    """Gives all training pairs but the first with each id a new status, in place; both arrays are (rows,)."""
+    """Gives a new status to all training pairs but the first with each id, in place; both arrays are (rows,)."""
     partitions = max(1, math.ceil(len(ids) / PARTITION_ROWS))
     for partition in range(partitions):
         rows, values = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int64)]
@@ -39,7 +39,7 @@ def drop_repeats(ids: Ids, status: np.ndarray, new_status: PairStatus) -> None:
 
 
 def allot(available: Sequence[int], limits: Sequence[int], weights: Sequence[float], total: int) -> list[int]:
-    """Divides `total` pairs (0: no limit) among corpora by weight; the others make up for what a small corpus lacks."""
+    """Divides `total` pairs (0: no limit) among corpora by weight; if a corpus is too small, the others give more."""
     most = [min(count, limit) if limit else count for count, limit in zip(available, limits, strict=True)]
     if not total or total >= sum(most):
         return most
@@ -82,7 +82,7 @@ def keep_sample(status: np.ndarray, rows: slice, count: int, seed: list[int]) ->
 
 
 def hold_out(ids: Sequence[Ids], status: np.ndarray, count: int, seed: list[int]) -> None:
-    """Holds out random pairs without common sentences, and drops others that share one; DataError if too few."""
+    """Holds out random pairs without common sentences, and drops pairs that share one; DataError if too few."""
     if not count:
         return
     usable = count_training(status)
@@ -119,7 +119,7 @@ def _random_rows(status: np.ndarray, usable: int, count: int, seed: list[int]) -
 
 
 def _distinct(ids: Sequence[Ids], rows: np.ndarray) -> np.ndarray:
-    """Rows without those that repeat the source or the target sentence of an earlier one."""
+    """Rows whose source and target sentences do not occur in an earlier row."""
     for column in (SRC_ID, TGT_ID):
         rows = rows[np.sort(np.unique(ids[column][rows], return_index=True)[1])]
     return rows

@@ -71,7 +71,9 @@ class TemporaryStore:
         if not self.rows:
             return np.empty(0, dtype=np.uint8)
         if not self._status.exists():
-            with self._status.open("wb") as stream:  # not sparse: if the disk is full, a mapped hole kills the process
+            with self._status.open(
+                "wb"
+            ) as stream:  # not sparse: on a full disk, writing to a mapped hole kills the process
                 for part in slices(self.rows):
                     stream.write(bytes(part.stop - part.start))
         return np.memmap(self._status, dtype=np.uint8, mode="r+", shape=(self.rows,))
@@ -118,7 +120,7 @@ class _ShardWriter:
         self.folder, self.split, self.shard_pairs = folder, split, shard_pairs
         self.paths: list[Path] = []
         self.waiting: list[pa.RecordBatch] = []
-        self.rows, self.room = 0, 0  # rows that wait, and rows that the current file still takes
+        self.rows, self.room = 0, 0  # rows in the buffer, and rows that still fit into the current file
         self.file: pq.ParquetWriter | None = None
 
     def write(self, batch: pa.RecordBatch, corpus: str) -> None:

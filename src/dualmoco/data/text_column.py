@@ -1,6 +1,6 @@
 """A few thousand sentences or sentence pairs as one array of code points, on which numpy can work at once.
 
-Readers make a `PairBlock` of raw text, `filters.py` cleans it, and `prepare.py` and `pairs.py` keep what is left.
+Readers make a `PairBlock` of raw text, `filters.py` cleans it, and `prepare.py` and `pairs.py` keep the result.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TextColumn:
         return TextColumn(np.concatenate([self.codes, new.codes]), starts, ends)
 
     def blank(self) -> Mask:
-        """Whether each row is empty or white space."""
+        """Whether each row is empty or only white space."""
         spaces = (self.codes == ord(" ")) | ((lookup(character_kinds(), self.codes) & SPACE) != 0)
         return np.asarray(self.count(~spaces) == 0)
 

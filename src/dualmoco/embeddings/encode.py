@@ -56,19 +56,19 @@ def encode(
         model: Model that encodes the text, or its name; chosen by the language if None.
         precision: Precision of the stored vectors: fp32, fp16 or int8.
         shard_rows: Sentences per file of vectors.
-        engine: local, ray, or an engine that is already open.
+        engine: local, ray, or an open engine.
         address: Address of a running Ray cluster; None starts a local one.
         backend: Back-end of a model given by name.
-        dimension: Number of leading components that a model given by name keeps; all if None.
+        dimension: Number of leading components to keep, for a model given by name (default: all).
         on_error: What to do with a line that is not UTF-8: stop, or skip; a skipped line has no vector.
-        progress: Show progress bars.
+        progress: Whether to show progress bars.
 
     Returns:
         The store: `len(store.lines)` lines, `store.count` distinct sentences.
 
     Raises:
         ConfigError: An option value is invalid.
-        DataError: The text has no sentences or invalid UTF-8, or the folder holds vectors of something else.
+        DataError: The text has no sentences or invalid UTF-8, or the folder contains other vectors.
         ModelError: The model cannot be opened, or lacks the language.
     """
     if shard_rows < 1:
@@ -91,7 +91,7 @@ def resolve_texts(
 ) -> tuple[Model, list[TextFile]]:
     """The model for some texts, chosen by their languages if None, and the texts with languages that are not empty.
 
-    Errors are those of `open_for`; `names` are for messages, by default the paths.
+    Raises the errors of `open_for`; `names` are the names in messages (default: the paths).
     """
     given = []
     for text, name in zip(texts, names, strict=True):
@@ -115,7 +115,7 @@ def encode_file(
     engine: Engine | None = None,
     done: Callable[[int], object] | None = None,
 ) -> Store:
-    """Encodes the distinct sentences of a file, or resumes; `done` gets the number of each shard that was written."""
+    """Encodes the distinct sentences of a file, or resumes; calls `done` with the number of each written shard."""
     form, backend = form or StoreForm(), model.backend(text.lang)
     with working(f"reading {text.name}"):
         lines = find_unique_lines(text.path)
@@ -142,7 +142,7 @@ def encode_file(
                     done(number)
     except TextChangedError:
         if is_new:
-            store.discard()  # its text is gone
+            store.discard()  # its text no longer exists
         raise
     return store
 
@@ -191,7 +191,7 @@ def _open_encoding(
 def model_opener(model: Model) -> Callable[[], Model]:
     """A function that opens the same model by name in a worker of a cluster, on one thread."""
     if model.reopen is None:
-        raise ConfigError(f"{model.identity.name}: not opened by name; expected a model of dualmoco.load")
+        raise ConfigError(f"{model.identity.name}: not opened by name; expected a model opened by dualmoco.load")
     return partial(_open_on_node, model.reopen, model.identity.sha256)
 
 
@@ -200,7 +200,7 @@ def _open_on_node(reopen: Callable[..., Model], sha256: str) -> Model:
     try:
         model = reopen(threads=1)
     except ModelError as error:
-        raise ModelError(f"{error} (on {host}: expected a model that every node sees)") from None
+        raise ModelError(f"{error} (on {host}: expected a model that every node can read)") from None
     if model.identity.sha256 != sha256:
         raise ModelError(
             f"{model.identity.name}: checksum {model.identity.sha256[:12]} on {host}; expected {sha256[:12]}, the same "

@@ -33,7 +33,7 @@ class Work(Protocol):
         """Prepares the work in this process."""
 
     def opener(self) -> Callable[[], ProcessPiece]:
-        """A function that prepares the work in another process: it carries names and paths, not what is open here."""
+        """A function that prepares the work in another process: it carries names and paths, not open objects."""
 
     def size(self, piece: Any) -> int:
         """Units of progress of a piece."""
@@ -50,7 +50,7 @@ class Engine(Protocol):
 
 
 class LocalEngine:
-    """This process, one piece after the other; the libraries underneath use all cores."""
+    """This process, one piece after another; the underlying libraries use all cores."""
 
     def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
         """Processes pieces in their order; see `Engine.run`."""
@@ -59,23 +59,23 @@ class LocalEngine:
             yield number, process(piece, progress)
 
 
-MAX_FAILURES = 5  # of one piece, or of starting workers, before the run fails
+MAX_FAILURES = 5  # failures of one piece, or of starting workers, before the run fails
 PIECES_PER_WORKER = 2  # one being processed and one waiting, so that the worker never idles
 WORKERS_STARTING = 8  # workers started at once, or as many as are already open
-POLL_SECONDS = 2.0  # how often the pool looks for results and for room
+POLL_SECONDS = 2.0  # how often the pool checks for results and free resources
 PATIENT_POLLS = 30  # polls without any open worker before a warning
 PING_SECONDS = 30.0  # how often workers are asked whether they are alive
-FROZEN_SECONDS = 300.0  # without an answer before a worker is replaced
-LIVENESS = "liveness"  # group of calls that do not wait for the piece in hand
-HEAD_ATTEMPTS = 3  # to reach the head node before it counts as lost
+FROZEN_SECONDS = 300.0  # time without an answer before a worker is replaced
+LIVENESS = "liveness"  # group of calls that do not wait for the current piece
+HEAD_ATTEMPTS = 3  # attempts to reach the head node before it counts as lost
 WORKER_CPUS = 1
-REACH_SECONDS = 5.0  # to connect to the head node
+REACH_SECONDS = 5.0  # timeout for connecting to the head node
 FAIL_FAST = {
     "RAY_gcs_server_port_wait_time_s": "1",  # attempts to reach the head node
     "RAY_py_gcs_connect_timeout_s": "5",  # duration of an attempt; read when Ray is imported
     "RAY_gcs_rpc_server_connect_timeout_s": "2",
 }
-"""Settings of Ray that make `ray.init` give up after 10 s, not 13 minutes, if something else than Ray answers."""
+"""Settings of Ray that make `ray.init` give up after 10 s, not 13 minutes, if the address is not a Ray head node."""
 
 logger = logging.getLogger(__name__)
 
@@ -97,7 +97,7 @@ class Worker:
         return self.process(piece, lambda count: None)
 
     def ping(self) -> None:
-        """Answers that the worker is alive, also while it processes a piece."""
+        """Confirms that the worker is alive, even while it processes a piece."""
 
 
 @dataclass
@@ -116,13 +116,13 @@ class Member:
     actor: Any
     is_open: bool = False
     in_hand: int = 0
-    ping: Any = None  # Ray's reference to the last question whether it is alive
-    asked: float = -math.inf  # when
-    has_answered: bool = False  # once, so its process has started
+    ping: Any = None  # Ray's reference to the last liveness check
+    asked: float = -math.inf  # time of that check
+    has_answered: bool = False  # whether it ever answered, so its process has started
 
 
 class Pool:
-    """Workers for one kind of work, as many as the cluster has room for."""
+    """Workers for one kind of work, as many as the cluster has resources for."""
 
     def __init__(self, ray: Any, opener: Callable[[], ProcessPiece], on_gpus: bool = False) -> None:
         self.ray, self.opener, self.kind = ray, opener, "GPU" if on_gpus else "CPU"
@@ -135,7 +135,7 @@ class Pool:
     def run(self, pieces: Iterable[tuple[int, Any]], actors: Sequence[Any] = ()) -> Iterator[tuple[int, Any]]:
         """Yields the number and the result of each piece as it completes, and takes pieces only as fast.
 
-        RunError if a piece failed too often or no worker could be started; a worker's DualmocoError is raised here.
+        RunError if a piece failed too often or no worker could be started. A worker's DualmocoError is raised here.
         """
         left = iter(pieces)
         try:
@@ -156,7 +156,7 @@ class Pool:
                     self.ray.kill(member.actor)
 
     def _replace_frozen(self) -> None:
-        """Asks workers from time to time whether they are alive, and kills those that do not answer."""
+        """Checks regularly whether workers are alive, and kills workers that do not answer."""
         now = time.monotonic()
         for member in list(self.members):
             if member.ping is not None and self.ray.wait([member.ping], timeout=0)[0]:
@@ -167,7 +167,7 @@ class Pool:
             elif member.ping is not None and member.has_answered and now - member.asked >= FROZEN_SECONDS:
                 logger.warning("a worker of the cluster has not answered for %.0f s; replacing it", FROZEN_SECONDS)
                 self.members.remove(member)
-                self.ray.kill(member.actor)  # what it had in hand fails, and waits again
+                self.ray.kill(member.actor)  # its current pieces fail, and are queued again
 
     def _add(self, actor: Any) -> None:
         member = Member(actor)
@@ -184,11 +184,11 @@ class Pool:
         return bool(self.waiting)
 
     def _start_members(self) -> None:
-        """Starts workers while pieces wait and the cluster has room."""
+        """Starts workers while pieces wait and the cluster has free resources."""
         if not self.waiting or (self.failed_starts >= MAX_FAILURES and self.members):
             return
         now = time.monotonic()
-        if now - self.counted >= POLL_SECONDS:  # a call that waits without end if the head is lost
+        if now - self.counted >= POLL_SECONDS:  # this call never returns if the head node is lost
             self.slots, self.counted = int(self.ray.cluster_resources().get(self.kind, 0)), now
         opened = sum(member.is_open for member in self.members)
         room = max(WORKERS_STARTING, opened) - (len(self.members) - opened)
@@ -205,7 +205,7 @@ class Pool:
             self.running[member.actor.run.remote(piece.content)] = (member, piece)
 
     def _finished(self) -> list[Any]:
-        """References with results, perhaps none yet."""
+        """References whose results are ready, possibly none."""
         done: list[Any] = []
         if self.running:
             done = self.ray.wait(list(self.running), timeout=POLL_SECONDS)[0]
@@ -213,11 +213,11 @@ class Pool:
             time.sleep(POLL_SECONDS)
         self.idle_polls = 0 if done or any(member.is_open for member in self.members) else self.idle_polls + 1
         if self.idle_polls == PATIENT_POLLS:
-            logger.warning("no worker has started yet; is any %s of the cluster free?", self.kind)
+            logger.warning("no worker has started yet; check that the cluster has a free %s", self.kind)
         return done
 
     def _collect(self, done: Any) -> Iterator[tuple[int, Any]]:
-        """Yields the result behind a reference, if it belongs to a piece; a failed piece waits again."""
+        """Yields the result behind a reference, if it belongs to a piece; a failed piece is queued again."""
         member, piece = self.running.pop(done)
         member.in_hand -= piece is not None
         try:
@@ -239,7 +239,7 @@ class Pool:
                 member.is_open, self.failed_starts = True, 0
 
     def _fail(self, member: Member | None, piece: Piece | None, reason: str) -> None:
-        """Repeats what failed, with the same worker or, if it is None, with another one."""
+        """Repeats a failed call on the same worker, or on another one if `worker` is None."""
         if piece:
             piece.failures += 1
             if piece.failures >= MAX_FAILURES:
@@ -259,14 +259,14 @@ class Pool:
 
 
 class Head:
-    """The head node of a cluster; without it, Ray's own calls wait without end or end the process."""
+    """The head node of a cluster; without it, Ray's own calls block forever or end the process."""
 
     def __init__(self, ray: Any) -> None:
         self.address = str(ray.get_runtime_context().gcs_address)
         self.is_lost = False
 
     def check(self) -> None:
-        """RunError if nothing listens at the address any more."""
+        """RunError if the address no longer accepts connections."""
         for attempt in range(HEAD_ATTEMPTS):
             try:
                 _connect(self.address)
@@ -283,13 +283,13 @@ class Head:
 
 
 def _connect(address: str) -> None:
-    """OSError if nothing listens at HOST:PORT."""
+    """OSError if HOST:PORT does not accept connections."""
     host, _, port = address.rpartition(":")
     socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_SECONDS).close()
 
 
 class RayEngine:
-    """A Ray cluster with one worker per CPU, or per GPU if there are GPUs and the work wants them."""
+    """A Ray cluster with one worker per CPU, or per GPU if there are GPUs and the work can use them."""
 
     def __init__(self, address: str | None = None) -> None:
         """Joins or starts a cluster; a process that is already in a cluster stays in it.
@@ -297,7 +297,7 @@ class RayEngine:
         `address` is `HOST:PORT` of the head node, `auto` for the cluster of this machine, or None for a new one.
         """
         self.ray = _join(address)
-        self.spare: list[Any] = []  # workers of earlier work, which have all libraries loaded
+        self.spare: list[Any] = []  # workers of earlier work, which already loaded all libraries
         self.on_gpus = False
 
     def run(self, work: Work, pieces: Iterable[tuple[int, Any]], progress: Progress) -> Iterator[tuple[int, Any]]:
@@ -322,14 +322,14 @@ class RayEngine:
             self.spare = [member.actor for member in pool.members]
 
     def close(self) -> None:
-        """Returns the workers' CPUs and GPUs to the cluster, which the end of the process does too."""
+        """Returns the workers' CPUs and GPUs to the cluster. This also happens when the process ends."""
         for actor in self.spare:
             self.ray.kill(actor)
         self.spare = []
 
 
 def open_engine(engine: str | Engine, address: str | None = None) -> Engine:
-    """Opens the engine `local` or `ray`, or returns one that is already open; `address` None starts a local cluster."""
+    """Opens the engine `local` or `ray`, or returns an open engine; `address` None starts a local cluster."""
     if not isinstance(engine, str):
         return engine
     if engine not in ("local", "ray"):
@@ -363,7 +363,7 @@ def _join(address: str | None) -> Any:
 
 
 def _check_address(address: str) -> None:
-    """ConfigError if nothing listens at the address; Ray itself would try for minutes."""
+    """ConfigError if the address does not accept connections; Ray itself would retry for minutes."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal() and int(port) < 65_536):
         raise ConfigError(f"--address {address}; expected auto, or HOST:PORT of the head node of a Ray cluster")

@@ -51,7 +51,7 @@ def unpack(stored: np.ndarray) -> Vectors:
 
 
 class ShardedVectors:
-    """Concatenated vectors of several memory-mapped `.npy` files; checksums are computed when needed if not given."""
+    """Concatenated vectors of several memory-mapped `.npy` files; missing checksums are computed when needed."""
 
     def __init__(self, paths: Sequence[Path], dimension: int, checksums: Sequence[str] = ()) -> None:
         self.paths, self.checksums = list(paths), list(checksums)
@@ -67,7 +67,7 @@ class ShardedVectors:
 
     @property
     def sha256(self) -> str:
-        """Checksum of all vectors; results that are derived from them and kept on disk are named by it."""
+        """Checksum of all vectors, which names the files of results that are derived from them."""
         checksums = self.checksums or [file_sha256(path) for path in self.paths]
         return hashlib.sha256("".join(checksums).encode()).hexdigest()
 
@@ -87,8 +87,8 @@ class ShardedVectors:
     def read(self, rows: np.ndarray) -> Vectors:
         """Unit vectors of rows (n,), read from the files without mapping.
 
-        For random rows of a large store: rows read through the map count as memory of this process, and so does
-        everything that the system maps around each row.
+        Use it for random rows of a large store, because rows read through the map, and all pages that the system maps
+        around them, count as memory of this process.
         """
         if not hasattr(os, "preadv"):
             return self[rows]
@@ -106,7 +106,7 @@ class ShardedVectors:
         return unpack(stored)
 
     def stored(self, rows: np.ndarray) -> np.ndarray:
-        """The vectors of rows (n,) as they are stored."""
+        """The vectors of rows (n,) in the stored precision."""
         if len(self.parts) == 1:
             return self.parts[0].take(rows, axis=0)
         owners = np.searchsorted(self.ends, rows, side="right") - 1
@@ -141,7 +141,7 @@ def load_array(path: Path, kinds: str, mode: Literal["r", "c"] = "r") -> np.ndar
     except Exception as error:  # a damaged header raises almost anything
         raise DataError(f"{path}: cannot be read as vectors: {error or 'damaged'}; encode again") from None
     if array.dtype.kind not in kinds:
-        raise DataError(f"{path}: has the type {array.dtype}; expected numbers: encode again")
+        raise DataError(f"{path}: the type is {array.dtype}; expected numbers: encode again")
     return array
 
 
@@ -155,7 +155,7 @@ class StoreKey:
     text_sha256: str
     precision: str
     shard_rows: int = SHARD_ROWS
-    pooling: str = "own"  # pooling and prompt, if they are not the model's own
+    pooling: str = "own"  # pooling and prompt, if not the model's own
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Store:
         return [number for number in range(-(-self.count // self.key.shard_rows)) if number not in self.shards]
 
     def rows_of(self, number: int) -> int:
-        """Number of vectors that a shard must have."""
+        """The number of vectors that a shard must have."""
         return min(self.key.shard_rows, self.count - number * self.key.shard_rows)
 
     def vectors(self) -> ShardedVectors:
@@ -201,7 +201,7 @@ class Store:
         return first[rows >= 0]
 
     def add(self, number: int, packed: np.ndarray) -> None:
-        """Writes a shard, then the manifest that lists it; RunError if it does not have one vector per sentence."""
+        """Writes a shard, then the manifest that lists it; RunError unless it has one vector per sentence."""
         if packed.shape != (self.rows_of(number), self.dimension):
             expected = self.rows_of(number), self.dimension
             raise RunError(f"{self.folder}: shard {number} has the shape {packed.shape}; expected {expected}")
@@ -237,7 +237,7 @@ def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: UniqueLine
     """Opens a store to resume it, without its damaged shards, or creates one; DataError if it has another key."""
     if not (folder / STORE_MANIFEST).exists():
         if folder.exists() and any(path.name not in KILLED_EARLY for path in folder.iterdir()):
-            raise DataError(f"{folder}: holds other files; expected a new folder or a folder of dualmoco encode")
+            raise DataError(f"{folder}: contains other files; expected a new folder or a folder of dualmoco encode")
         store = Store(folder, key, dimension, lines.rows, len(lines.first))
         write_array(folder / STORE_ROWS, lines.rows)
         store.save()
@@ -247,7 +247,7 @@ def open_or_start(folder: Path, key: StoreKey, dimension: int, lines: UniqueLine
     if others := [name for name in wanted if stored[name] != wanted[name]]:
         found = ", ".join(f"{name} {_short(stored[name])}" for name in others)
         expected = ", ".join(_short(wanted[name]) for name in others)
-        raise DataError(f"{folder}: holds vectors with {found}; expected {expected}: use another folder")
+        raise DataError(f"{folder}: contains vectors with {found}; expected {expected}: use another folder")
     kept = {number: shard for number, shard in store.shards.items() if _is_intact(store, number)}
     if store.count != len(lines.first) or not np.array_equal(store.lines, lines.rows):
         write_array(folder / STORE_ROWS, lines.rows)  # damaged; the text is the same
@@ -272,7 +272,7 @@ def open_store(folder: Path) -> Store:
 
 
 def _check_store(store: Store, shards: Sequence[Shard]) -> None:
-    """ValueError or DataError if the manifest of a store contradicts itself or names files of other places."""
+    """ValueError or DataError if the manifest of a store is inconsistent or names files outside its folder."""
     if store.key.shard_rows < 1 or store.dimension < 1:
         raise ValueError(f"shards of {store.key.shard_rows} rows, dimension {store.dimension}")
     if store.lines.ndim != 1 or (len(store.lines) and int(store.lines.max()) != store.count - 1):
@@ -300,7 +300,7 @@ def shard_name(number: int) -> str:
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
-    """Writes an array as `.npy` at once; RunError if the disk is full or not writable."""
+    """Writes an array as `.npy` atomically; RunError if the disk is full or not writable."""
     stream = io.BytesIO()
     np.save(stream, array, allow_pickle=False)
     write_bytes(path, stream.getvalue())

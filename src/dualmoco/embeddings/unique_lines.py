@@ -35,18 +35,18 @@ class TextFile:
     """A text file with one sentence per line, and its language."""
 
     path: Path
-    lang: str  # empty until it is recognised
-    is_known: bool = False  # whether its language was checked before
-    copied_from: str = ""  # name of the file of which `path` is a copy
+    lang: str  # empty until recognised
+    is_known: bool = False  # whether its language was already checked
+    copied_from: str = ""  # name of the file that `path` is a copy of
 
     @property
     def name(self) -> str:
-        """Name of the file that the user knows."""
+        """The name of the user's file."""
         return self.copied_from or self.path.name
 
 
 def readable_copy(text: TextFile, path: Path) -> tuple[TextFile, int]:
-    """A text whose lines that are not UTF-8 are empty, written to `path` if there are any, and their number."""
+    """A text with empty lines in place of those that are not UTF-8 (a copy at `path` if needed), and their number."""
     read = partial(read_lines, text.path, errors="surrogateescape")
     skipped = sum(not is_unicode(line) for line in read())
     if not skipped:
@@ -59,7 +59,7 @@ def readable_copy(text: TextFile, path: Path) -> tuple[TextFile, int]:
 
 @contextmanager
 def readable_texts(texts: Sequence[TextFile], on_error: str) -> Iterator[list[TextFile]]:
-    """Yields texts without the lines that are not UTF-8 if `on_error` is skip; their number is logged.
+    """Yields texts; if `on_error` is skip, lines that are not UTF-8 become empty, and their number is logged.
 
     The other lines keep their numbers. ConfigError if `on_error` is neither stop nor skip.
     """
@@ -71,7 +71,7 @@ def readable_texts(texts: Sequence[TextFile], on_error: str) -> Iterator[list[Te
         for number, text in enumerate(texts):
             file, skipped = readable_copy(text, Path(folder) / f"{number}.txt")
             if skipped:
-                logger.warning("%s: left out lines that are not UTF-8: %s", text.path, f"{skipped:,}")
+                logger.warning("%s: skipped lines that are not UTF-8: %s", text.path, f"{skipped:,}")
             files.append(file)
         yield files
 
@@ -87,15 +87,15 @@ class UniqueLines:
 
 
 def find_unique_lines(path: Path) -> UniqueLines:
-    """Finds the distinct sentences of a text file by 64-bit hashes; spaces at line ends do not count."""
+    """Finds the distinct sentences of a text file by 64-bit hashes; spaces at line ends are ignored."""
     if not path.is_file():
         raise DataError(f"{path}: no such file; expected text, one sentence per line")
     check_sentence_file(path)
     before = _state(path)
-    keys = np.fromiter((_key(line) for line in read_lines(path)), dtype=np.uint64)  # (lines,) 0 for an empty one
+    keys = np.fromiter((_key(line) for line in read_lines(path)), dtype=np.uint64)  # (lines,) 0 for an empty line
     filled = np.flatnonzero(keys)
     if not len(filled):
-        raise DataError(f"{path}: no sentence in {len(keys):,} lines; expected text, one sentence per line")
+        raise DataError(f"{path}: no sentences in {len(keys):,} lines; expected text, one sentence per line")
     distinct, first, inverse = np.unique(keys[filled], return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")  # distinct sentences by first line
     rank = np.empty(len(order), dtype=np.int64)
@@ -109,7 +109,7 @@ def find_unique_lines(path: Path) -> UniqueLines:
 
 
 def unchanged_sentences(path: Path, lines: UniqueLines, rows: Ids | slice) -> Iterator[str]:
-    """Yields the distinct sentences of some rows, ascending; TextChangedError if the file was changed meanwhile."""
+    """Yields the distinct sentences of some rows, ascending; TextChangedError if the file has changed meanwhile."""
     texts = lines_at(path, map(int, lines.first[rows]))
     for key in map(int, lines.keys[rows]):
         text = next(texts, "")

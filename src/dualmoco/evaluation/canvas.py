@@ -103,7 +103,7 @@ LINE_PIECE = re.compile(
 )  # a line may break after each piece
 LABEL_GAP = 3.0  # pixels kept free around a label, a point and a line
 FRAME_MARGIN = 6.0  # pixels between a label and the frame
-LEADER_LENGTH = 12.0  # pixels; from this distance on, a line joins a label to its point
+LEADER_LENGTH = 12.0  # pixels; from this distance, a line joins a label to its point
 LABEL_DIRECTIONS, LABEL_RINGS = 24, 60  # places tried for a label that overlaps something
 Boxes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 

@@ -111,11 +111,11 @@ def evaluate(
 
     Args:
         model: A model, or its name; chosen by the languages of `pairs` if None.
-        tasks: Task names, separated by commas or in a list, such as `tatoeba,sts`; `paper` stands for the tasks of the
+        tasks: Task names, separated by commas or in a list, such as `tatoeba,sts`; `paper` means the tasks of the
             paper. Or tasks from `read_tasks`.
         postprocessing: Transformation of the vectors before they are compared, such as `whitening:256`.
         fitting: Text to fit the post-processing to; if None, the test sentences, without their labels.
-        data: Folder that holds eval/, or eval/ itself; DUALMOCO_DATA if None. For tasks by name.
+        data: Folder that contains eval/, or eval/ itself (default: DUALMOCO_DATA). For tasks by name.
         pairs: Language pairs of the cross-lingual tasks, separated by commas; `all` for every available pair of the
             model's languages. For tasks by name.
         about: Description of the test sentences, if they are not those of the published test sets.
@@ -123,12 +123,12 @@ def evaluate(
         progress: Whether to show progress bars.
 
     Returns:
-        The signed scores, and what a report can draw.
+        The signed scores, and the data for a report.
 
     Raises:
-        ConfigError: An unknown task or post-processing, or no folder of data.
+        ConfigError: A task or post-processing is unknown, or the folder of data does not exist.
         ModelError: The model cannot be opened, or lacks a language.
-        DataError: Missing or damaged test data, or vectors that cannot be compared.
+        DataError: Test data are missing or damaged, or vectors cannot be compared.
     """
     if isinstance(postprocessing, str):
         require("torch", "torch", "Post-processing")
@@ -142,7 +142,7 @@ def evaluate(
     folder = model_folder(name) if Path(name).is_dir() else None
     ready = [task for task in tasks if not isinstance(task, str)]
     with showing(progress):
-        if names and pairs == ALL_PAIRS:  # those of the model
+        if names and pairs == ALL_PAIRS:  # scores of the model
             model = model if isinstance(model, Model) else open_model(model)
             ready += read_tasks(names, data, pairs, model=folder, languages=model.languages)
         elif names:
@@ -154,7 +154,7 @@ def evaluate(
 
 
 def evaluated_languages(pairs: str) -> list[str]:
-    """The languages of language pairs such as `de-en,ja-zh`; of `all`, those of the default models."""
+    """The languages of language pairs such as `de-en,ja-zh`; for `all`, those of the default models."""
     if pairs == ALL_PAIRS:
         return all_languages()
     return [base_language(code) for pair in pairs.split(",") for code in pair.split("-")]
@@ -164,7 +164,7 @@ def _evaluate_peer(model: Model, tasks: Sequence[Task], about: str) -> Evaluatio
     """Scores a model on the tasks whose languages it has."""
     possible = [task for task in tasks if all(map(model.has_language, task.texts()))]
     if not possible:
-        raise ModelError(f"{model.identity.name}: has the languages of none of the tasks; expected a model that has")
+        raise ModelError(f"{model.identity.name}: does not have the languages of any task; expected a model that has")
     return _evaluate(model, possible, None, None, about)
 
 

@@ -1,7 +1,7 @@
 """Scores: a metric over test items, its confidence interval, its signature, and comparisons of two models.
 
-A `Sample` keeps what a metric was computed from, so that the metric can be computed again on resampled test items. A
-`Signer` turns samples or plain numbers into `Score` objects, whose signature says how the number was made. The paired
+A `Sample` keeps the data of a metric, so that the metric can be computed again on resampled test items. A `Signer`
+turns samples or plain numbers into `Score` objects, whose signature says how the number was made. The paired
 bootstrap at the end compares two evaluations of the same test sets. Shapes: R resamples, n test items.
 """
 
@@ -131,7 +131,7 @@ class Correlation:
 
 
 def _weighted_ranks(values: Floats, weights: Floats) -> Floats:
-    """Ranks (R, n) of values (n,) that occur as often as their weights say; equal values share their middle rank."""
+    """Ranks (R, n) of values (n,) repeated by their weights; equal values share their middle rank."""
     distinct, place = np.unique(values, return_inverse=True)
     starts = np.searchsorted(np.sort(values), distinct)
     counts = np.add.reduceat(weights[:, np.argsort(place, kind="stable")], starts, axis=1)  # (R, distinct)
@@ -196,7 +196,7 @@ class Ranking:
         return [len(self.labels)]
 
     def statistic(self, weights: Floats) -> Floats:
-        """Average precision in percent; pairs of equal score are taken together."""
+        """Average precision in percent; pairs with equal scores are counted together."""
         order = np.argsort(-self.predicted, kind="stable")
         descending = self.predicted[order]
         last = np.append(descending[1:] < descending[:-1], True)  # last pair of each distinct score
@@ -218,7 +218,7 @@ class Ranking:
 
 
 def sample_from_json(content: Mapping[str, Any]) -> Sample:
-    """Reads what `to_json` of any sample wrote; DataError if it is something else."""
+    """Reads a sample from `to_json`; DataError for other content."""
     kinds = {"hits": MeanSample, "correlation": Correlation, "extraction": Extraction, "ranking": Ranking}
     fields = dict(content)
     types = {"values": float, "predicted": float, "extracted": int, "correct": int, "found": int, "labels": int}
@@ -256,11 +256,11 @@ class Score:
     signature: str
     low: float | None = None  # lower end of the 95 % interval
     high: float | None = None
-    sample: Sample | None = None  # what the value was computed from, for paired comparisons
+    sample: Sample | None = None  # data of the value, for paired comparisons
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """What must agree for two scores to be comparable."""
+        """The parts that must agree for two scores to be comparable."""
         return self.task, self.subset, self.protocol, self.metric
 
     @property
@@ -275,7 +275,7 @@ class Score:
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Score:
-        """Reads what `to_json` wrote; TypeError or DataError if it is something else."""
+        """Reads a score from `to_json`; TypeError or DataError for other content."""
         fields = dict(content)
         sample = fields.pop("sample", None)
         return cls(**fields, sample=sample_from_json(sample) if sample else None)
@@ -364,14 +364,18 @@ def compare_samples(a: Sample, b: Sample, resamples: int = BOOTSTRAP_RESAMPLES, 
 
 
 def read_scores(path: Path) -> list[Score]:
-    """Reads a file that `dualmoco evaluate --out FILE.json` wrote; DataError if it is something else."""
+    """Reads an output of `dualmoco evaluate --out FILE.json`; DataError for other files."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         return [Score.from_json(score) for score in content]
     except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror}; expected one of evaluate --out FILE.json") from None
+        raise DataError(
+            f"{path}: cannot be read: {error.strerror}; expected an output of evaluate --out FILE.json"
+        ) from None
     except (ValueError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: not a list of scores ({error}); expected one of evaluate --out FILE.json") from None
+        raise DataError(
+            f"{path}: not a list of scores ({error}); expected an output of evaluate --out FILE.json"
+        ) from None
 
 
 def compare_scores(
@@ -381,7 +385,7 @@ def compare_scores(
     others = {score.key: score for score in b}
     shared = [(score, others[score.key]) for score in a if score.key in others]
     if not shared:
-        raise DataError("the two files share no score; expected evaluations of the same tasks")
+        raise DataError("the two files have no score in common; expected evaluations of the same tasks")
     for one, other in shared:
         data, other_data = (score.settings.get("data", "") for score in (one, other))
         if data != other_data:
@@ -425,8 +429,8 @@ def compare(
 
 
 def _of_one_model(path: Path) -> list[Score]:
-    """The scores of a file; DataError if they are those of several models."""
+    """The scores of a file; DataError if they belong to several models."""
     scores = read_scores(path)
     if len({score.key for score in scores}) < len(scores):
-        raise DataError(f"{path}: scores of several models; expected one: evaluate each model with its own --out")
+        raise DataError(f"{path}: scores of several models; expected one model: evaluate each model with its own --out")
     return scores

@@ -172,7 +172,7 @@ class Paraphrases:
         keys, scores = keys[apart], near.scores.ravel()[first][apart]
         pairs = zip((keys // len(texts)).tolist(), (keys % len(texts)).tolist(), strict=True)
         labels = np.array([pair in gold for pair in pairs], dtype=np.int64)
-        found = float(value_of(Ranking(scores, labels)) * labels.sum() / max(1, len(gold)))  # those missed count too
+        found = float(value_of(Ranking(scores, labels)) * labels.sum() / max(1, len(gold)))  # missed pairs count too
         settings = {"k": PARAPHRASE_NEIGHBORS, "sentences": len(texts)}
         return signer.score("test.tsv", "mining", "average precision", found, len(gold), **settings)
 

@@ -26,10 +26,10 @@ logger = logging.getLogger(__name__)
 POSTPROCESSINGS = "whitening, whitening:DIMENSION, all-but-the-top, all-but-the-top:COMPONENTS, flow or flow:STEPS"
 FLOW_STEPS = 300
 FLOW_BATCH = 256
-FLOW_LEARNING_RATE = 1e-3  # of Adam; decays linearly to zero
-FLOW_MAX_GRADIENT = 1.0  # norm; the loss is a mean over D
+FLOW_LEARNING_RATE = 1e-3  # learning rate of Adam; decays linearly to zero
+FLOW_MAX_GRADIENT = 1.0  # maximum norm of the gradient; the loss is a mean over D
 MAX_LOG_SCALE = 1.0  # a layer scales a number by at most e
-FLOW_ROWS = 4096  # mapped at once
+FLOW_ROWS = 4096  # vectors mapped at once
 FLOW_START_ROWS = 4096  # used to initialize the scales of the layers
 
 
@@ -202,7 +202,7 @@ class Flow:
 
 
 class FlowNetwork(nn.Module):
-    """Blocks one after the other; `forward` gives latent vectors (N, D) and log-determinants (N,)."""
+    """Blocks in sequence; `forward` returns latent vectors (N, D) and log-determinants (N,)."""
 
     def __init__(self, dimension: int, blocks: int, hidden: int, generator: torch.Generator) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ class FlowNetwork(nn.Module):
 
     @torch.no_grad()
     def start_from(self, vectors: Tensor) -> None:
-        """Sets every block's scaling so that these vectors (N, D) come out of it with mean 0 and variance 1."""
+        """Sets the scaling of every block so that its outputs for these vectors (N, D) have mean 0 and variance 1."""
         for block in self.blocks:
             block.standardize(vectors)
             vectors, _ = block(vectors)

@@ -43,7 +43,7 @@ MAIN_SCORES = (  # task, subset, protocol, metric (regular expressions), name
     ("align", ".*", "strict", "f1", "align {subset} F1"),
     ("mteb-bitext-retrieval", ".*", "(?P<pair>[^ ]+) all .*", "accuracy", "MTEB retrieval {pair}"),
 )
-"""The scores of each task that a study's table and the log of a run show; of STS, the average of the seven sets."""
+"""The scores of each task in the table of a study and the log of a run; for STS, the average of the seven sets."""
 
 
 def main_scores(scores: Iterable[Mapping[str, Any]]) -> dict[str, float]:
@@ -77,7 +77,7 @@ class Table:
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
-    paper_rows: int = 0  # number of rows at the top that are the paper's; the others were measured now
+    paper_rows: int = 0  # number of rows from the paper, at the top; the others were measured now
     note: str = ""
 
     def is_highlighted(self, number: int) -> bool:
@@ -226,7 +226,7 @@ def _bucc_tables(evaluation: EvaluationResult) -> list[Table]:
     tables = [_bucc_table(evaluation, [score for score in found if score.subset == name]) for name in corpora]
     shared = any(table.paper_rows for table in tables)
     if not evaluation.about and not shared and any(map(is_bucc_part, found)):
-        note = "As the paper prints them, of the official test set zh-en, which is none of the corpora above."
+        note = "As the paper prints them, of the official test set zh-en, which is not one of the corpora above."
         rows = [[row, _number(f1)] for row, f1 in PAPER["table 2"].items()]
         tables.append(Table("BUCC 2018, the paper's rows", ["model", "F1"], rows, len(rows), note))
     return tables
@@ -244,7 +244,7 @@ def _bucc_table(evaluation: EvaluationResult, scores: Sequence[Score]) -> Table:
     about = evaluation.about
     title = f"Bitext mining, {about}" if about else f"BUCC 2018 bitext mining, {first.subset}"
     size = first.settings["size"].replace("x", " x ")
-    note = f"{size} sentences, {first.n:,} gold pairs. A gold-optimal threshold has seen the answers."
+    note = f"{size} sentences, {first.n:,} gold pairs. A gold-optimal threshold was chosen with the answers."
     return Table(title, ["model", "precision", "recall", "F1"], rows, paper_rows, note)
 
 

@@ -43,7 +43,7 @@ class Tatoeba:
         self.sides = [read_sentences(path) for path in self.paths]
         (src, tgt), counts = self.paths, [f"{len(side):,}" for side in self.sides]
         if counts[0] != counts[1]:
-            raise DataError(f"{src} has {counts[0]} lines, {tgt} has {counts[1]}; expected as many in both")
+            raise DataError(f"{src} has {counts[0]} lines, {tgt} has {counts[1]}; expected the same number")
 
     def texts(self) -> Mapping[str, Sequence[str]]:
         """Both sides."""

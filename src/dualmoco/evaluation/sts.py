@@ -48,7 +48,7 @@ class JudgedPairs(NamedTuple):
 
 
 class Sts:
-    """All sets of a folder that holds `STS/` and `SICK/`."""
+    """All sets of a folder that contains `STS/` and `SICK/`."""
 
     def __init__(self, folder: Path) -> None:
         self.sets: dict[str, dict[str, JudgedPairs]] = {
@@ -126,7 +126,7 @@ def _correlation_score(signer: Signer, subset: str, protocol: str, metric: str, 
 def correlation_interval(sample: Correlation) -> tuple[float, float]:
     """An approximate 95 % interval of a correlation in percent, by Fisher's transformation.
 
-    With ranks, the variance is that of Bonett and Wright (2000). A mean of several groups counts as one group.
+    For ranks, the variance is from Bonett and Wright (2000). A mean of several groups counts as one group.
     """
     share = np.clip(value_of(sample) / 100, -0.999999, 0.999999)
     spread = np.sqrt((1 + share**2 / 2 if sample.ranks else 1.0) / max(1, len(sample.gold) - 3))
@@ -137,13 +137,13 @@ def correlation_interval(sample: Correlation) -> tuple[float, float]:
 def read_scored_pairs(texts: Path, gold: Path) -> JudgedPairs:
     """Reads a SemEval file of pairs, one per line, and its file of gold scores from 0 to 5.
 
-    Columns after the two sentences are ignored, and a pair with an empty score line is left out.
+    Columns after the two sentences are ignored, and a pair with an empty score line is skipped.
     """
     for path in (texts, gold):
         require_path(path, "an STS file in SentEval's layout")
     rows, scores = read_table(texts, [0, 1]), list(read_lines(gold))
     if len(rows) != len(scores):
-        raise DataError(f"{texts} has {len(rows):,} pairs, {gold} {len(scores):,} scores; expected as many in both")
+        raise DataError(f"{texts} has {len(rows):,} pairs, {gold} {len(scores):,} scores; expected the same number")
     judged = [
         (cells[0], cells[1], parse_score(score.strip(), 0, 5, f"{gold}:{number}"))
         for (number, cells), score in zip(rows, scores, strict=True)

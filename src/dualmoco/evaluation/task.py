@@ -1,8 +1,8 @@
 """What an evaluation task is: it lists the sentences it needs, then scores the model's vectors of them.
 
 `evaluate.py` collects the sentences of all tasks, encodes each distinct one once, and hands the vectors back to the
-tasks as `Sentences`. `EvaluationResult` holds everything that tables and the report page show. The modules `bucc`,
-`sts`, `retrieval` and so on hold the tasks themselves; `tasks.py` lists them by name. Shapes: n sentences, D dimension.
+tasks as `Sentences`. `EvaluationResult` has everything that tables and the report page show. The modules `bucc`,
+`sts`, `retrieval` and so on define the tasks; `tasks.py` lists them by name. Shapes: n sentences, D dimension.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ParallelText:
 
 @dataclass(frozen=True)
 class TaskResult:
-    """The scores of one task, and what a report can draw of it."""
+    """The scores of one task, and the data for a report."""
 
     scores: Sequence[Score]
     mined: JudgedMining | None = None
@@ -97,7 +97,7 @@ class EvaluationResult:
     mined: Sequence[JudgedMining] = field(default_factory=list)
     parallel: Sequence[ParallelText] = field(default_factory=list)
     about: str = ""  # description of the test sentences if they are not those of the published test sets
-    peers: Sequence[EvaluationResult] = field(default_factory=list)  # of other models, on the same tasks
+    peers: Sequence[EvaluationResult] = field(default_factory=list)  # results of other models on the same tasks
 
 
 def distinct_sentences(wanted: Iterable[TextsByLanguage]) -> dict[str, dict[str, int]]:
@@ -114,7 +114,7 @@ def distinct_sentences(wanted: Iterable[TextsByLanguage]) -> dict[str, dict[str,
 def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict[str, Vectors]:
     """Encodes the sentences of each language, given with their row numbers; vectors (n, D) are not normalized."""
     for lang in rows:
-        model.backend(lang)  # raises for a missing language before any work
+        model.backend(lang)  # fails for a missing language before any work
     arrays: dict[str, Vectors] = {}
     for lang, known in rows.items():
         texts = list(known)
@@ -131,7 +131,7 @@ def encode_distinct(model: Model, rows: Mapping[str, Mapping[str, int]]) -> dict
 def require_path(path: Path, what: str) -> Path:
     """The path, if it exists; otherwise DataError says what was expected there."""
     if not path.exists():
-        raise DataError(f"{path}: not found; expected {what} there: name the folder that holds eval/ with --data")
+        raise DataError(f"{path}: not found; expected {what} there: give the folder that contains eval/ with --data")
     return path
 
 
@@ -140,7 +140,7 @@ def read_sentences(path: Path) -> list[str]:
     lines = list(read_lines(path))
     for number, line in enumerate(lines, start=1):
         if not line.strip():
-            raise DataError(f"{path}:{number}: an empty line; expected a sentence on every line")
+            raise DataError(f"{path}:{number}: empty line; expected a sentence on every line")
     if not lines:
         raise DataError(f"{path}: empty; expected one sentence per line")
     return lines

@@ -36,12 +36,12 @@ DATA_VARIABLE = "DUALMOCO_DATA"
 class TaskSettings:
     """Settings that the tasks of one evaluation share."""
 
-    data: Path  # folder that holds eval/, or eval/ itself
+    data: Path  # folder that contains eval/, or eval/ itself
     pairs: tuple[str, ...] = ("zh-en",)  # language pairs of the cross-lingual tasks; `all` for every pair of Tatoeba
     margin: Margin = Margin.distance
     k: int = 3
-    model: Path | None = None  # folder of the model, which may hold an NLI head
-    languages: Sequence[str] | None = None  # of the model, to choose among all pairs; None for any
+    model: Path | None = None  # folder of the model, which may contain an NLI head
+    languages: Sequence[str] | None = None  # languages of the model, to choose among all pairs; None for any
 
     @property
     def folder(self) -> Path:
@@ -78,7 +78,7 @@ def _tatoeba_pair(folder: Path, pair: str, known: Sequence[str]) -> Task:
 
 
 def _all_tatoeba(folder: Path, known: Sequence[str], languages: Sequence[str] | None) -> list[Task]:
-    """All pairs of the languages of a model, also those that are only connected by English sentences."""
+    """All pairs of a model's languages, including those that are only connected by English sentences."""
     if languages is None:
         return [Tatoeba(folder, pair) for pair in known]
     own = {base_language(lang) for lang in languages}
@@ -157,7 +157,7 @@ PAPER_TASKS = ("tatoeba", "bucc", "sts")
 
 
 def find_data(data: str | Path | None) -> Path:
-    """The folder of test data, by default the one that DUALMOCO_DATA names; ConfigError if it does not exist."""
+    """The folder of test data (default: DUALMOCO_DATA); ConfigError if it does not exist."""
     found = data or os.environ.get(DATA_VARIABLE)
     if not found or not Path(found).is_dir():
         raise ConfigError(
@@ -179,8 +179,8 @@ def read_tasks(
 ) -> list[Task]:
     """Reads the test data of some tasks, which are then ready to score.
 
-    `names`, `data` and `pairs` are those of `evaluate`; `margin` (distance, ratio or absolute) and `k` (neighbors) are
-    for mining, and the folder `model` may hold an NLI head. With `pairs="all"`, Tatoeba is scored for the pairs of
+    `names`, `data` and `pairs` are as in `evaluate`; `margin` (distance, ratio or absolute) and `k` (neighbors) are for
+    mining, and the folder `model` may contain an NLI head. With `pairs="all"`, Tatoeba is scored for the pairs of
     `languages`, or for all if that is None.
     """
     folder = find_data(data)
@@ -192,7 +192,7 @@ def read_tasks(
     wanted = [task for name in given for task in (PAPER_TASKS if name == "paper" else (name,))]
     for name in wanted:
         if name not in TASK_FACTORIES:
-            raise ConfigError(f"task {name!r}: expected paper or some of {', '.join(TASK_FACTORIES)}")
+            raise ConfigError(f"task {name!r}: expected paper, or tasks from {', '.join(TASK_FACTORIES)}")
     settings = TaskSettings(folder, tuple(pairs.split(",")), Margin(margin), k, model, languages)
     return [task for name in dict.fromkeys(wanted) for task in TASK_FACTORIES[name](settings)]
 
@@ -201,7 +201,7 @@ def _matching(pair: str, known: Sequence[str], folder: Path) -> str:
     """The Tatoeba pair of the same two languages, in any order and with any codes; DataError if there is none."""
     found = _find_pair(pair, known)
     if not found:
-        raise DataError(f"{folder}: no pair {pair}; expected one of the {len(known)} there, such as {known[0]}")
+        raise DataError(f"{folder}: no pair {pair}; expected one of its {len(known)} pairs, such as {known[0]}")
     return found
 
 

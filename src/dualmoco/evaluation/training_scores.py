@@ -1,7 +1,7 @@
 """Training with test scores in its log: the tasks of `schedule.evaluate` are scored at each evaluation of a run.
 
-`dualmoco.train` is `train_and_score`. The scores only show how training goes: test sets choose neither the best model
-nor the end of a run, held-out pairs do.
+`dualmoco.train` is `train_and_score`. The scores only show the progress of training. Held-out pairs, not test sets,
+choose the best model and the end of a run.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ def train_and_score(
 
     Args:
         recipe: A YAML file, or the settings themselves.
-        overrides: Settings such as `contrast.queue_size=8192`, stronger than the file.
-        resume: Continue from the last checkpoint in the run folder, if there is one; the schedule may be longer now.
+        overrides: Settings such as `contrast.queue_size=8192`, which take precedence over the file.
+        resume: Whether to resume from the last checkpoint in the run folder, if any; the schedule may be longer.
         progress: Whether to show progress bars.
 
     Returns:
-        How far training came and how well it did on held-out pairs.
+        The progress of training, and the scores on held-out pairs.
 
     Raises:
         ConfigError: The recipe cannot be read, or a setting is invalid.
         DataError: The pairs or test sets cannot be read, or there are too few pairs; the run folder has keys of another
             model or text.
         ModelError: A model cannot be loaded safely.
-        RunError: The run folder holds another run or is in use, a checkpoint does not fit or cannot be written, the run
-            does not fit into memory, or the loss is not a number.
+        RunError: The run folder contains another run or is in use, a checkpoint does not fit or cannot be written, the
+            run does not fit into memory, or the loss is not a number.
     """
     return train(recipe, *overrides, resume=resume, progress=progress, open_tasks=open_tasks)
 
@@ -59,7 +59,7 @@ def open_tasks(config: TrainConfig) -> ScoreModel:
 
     def score_model(folder: Path) -> dict[str, float]:
         model = open_model(folder)
-        model.warned_of_cuts = True  # as `dualmoco evaluate` would say of each of the many models of a run
+        model.warned_of_cuts = True  # `dualmoco evaluate` would otherwise repeat this for each model of a run
         return main_scores(score.to_json() for score in evaluate(model, tasks, progress=are_shown()).scores)
 
     return score_model

@@ -1,4 +1,4 @@
-"""Reads what mining takes (texts, bitexts, known pairs), and writes and reads files of pairs in several formats."""
+"""Reads the input of mining (texts, bitexts, known pairs), and writes and reads files of pairs in several formats."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Texts = str | Path | Sequence[str]
 Bitext = str | Path | Sequence[tuple[str, str]] | Mapping[str, Sequence[str]]
 """Name of a file in any format of `dualmoco prepare`; or pairs of sentences, or a table of them, see `as_pairs`."""
 PAIRS_ENDINGS = (".tsv", ".csv", ".jsonl", ".parquet", ".tmx")
-PACKED_ENDING = ".gz"  # may follow any of them except .parquet
+PACKED_ENDING = ".gz"  # may follow any ending except .parquet
 CELL_BREAKS = re.compile("[\t\r\n\v\f\x1c-\x1e\x85\u2028\u2029]")  # characters that end a cell or a line somewhere
 NOT_XML = re.compile("[^\t\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")  # also line ends, which no sentence has
 
@@ -48,7 +48,7 @@ def as_text_file(texts: Texts, lang: str, path: Path) -> TextFile:
 
 
 class Problems:
-    """Counts the lines of a bitext that cannot be used; the first of them is an error unless `skip` is set."""
+    """Counts the unusable lines of a bitext; the first one is an error unless `skip` is set."""
 
     def __init__(self, pairs: Bitext, *, skip: bool) -> None:
         self.name, self.skip, self.count = pairs if isinstance(pairs, str | Path) else "pairs", skip, 0
@@ -56,7 +56,7 @@ class Problems:
     def report(self, line: int, what: str) -> None:
         """Reports what is wrong with a line."""
         if not self.skip:
-            raise DataError(f"{self.name}:{line}: {what}; on_error=skip leaves such lines out")
+            raise DataError(f"{self.name}:{line}: {what}; fix the line, or skip unreadable lines with on_error=skip")
         self.count += 1
 
 
@@ -87,9 +87,9 @@ class GoldPairs:
 def read_gold_pairs(
     gold: str | Path | Sequence[tuple[int, int]] | None, planted: str | Path | Sequence[tuple[str, str]] | None
 ) -> GoldPairs:
-    """The pairs that choose the threshold, from files or as given; ConfigError if both are given."""
+    """The known pairs to choose the threshold on, from files or as given; ConfigError if both kinds are given."""
     if gold is not None and planted is not None:
-        raise ConfigError("gold and planted pairs; expected one of them")
+        raise ConfigError("gold and planted pairs were both given; expected only one of them")
     if isinstance(gold, str | Path):
         gold = [_line_numbers(Path(gold), number, *cells) for number, cells in read_table(Path(gold), [0, 1])]
     if isinstance(planted, str | Path):
@@ -117,7 +117,7 @@ class MinedPair(NamedTuple):
 
 @dataclass(frozen=True)
 class PairTable:
-    """Everything about p pairs except the sentences; see `MinedPair`."""
+    """The data of p pairs except for the sentences; see `MinedPair`."""
 
     scores: Floats
     src_means: Floats
@@ -160,7 +160,7 @@ def write_pairs(
 ) -> None:
     """Writes pairs, in the order of the table, to a file of PAIRS_ENDINGS, and their origin to `PATH.json`.
 
-    `extra` columns are written after those of `MinedPair`, and `pages` to files of their own.
+    `extra` columns are written after those of `MinedPair`, and `pages` to separate files.
     """
     notes, ending = {name: str(value) for name, value in origin.items()}, pairs_ending(path)
     names = [_free_name(name) for name in extra or {}]
@@ -181,7 +181,7 @@ def write_pairs(
 
 
 def _free_name(name: str) -> str:
-    """The name of an extra column, which must not be that of a column of `MinedPair`."""
+    """The name of an extra column, made different from the columns of `MinedPair`."""
     return f"{name}_given" if name in MinedPair._fields else name
 
 

@@ -1,8 +1,8 @@
-"""What the judgements of some mined pairs say about all of them: precision, recall, and thresholds.
+"""Estimates precision, recall and thresholds of all mined pairs from the judgements of some of them.
 
-The pairs are divided into bands of scores. In each band, pairs are drawn at random. Those that a reviewer has judged
-represent the pairs of their band that nobody has judged; a pair that was judged in another order, such as the pairs
-next to the threshold, represents only itself. So the estimate is right whichever other pairs are judged, and whether or
+The pairs are divided into bands of scores, and pairs are drawn at random from each band. A drawn pair that a reviewer
+has judged represents the unjudged pairs of its band. A pair that was judged for another reason, such as a score close
+to the threshold, represents only itself. So the estimate is unbiased whichever other pairs are judged, and whether or
 not a higher score means a better pair. Shapes: p pairs, j judged pairs, B bands.
 """
 
@@ -22,9 +22,9 @@ from dualmoco.core.vectors import Floats, Ids
 from dualmoco.mining.pair_columns import PairColumns, pair_digest, read_pair_columns
 
 MOST_BANDS = 10
-BAND_BINS = 1000  # of the histogram that bands are made of
-MOST_UNKNOWN = 0.1  # largest share of pairs without a representative judgement for which a precision is shown
-SMOOTHING = 2.0  # drawn pairs by which the share of a band is moved towards that of all
+BAND_BINS = 1000  # bins of the histogram that defines the bands
+MOST_UNKNOWN = 0.1  # no precision is shown if a larger share of pairs has no representative judgement
+SMOOTHING = 2.0  # weight, in drawn pairs, of the overall share when a band's share is smoothed
 THRESHOLD_STEPS = 400  # thresholds that are tried
 UNJUDGED, ACCEPTED, REJECTED = 0, 1, 2
 VERDICTS = {"accept": ACCEPTED, "reject": REJECTED}
@@ -48,20 +48,20 @@ class ThresholdEstimate:
     kept: int
     """Number of pairs."""
     precision: ShareEstimate
-    """Share of them that is right."""
+    """Share of right pairs among them."""
     recall: ShareEstimate
-    """Share of the right pairs of the whole file that is among them."""
+    """Share of all right pairs of the file that reach the threshold."""
     judged: int
-    """Number of them that is judged."""
+    """Number of judged pairs."""
     drawn: int
-    """Number of them that is judged and was drawn at random."""
+    """Number of judged pairs that were drawn at random."""
     unknown: float
-    """Share of them that no judgement represents."""
+    """Share of pairs that no judgement represents."""
 
 
 @dataclass(frozen=True)
 class RightCount:
-    """Number of right pairs among some."""
+    """Estimated number of right pairs among some pairs."""
 
     represented: float  # expected, of the represented pairs
     low: float  # of all pairs
@@ -82,7 +82,7 @@ class Judgements:
     """The verdicts about the pairs of a file.
 
     Args:
-        pairs: The file.
+        pairs: Columns of the file.
     """
 
     def __init__(self, pairs: PairColumns) -> None:
@@ -93,21 +93,21 @@ class Judgements:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets all judgements."""
+        """Removes all judgements."""
         self.verdicts = np.zeros(len(self.pairs), dtype=np.int8)
         self.is_drawn = np.zeros(len(self.pairs), dtype=bool)
         self.gone = 0
-        """Number of judgements of pairs that the file does not have any more."""
+        """Number of judgements of pairs that are no longer in the file."""
         self._forget()
 
     def _forget(self) -> None:
         self.__dict__.pop("_judged", None)
 
     def apply(self, event: Mapping[str, Any]) -> int | None:
-        """Adds a judgement, see `event`; returns the row of the pair, None if the file does not have it.
+        """Adds a judgement, see `event`; returns the row of the pair, or None if the file does not have it.
 
         Raises:
-            DataError: It is no judgement.
+            DataError: The event is not a judgement.
         """
         if not isinstance(event.get("id"), str) or event.get("verdict") not in VERDICTS:
             raise DataError(f"{dict(event)!r:.80}: not a judgement; expected the id of a pair and accept or reject")
@@ -127,7 +127,7 @@ class Judgements:
             self.apply(event)
 
     def event(self, row: int, verdict: str, *, is_drawn: bool) -> dict[str, Any]:
-        """A judgement as a journal keeps it.
+        """A judgement as an event of a journal.
 
         Args:
             row: Row of the pair in the file.
@@ -247,7 +247,7 @@ class Judgements:
 
         Args:
             precision: Share of right pairs.
-            is_sure: Whether the lower end of the interval must reach it, and not only the estimate.
+            is_sure: Whether the lower end of the interval must reach the precision, not only the estimate.
         """
         ranks = np.unique(np.linspace(1, len(self.pairs), THRESHOLD_STEPS).astype(np.int64))
         for rank in ranks[::-1].tolist():
@@ -281,7 +281,7 @@ def _stratified_share(sizes: Floats, drawn: Floats, right: Floats) -> tuple[floa
     weights, noise = sizes / sizes.sum(), 1 / drawn + 1 / sizes
     share = float(weights @ (right / drawn))
     effective = 1 / float(weights**2 @ noise)
-    shares = (right + SMOOTHING * share) / (drawn + SMOOTHING)  # so that no stratum of few draws is without variance
+    shares = (right + SMOOTHING * share) / (drawn + SMOOTHING)  # so that strata with few draws still have a variance
     if variance := float(weights**2 @ (shares * (1 - shares) * noise)):
         effective = min(effective, share * (1 - share) / variance)
     return share, *binomial_interval(share * effective, effective)
@@ -290,10 +290,10 @@ def _stratified_share(sizes: Floats, drawn: Floats, right: Floats) -> tuple[floa
 def read_judged(path: Path) -> list[dict[str, Any]]:
     """The judgements in a table with the columns score, src, tgt and verdict.
 
-    Without a column `drawn` (yes or no), all pairs are taken for ones that were drawn at random in their band.
+    Without a column `drawn` (yes or no), all pairs are assumed to be drawn at random from their band.
 
     Raises:
-        DataError: The table cannot be read, or has no such column or another verdict.
+        DataError: The table cannot be read, lacks a column, or has an unknown verdict.
     """
     pairs = read_pair_columns(path)
     if "verdict" not in pairs.table.column_names:
@@ -308,7 +308,7 @@ def read_judged(path: Path) -> list[dict[str, Any]]:
 
 
 def _recall(above: RightCount, below: RightCount) -> float | None:
-    """Share of the right pairs that is above; None if too little is known."""
+    """Share of the right pairs that are above; None if too little is known."""
     if above.share is None or (below.pairs and below.share is None):
         return None
     right, missed = above.share * above.pairs, (below.share or 0.0) * below.pairs
@@ -324,6 +324,6 @@ def _band_edges(scores: Floats) -> Ids:
     counts, bins = np.histogram(scores, BAND_BINS)
     filled = np.cumsum(np.sqrt(counts))
     wanted = filled[-1] * np.arange(1, MOST_BANDS) / MOST_BANDS
-    lowest = bins[np.searchsorted(filled, wanted) + 1]  # scores at which a band begins
+    lowest = bins[np.searchsorted(filled, wanted) + 1]  # scores where a band begins
     starts = np.searchsorted(-scores, -lowest, side="right")
     return np.unique(np.concatenate([[0], starts, [len(scores)]]))

@@ -38,17 +38,17 @@ from dualmoco.search.ivf import PROBED_LISTS_PER_ROOT, ProbedLists, default_list
 DEFAULT_MEMORY = 1 << 30  # bytes
 DEFAULT_PROBES = 14
 CANDIDATE_BYTES = 12  # a score and an id
-CANDIDATE_COPIES = 4  # held at once: candidates of a block's two sides, and those that they are merged with
+CANDIDATE_COPIES = 4  # in memory at once: candidates of both sides of a block, and those they are merged with
 LEAST_ROWS = 1024
-BLOCK_FLOPS, MAX_BLOCK_FLOPS = 2e12, 6e13  # half a minute on two cores; a quarter of an hour, for a cluster
-MANY_BLOCKS = 20_000  # from which blocks grow, because each costs some traffic
+BLOCK_FLOPS, MAX_BLOCK_FLOPS = 2e12, 6e13  # half a minute on two cores; a quarter of an hour for a cluster
+MANY_BLOCKS = 20_000  # blocks grow beyond this number, because each costs network traffic
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class MiningSettings:
-    """Options of mining, checked."""
+    """Checked options of mining."""
 
     precision: VectorPrecision = VectorPrecision.fp32
     margin: Margin = Margin.distance
@@ -267,7 +267,7 @@ def _open_scanning(
     for path in (*src, *tgt, *([lists] if lists else [])):
         if not path.is_file():
             host = f"node {socket.gethostname()}"
-            raise DataError(f"{path}: not found on {host}; expected a work folder that every node sees (--work)")
+            raise DataError(f"{path}: not found on {host}; expected a work folder that every node can read (--work)")
     return Scanning(ShardedVectors(src, dimension), ShardedVectors(tgt, dimension), k, lists).open()
 
 
@@ -280,11 +280,11 @@ class RunFile:
         self.done = {int(word) for word in loaded[1]["done"].split()} if loaded else set()  # runs of the other side
 
     def add(self, other: int, found: Candidates) -> None:
-        """Adds the candidates of one block; the file on disk is always complete."""
+        """Adds the candidates of one block; the file on disk is complete at any time."""
         if other in self.done:
             return
         if self.done:
-            found = Candidates(np.array(found.scores), np.array(found.ids))  # those of another process are read-only
+            found = Candidates(np.array(found.scores), np.array(found.ids))  # arrays from another process are read-only
             found.merge(self.candidates())
         self.done.add(other)
         tensors: dict[str, np.ndarray] = {
@@ -336,5 +336,5 @@ def scan_blocks(
 
 
 def _digest(**decisive: object) -> str:
-    """A file name from everything that determines a result, and the version that made it."""
+    """A file name from everything that determines a result, including the version of dualmoco."""
     return hashlib.sha256(json.dumps({"version": VERSION, **decisive}).encode()).hexdigest()[:32]

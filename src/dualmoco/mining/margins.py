@@ -16,11 +16,11 @@ from dualmoco.search.exact import COSINE_PLACES, Neighbors
 
 
 class Margin(StrEnum):
-    """How the cosine a of a pair is compared with the mean cosine b of its neighbours."""
+    """How to compare the cosine a of a pair with the mean cosine b of its neighbours."""
 
     distance = "distance"  # a - b, as in the paper
     ratio = "ratio"  # a / b, as in LASER
-    absolute = "absolute"  # a alone
+    absolute = "absolute"  # only a
 
 
 class Retrieval(StrEnum):
@@ -45,12 +45,12 @@ class ScoredPairs:
 
     @classmethod
     def sorted(cls, src: Ids, tgt: Ids, scores: Floats) -> ScoredPairs:
-        """Pairs given in any order."""
+        """Sorts pairs given in any order."""
         order = np.lexsort((tgt, src, -scores))
         return cls(src[order], tgt[order], scores[order])
 
     def above(self, threshold: float | None) -> ScoredPairs:
-        """The pairs that score at least the threshold; all if None."""
+        """The pairs that score at least the threshold; all pairs if it is None."""
         return self if threshold is None else self.take(self.scores >= threshold)
 
     def take(self, chosen: np.ndarray) -> ScoredPairs:
@@ -97,7 +97,7 @@ def select_pairs(
 
 
 def one_to_one(pairs: ScoredPairs) -> ScoredPairs:
-    """Keeps, in order, each pair whose source and target are not in a pair kept before."""
+    """Keeps, in order, each pair whose source and target are not in an earlier kept pair."""
     taken_src, taken_tgt = set[int](), set[int]()
     kept = []
     for place, (src, tgt) in enumerate(zip(pairs.src.tolist(), pairs.tgt.tolist(), strict=True)):

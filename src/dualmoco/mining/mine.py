@@ -1,6 +1,6 @@
 """Finds parallel sentences in two texts (`mine`), and sentences of one text that mean the same (`paraphrases`).
 
-Both functions take files or sentences, a model or its name, and options in plain words. The steps are: encode the texts
+Both functions take files or sentences, a model or its name, and named options. The steps are: encode the texts
 (embeddings/), find nearest neighbours (knn.py), score and select pairs (margins.py), choose a threshold (threshold.py),
 and write the pairs (io.py). The commands of the same names call these functions.
 """
@@ -75,28 +75,28 @@ class MiningOptions(TypedDict, total=False):
     threshold: float | None  # lowest score to accept; if None, the model's own, or no threshold if it has none
     margin: str  # distance (default), ratio or absolute
     neighbors: int  # neighbours per mean; 3
-    approximate: bool  # compare a sentence only with the nearest inverted lists, which needs FAISS
-    probes: int  # inverted lists that a sentence visits on average; 14
+    approximate: bool  # search only the nearest inverted lists (needs FAISS)
+    probes: int  # inverted lists searched per sentence, on average; 14
     memory: str | int  # memory for candidates, such as "500M" or "4G"; "1G"
     precision: str  # precision of stored vectors: fp32 (default), fp16 or int8
     shard_rows: int  # sentences per file of vectors; 65,536
     work: str | Path | None  # folder for vectors and neighbours, which is kept; if None, a folder next to the output
     keep: bool  # keep the work folder even if `work` is None
-    engine: str | Engine  # local (default), ray, or an engine that is already open
+    engine: str | Engine  # local (default), ray, or an open engine
     address: str | None  # address of a running Ray cluster; None starts a local one
     backend: str  # back-end of a model given by name: auto (default), torch, static, int8, onnx or onnx-int8
-    dimension: int | None  # number of leading components that a model given by name keeps; all if None
-    calibration: str | Path | None  # file of `calibrate` to use in place of the one in the model's folder
-    overwrite: bool  # replace an output that was edited or that something else wrote; False
+    dimension: int | None  # number of leading components to keep, for a model given by name; None: all
+    calibration: str | Path | None  # output of `calibrate` to use instead of the file in the model's folder
+    overwrite: bool  # replace existing outputs, even if they were edited; False
     progress: bool  # show progress bars; True
 
 
 @dataclass(frozen=True, repr=False)
 class MiningResult:
-    """Pairs of sentences; iterating yields them by descending score (those of `score` in the order of the bitext)."""
+    """Pairs of sentences, by descending score (or from `score`, in the order of the bitext)."""
 
     out: Path | None
-    """File of pairs; None if no file was asked for."""
+    """File of pairs; None if no file was requested."""
     pairs: list[MinedPair] | None
     """The pairs, if there is no file."""
     count: int
@@ -108,7 +108,7 @@ class MiningResult:
     recall: float | None = None
     """Recall of approximate neighbours, measured on a sample."""
     quantiles: tuple[float, ...] = ()
-    """5, 25, 50, 75 and 95 % quantiles of all scores of a bitext."""
+    """The 5, 25, 50, 75 and 95 % quantiles of all scores of a bitext."""
     unreadable: int = 0
     """Number of skipped lines."""
     model_calibration: ModelCalibration | None = None
@@ -169,15 +169,14 @@ def mine(
         out: File to write the pairs to, .tsv, .csv, .jsonl or .tmx, also followed by .gz, or .parquet; None to keep
             them in memory.
         retrieval: Which candidates become pairs: forward, backward, intersection or max.
-        gold: Pairs of line numbers, from 1, of all translations in the texts, or a file of them; they choose the
-            threshold of highest F1.
-        planted: Pairs of sentences, or a file of them, that are hidden in the texts to choose the threshold of highest
-            F1, half of them without their partners.
-        min_precision: Take the lowest threshold whose precision, measured by gold pairs or else estimated, is at least
-            this. By default 0.9, if a calibrated model estimates it from 200 candidates or more.
-        prefilter: Fast, calibrated model, or its name; sentences that have no plausible partner according to this model
-            are left out.
-        report: Write a page with a histogram of all scores and samples of the candidates to this .html file.
+        gold: Pairs of line numbers (from 1) of all translations in the texts, or a file of them, to choose the
+            threshold with the highest F1.
+        planted: Pairs of sentences, or a file of them, to hide in the texts, half of them without their partners, to
+            choose the threshold with the highest F1.
+        min_precision: Minimum precision of the threshold, measured on gold pairs or otherwise estimated (default: 0.9
+            if the model is calibrated and there are at least 200 candidates).
+        prefilter: Fast, calibrated model, or its name, that drops sentences without a plausible partner.
+        report: File (.html) for a page with a histogram of all scores and samples of the candidates.
         on_error: What to do with a line that is not UTF-8: stop, or skip.
         **options: See `MiningOptions`.
 
@@ -193,7 +192,7 @@ def mine(
     parse_choice(OnError, on_error, "on_error")
     known = read_gold_pairs(gold, planted)
     if settings.threshold is not None and (gold is not None or planted is not None or min_precision is not None):
-        raise ConfigError("a threshold together with gold or planted pairs or a precision; expected one of them")
+        raise ConfigError("a threshold was given together with known pairs or a precision; expected only one of them")
     if min_precision is not None and not 0 < min_precision <= 1:
         raise ConfigError(f"min_precision {min_precision}; expected more than 0 and at most 1")
     with mining_job(out, model, options, (src, tgt, gold, planted), report) as job:
@@ -215,7 +214,7 @@ def mine(
         src_near, tgt_near, recall = find_neighbors(stores, settings, job.work, job.engine)
         pairs = select_pairs(src_near, tgt_near, settings.margin, settings.retrieval)
         is_judged = own is not None and own.is_judged(settings.margin)
-        estimating = None if fast or is_judged else own  # a prefilter leaves out wrong pairs that the estimate needs
+        estimating = None if fast or is_judged else own  # a prefilter drops wrong pairs that the estimate needs
         calibration = _calibrate(pairs, stores, known, planting, estimating, min_precision)
         if calibration:
             threshold: float | None = calibration.threshold.value
@@ -287,7 +286,7 @@ def paraphrases(
     """Finds pairs of sentences in one text that mean the same.
 
     Args:
-        text: The text; equal lines are one sentence.
+        text: The text; equal lines count as one sentence.
         model: Model that encodes the text, or its name; chosen by the language if None.
         lang: Language of the text; recognised if None.
         out: File to write the pairs to, see `PAIRS_ENDINGS`; None to keep them in memory.
@@ -310,7 +309,7 @@ def paraphrases(
         threshold = own.threshold if own else settings.threshold
         store = encode_file(file, job.work / "src", opened, settings.form, job.engine)
         if store.count < 2:
-            raise DataError(f"{file.path}: {store.count} sentence; expected at least two that differ")
+            raise DataError(f"{file.path}: {store.count} sentence; expected at least two different sentences")
         wider = replace(settings, k=settings.k + 1)
         found, _, recall = find_neighbors([store, store], wider, job.work, job.engine)
         near = without_self(found, settings.k)
@@ -342,7 +341,7 @@ def paraphrases(
 def _paraphrase_calibration(
     model: Model, lang: str, settings: MiningSettings, options: MiningOptions
 ) -> ModelCalibration | None:
-    """The calibration of a model for this language and any other one."""
+    """The calibration of a model for this language and any other language."""
     others = [other for other in model.languages or [] if other != model.language(lang)]
     found = (model_calibration(model, (lang, other), settings, options) for other in others)
     return next((calibration for calibration in found if calibration), None)
@@ -374,9 +373,9 @@ def parse_settings(options: MiningOptions, retrieval: str = Retrieval.max.value)
 
 @dataclass(frozen=True)
 class MiningJob:
-    """What a call of `mine`, `score` or `paraphrases` works with."""
+    """The state of a call of `mine`, `score` or `paraphrases`."""
 
-    model: Model | None  # None for the default one, which follows the languages
+    model: Model | None  # None for the default model of the languages
     engine: Engine
     file: Path  # file of pairs, in a temporary folder if `is_temporary`
     work: Path
@@ -385,7 +384,7 @@ class MiningJob:
     dimension: int | None
 
     def check_languages(self, langs: Sequence[str]) -> None:
-        """Refuses languages that the model lacks, with ModelError."""
+        """ModelError if the model lacks a language."""
         if self.model is None:
             default_model(langs)
             return
@@ -426,10 +425,10 @@ def mining_job(
     inputs: Sequence[object],
     report: str | Path | None = None,
 ) -> Iterator[MiningJob]:
-    """Opens the model, if it is given, and the engine, and locks the work folder.
+    """Opens the model, if given, and the engine, and locks the work folder.
 
-    The work folder is removed at the end unless it was named. It stays if the block fails, so that the same call
-    resumes; without an output file, everything is temporary.
+    The work folder is removed at the end unless it was given. It stays if the block fails, so that the same call
+    resumes. Without an output file, everything is temporary.
     """
     check_report(report)
     if out is not None:
@@ -472,7 +471,7 @@ def usual_calibration(
 
 
 class Planting:
-    """Known pairs in the texts: every second one whole, and of the others only one sentence, which has no partner."""
+    """Pairs to plant in the texts: every second pair is complete, the others are one sentence without its partner."""
 
     def __init__(self, pairs: Sequence[tuple[str, str]]) -> None:
         distinct = distinct_pairs((src.strip(), tgt.strip()) for src, tgt in pairs)
@@ -498,7 +497,7 @@ class Planting:
         return [(store.first_lines(), store, count) for store, count in zip(stores, counts, strict=True)]
 
     def rows(self, stores: Sequence[Store]) -> PlantedRows:
-        """Rows of the planted sentences that the texts do not have themselves."""
+        """Rows of the planted sentences that the texts do not already contain."""
         found: list[dict[str, int]] = []
         for (first, store, count), texts in zip(self.sides(stores), (self.src, self.tgt), strict=True):
             start = len(store.lines) - count
@@ -516,7 +515,7 @@ def _calibrate(
     own: ModelCalibration | None,
     precision: float | None,
 ) -> Calibration | None:
-    """The threshold by gold or planted pairs, or by the scores of a calibrated model; None if there are too few."""
+    """The threshold from gold or planted pairs, or from the scores of a calibrated model; None if too few."""
     lines = min(store.count for store in stores)
     if known.planted:
         stored = own.known if own else None
@@ -530,7 +529,7 @@ def _calibrate(
 
 
 def _gold_rows(gold: Sequence[tuple[int, int]], stores: Sequence[Store]) -> tuple[set[tuple[int, int]], int]:
-    """Pairs of rows, and the number of pairs with a line that was left out or is empty."""
+    """Pairs of rows, and the number of pairs with a dropped or empty line."""
     src, tgt = stores[0].lines, stores[1].lines
     for a, b in gold:
         if not (1 <= a <= len(src) and 1 <= b <= len(tgt)):
@@ -543,7 +542,9 @@ def _gold_rows(gold: Sequence[tuple[int, int]], stores: Sequence[Store]) -> tupl
 def without_self(near: Neighbors, k: int) -> Neighbors:
     """The k nearest other rows, from k + 1 nearest rows that include the row itself, unless ties pushed it out."""
     own = np.arange(len(near.ids))[:, None]
-    others = np.argsort(near.ids == own, axis=1, kind="stable")[:, : min(k, near.ids.shape[1] - 1)]  # itself last
+    others = np.argsort(near.ids == own, axis=1, kind="stable")[
+        :, : min(k, near.ids.shape[1] - 1)
+    ]  # the row itself last
     return Neighbors(np.take_along_axis(near.ids, others, axis=1), np.take_along_axis(near.scores, others, axis=1))
 
 

@@ -35,9 +35,9 @@ NUMBER_COLUMNS = {
     "src_line": "int64",
     "tgt_line": "int64",
 }
-PARSED_BYTES = 1 << 24  # of a table at once; a line must fit
-LANGUAGE_SAMPLE = 200  # sentences by which a language is recognised
-UNIT = re.compile(r"<tu\b[^>]*>(.*)</tu>")  # as `mine` writes them, one per line
+PARSED_BYTES = 1 << 24  # bytes of a table read at once; a line must fit
+LANGUAGE_SAMPLE = 200  # sentences used to recognise a language
+UNIT = re.compile(r"<tu\b[^>]*>(.*)</tu>")  # one unit per line, as `mine` writes them
 PROP = re.compile(r'<prop type="([^"]*)">([^<]*)</prop>')
 SEGMENT = re.compile(r'<tuv xml:lang="([^"]*)"><seg>([^<]*)</seg></tuv>')
 
@@ -49,7 +49,7 @@ class PairColumns:
     path: Path
     table: pa.Table
     origin: dict[str, Any]
-    """How the file was made; empty if nobody noted it."""
+    """The record of how the file was made; empty if there is none."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -61,7 +61,7 @@ class PairColumns:
 
     @cached_property
     def langs(self) -> tuple[str, str]:
-        """The languages of both sides, as noted, or recognised."""
+        """The languages of both sides, as recorded or recognised."""
         noted = [self.origin.get(name) or self.origin.get("lang") for name in ("src_lang", "tgt_lang")]
         sample = self.table.slice(0, LANGUAGE_SAMPLE)
         src, tgt = (
@@ -82,14 +82,14 @@ class PairColumns:
         return found
 
     def holds(self, text: str) -> np.ndarray:
-        """Which pairs (p,) have a text in one of their sentences, in any case."""
+        """Which pairs (p,) contain a text in one of their sentences, ignoring case."""
         import pyarrow.compute as pc
 
         found = [pc.match_substring(self.table[name], text, ignore_case=True).to_numpy() for name in PAIR_COLUMNS[1:]]
         return np.asarray(found[0] | found[1], dtype=bool)
 
     def pair_id(self, row: int) -> str:
-        """What a pair is known by if the file changes: a digest of its sentences."""
+        """Id of a pair that stays valid if the file changes: a digest of its sentences."""
         src, tgt = (self.table[name][row].as_py() for name in PAIR_COLUMNS[1:])
         return pair_digest(src, tgt)
 
@@ -114,7 +114,7 @@ def read_pair_columns(path: Path) -> PairColumns:
 
     Raises:
         ConfigError: pyarrow is not installed.
-        DataError: The file is damaged, empty, has no scores, or is something else.
+        DataError: The file is damaged, empty, without scores, or of another kind.
     """
     pa = require("pyarrow", "serve", "A review of pairs")
     readers = {".parquet": _parquet_table, ".jsonl": _jsonl_table, ".csv": _csv_table, ".tmx": _tmx_table}
@@ -142,7 +142,7 @@ def _check_columns(path: Path, table: pa.Table) -> None:
 
 
 def _convert(table: pa.Table) -> pa.Table:
-    """The table with one chunk per column; ArrowInvalid if a score is no finite number or a sentence is missing."""
+    """The table with one chunk per column; ArrowInvalid if a score is not finite or a sentence is missing."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -158,7 +158,7 @@ def _convert(table: pa.Table) -> pa.Table:
     return pa.table(columns).combine_chunks()
 
 
-NotedTable = tuple[Any, dict[str, Any]]  # an arrow table, and notes about its origin
+NotedTable = tuple[Any, dict[str, Any]]  # an Arrow table, and the record of its origin
 
 
 def _tsv_table(path: Path) -> NotedTable:
@@ -192,7 +192,7 @@ def _jsonl_table(path: Path) -> NotedTable:
     schema = pa.schema(list(_arrow_types().items()))
     with open_text(path) as stream:
         table = pj.read_json(stream, pj.ReadOptions(block_size=PARSED_BYTES), pj.ParseOptions(explicit_schema=schema))
-    absent = [name for name in table.column_names if table[name].null_count == len(table)]  # of the schema alone
+    absent = [name for name in table.column_names if table[name].null_count == len(table)]  # of the schema only
     return table.drop_columns(absent) if len(table) else table, {}
 
 
@@ -251,6 +251,6 @@ def _tmx_units(path: Path, notes: dict[str, Any]) -> Iterator[dict[str, str]]:
 
 
 def known_columns(names: Sequence[str]) -> list[str]:
-    """Columns of a file in the order in which `mine` writes them, others after them."""
+    """Columns of a file in the order of `mine`, then all others."""
     own = [name for name in MinedPair._fields if name in names]
     return [*own, *(name for name in names if name not in own)]

@@ -1,9 +1,9 @@
 """Estimates how many mined pairs are right from the distribution of their scores.
 
-The scores of a mining job are a mixture of two distributions. Those of wrong pairs follow a skewed logistic
-distribution, whose tail is exponential. Those of right pairs are distributed as known right pairs are, moved and
-stretched, because texts differ in how freely they are translated. Both are fitted to the scores, and known pairs count
-as further observations. Shapes: p pairs.
+The scores of a mining job are a mixture of two distributions. Scores of wrong pairs follow a skewed logistic
+distribution, whose tail is exponential. Scores of right pairs have the distribution of known right pairs, shifted and
+scaled, because texts differ in how freely they are translated. Both are fitted to the scores, and known pairs count as
+further observations. Shapes: p pairs.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from dualmoco.core.stats import percentile_interval
 from dualmoco.core.vectors import Floats
 
-FEWEST_SCORES = 200  # of a job, for an estimate without known pairs
-FEWEST_KNOWN = 10  # known pairs of each kind
+FEWEST_SCORES = 200  # scores of a job needed for an estimate without known pairs
+FEWEST_KNOWN = 10  # known pairs needed of each kind
 SCORE_BINS = 400
 KNOWN_WEIGHT = 450  # observations that the known pairs of each kind count as
-KERNEL_WIDTH = 0.35  # of the density of right pairs, in standard deviations
+KERNEL_WIDTH = 0.35  # grid of the density of right pairs, in standard deviations
 QUARTILE_WIDTH = 2.2  # distance between the quartiles of a logistic distribution of width 1
 PRECISION_RESAMPLES = 40
 SEARCH_STEPS = 600
@@ -97,7 +97,7 @@ def precision_interval(
 ) -> tuple[float, float]:
     """The 95 % interval of the precision of the first `accepted` of the scores in descending order, by resampling.
 
-    `scale` is a factor of the probabilities that they were corrected by.
+    `scale` is the factor that the probabilities were corrected by.
     """
     places, counts = _binned(scores, known)
     generator = np.random.default_rng(seed)
@@ -110,7 +110,7 @@ def precision_interval(
 
 
 def _binned(scores: Floats, known: KnownScores) -> tuple[Floats, Floats]:
-    """Middles of the bins that hold scores, and the number of scores in each."""
+    """Centres of the bins that contain scores, and the number of scores in each."""
     least, most = min(scores.min(), known.wrong.min()), max(scores.max(), known.right.max())
     counts, edges = np.histogram(scores, SCORE_BINS, (least, most))
     used = counts > 0
@@ -133,7 +133,7 @@ def _mixture(parameters: Floats, known: KnownScores) -> ScoreMixture:
 
 
 def _parameters(mixture: ScoreMixture) -> Floats:
-    """The parameters that `_mixture` makes a mixture of."""
+    """The parameters of a mixture, as input of `_mixture`."""
     known = mixture.known
     first, middle, third = np.quantile(known.wrong, [0.25, 0.5, 0.75])
     return np.array(

@@ -24,8 +24,8 @@ from dualmoco.text.files import read_lines
 
 logger = logging.getLogger(__name__)
 APPROXIMATE_FROM = 50_000
-"""Sentences per side from which the prefilter searches approximately, if FAISS is installed: exact search would be
-slow, and the partners that it misses are about as few as those below the floor."""
+"""From this many sentences per side, the prefilter searches approximately if FAISS is installed. Exact search would be
+slow, and approximate search misses about as few partners as the floor."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Prefilter:
 
     @property
     def origin(self) -> dict[str, object]:
-        """The prefilter as it is written next to the pairs."""
+        """The record of the prefilter, written next to the pairs."""
         return {"model": self.model.identity.name, "model_sha256": self.model.identity.sha256, "floor": self.floor}
 
     def apply(self, texts: Sequence[TextFile], settings: MiningSettings, work: Path, engine: Engine) -> list[TextFile]:
@@ -60,7 +60,7 @@ class Prefilter:
                 for row, line in zip(stores[place].lines.tolist(), read_lines(text.path), strict=True):
                     stream.write((f"{line}\n" if row != EMPTY and plausible[row] else "\n").encode("utf-8"))
             kept, total = f"{int(plausible.sum()):,}", f"{len(plausible):,}"
-            logger.info("prefilter: %s of %s sentences are left in %s", kept, total, text.path)
+            logger.info("prefilter: kept %s of %s sentences in %s", kept, total, text.path)
             copies.append(TextFile(copy, text.lang, is_known=True))
         return copies
 

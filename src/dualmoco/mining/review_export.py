@@ -16,7 +16,7 @@ from dualmoco.mining.io import PairTable, write_pairs
 from dualmoco.mining.judgements import ACCEPTED, REJECTED, UNJUDGED, VERDICTS, Judgements
 from dualmoco.mining.pair_columns import known_columns
 
-SHEET_ROWS = 1 << 20  # what a spreadsheet holds, with the header
+SHEET_ROWS = 1 << 20  # maximum rows of a spreadsheet, with the header
 CELL_CHARACTERS = 32767
 SELECTIONS = ("accepted", "kept", "judged")
 NUMBERS = ("src_mean", "tgt_mean", "src_line", "tgt_line")
@@ -27,12 +27,11 @@ def select_rows(judgements: Judgements, selection: str, threshold: float) -> Ids
 
     Args:
         judgements: The verdicts.
-        selection: accepted; kept, which is all that reach the threshold or are accepted, without the rejected ones; or
-            judged.
+        selection: accepted, judged, or kept (accepted pairs, and pairs that reach the threshold and were not rejected).
         threshold: Lowest score to keep.
 
     Raises:
-        ConfigError: The selection is another one.
+        ConfigError: The selection is unknown.
         DataError: There are no such pairs.
     """
     verdicts = judgements.verdicts
@@ -86,7 +85,7 @@ def export_pairs(path: Path, judgements: Judgements, selection: str, threshold: 
 
 
 def _write_sheet(path: Path, columns: Mapping[str, Sequence[Any]], origin: Mapping[str, Any]) -> None:
-    """Writes a spreadsheet in which every sentence is text, also one that looks like a formula or a link."""
+    """Writes a spreadsheet in which every sentence is text, even if it looks like a formula or a link."""
     xlsxwriter = require("xlsxwriter", "serve", "An .xlsx file")
     count = len(columns["src"])
     if count >= SHEET_ROWS:

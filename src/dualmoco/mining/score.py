@@ -1,8 +1,8 @@
 """Scores the pairs of a bitext, to filter it: `dualmoco score`.
 
-The score of a pair is the cosine of its sentences, so it does not depend on the other pairs. Margins, which compare it
-with the other sentences of the bitext, are for those who ask for them. Writes the pairs above a threshold in their
-order, with the numbers of their lines and their other columns.
+The score of a pair is the cosine of its sentences, so it does not depend on the other pairs. Margins, which compare the
+cosine with those of other sentences of the bitext, are optional. The pairs above a threshold are written in order, with
+their line numbers and their other columns.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from dualmoco.text.languages import SCRIPTS, base_language, main_script
 SCORED_AT_ONCE = 8192
 SCORE_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 UNTRANSLATED_SCORE = -1.0
-SCRIPT_CHARACTERS = 20  # of a side; shorter ones may be names, which stay in their script
+SCRIPT_CHARACTERS = 20  # letters of a side; shorter texts may be names, which keep their script
 ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://|www\.)\S+", re.IGNORECASE)
 CHECKED_PAIRS = 100
 
@@ -78,10 +78,10 @@ def score(
         out: File to write the accepted pairs to, .tsv, .csv, .jsonl or .tmx, also followed by .gz, or .parquet; None to
             keep them in memory.
         tgt_file: File of the translations, if `pairs` is a file of source lines only.
-        format: Format of the file, if its extension does not tell.
+        format: Format of the file (default: by extension).
         columns: Source and target column, by name or by number from 0, if the file has columns.
         on_error: What to do with a line that cannot be read or has an empty side: stop, or skip.
-        report: Write a page with a histogram of all scores and samples of the pairs to this .html file.
+        report: File (.html) for a page with a histogram of all scores and samples of the pairs.
         **options: See `MiningOptions`.
 
     Returns:
@@ -190,7 +190,7 @@ def _refuse_addresses(src: Sequence[str], tgt: Sequence[str]) -> None:
         count = sum(bool(ADDRESS.fullmatch(text)) for text in side)
         if 2 * count > len(side):
             raise DataError(
-                f"{side[0]!r:.60}: the {name} column holds web addresses; expected sentences: name the two columns "
+                f"{side[0]!r:.60}: the {name} column contains web addresses; expected sentences: name the two columns "
                 "with --columns, such as --columns 2,3 (numbers from 0)"
             )
 

@@ -85,7 +85,7 @@ def report_page(
 
 
 def _histogram(scores: Floats, threshold: float | None) -> str:
-    """The scores as bars of SVG, whose heights are square roots; those above the threshold in another colour."""
+    """The scores as SVG bars with square root heights; scores above the threshold have another colour."""
     counts, edges = np.histogram(scores[np.isfinite(scores)], REPORT_BINS)
     heights = PLOT_HEIGHT * np.sqrt(counts / max(1, counts.max()))
     bars = []

@@ -1,8 +1,8 @@
-"""Thresholds: for one mining job, from gold pairs, planted pairs or the scores alone, and for a model.
+"""Thresholds: for one mining job, from gold pairs, planted pairs or only the scores, and for a model.
 
-The precision of a threshold is that of the pairs that are written. With gold pairs it is measured. Otherwise it is
+The precision of a threshold is the precision of the written pairs. With gold pairs it is measured. Otherwise it is
 estimated from the scores of all candidates, see `precision`, and planted pairs improve the estimate. `calibrate_model`
-stores what the estimate starts from, and a threshold for small texts, in the model's folder. Shapes: p pairs.
+stores the known scores for the estimate, and a threshold for small texts, in the model's folder. Shapes: p pairs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from dualmoco.models.load import open_model
 from dualmoco.models.model import AUTO, Model
 from dualmoco.search.exact import COSINE_PLACES, nearest_both_ways
 
-DEFAULT_PRECISION = 0.9  # of the pairs that are written, if nothing else is asked for
-CALIBRATED_SHARE = 0.03  # share of lines with a translation that the threshold of a model is made for
+DEFAULT_PRECISION = 0.9  # default precision of the written pairs
+CALIBRATED_SHARE = 0.03  # share of lines with a translation that a model's threshold is chosen for
 CALIBRATION_ROUNDS = 10
-FEWEST_HELD_OUT = 300  # pairs to calibrate a model on
+FEWEST_HELD_OUT = 300  # minimum pairs to calibrate a model on
 MOST_HELD_OUT = 30_000
 PRECISION_LEVELS = (0.5, 0.8, 0.9, 0.95, 0.98)
 KNOWN_QUANTILES = np.arange(1, 100) / 100
-FLOOR_RECALL = 0.98  # share of the pairs found that score above the floor of a prefilter
+FLOOR_RECALL = 0.98  # share of found pairs that score above the floor of a prefilter
 WRONG_PASSING = 0.01  # share of random pairs that the cosine threshold of a bitext accepts
 RANDOM_PARTNERS = 5
 
@@ -84,7 +84,7 @@ def precise_threshold(scores: Floats, correct: np.ndarray, gold: float, precisio
 
 
 def _ends(scores: Floats) -> np.ndarray:
-    """Where a threshold can be: equal scores are accepted together."""
+    """Possible positions of a threshold: equal scores are accepted together."""
     return np.append(scores[1:] < scores[:-1], True)[: len(scores)]
 
 
@@ -103,13 +103,13 @@ class Calibration:
     threshold: Threshold
     low: float
     high: float
-    basis: str  # what it was found by: gold, planted or scores
+    basis: str  # how it was chosen: gold, planted or scores
     known: int  # number of gold or planted pairs
     translations: float  # number of translations in the texts, estimated unless there are gold pairs
     lines: int  # number of sentences of the shorter text
 
     def to_json(self) -> dict[str, Any]:
-        """The calibration as it is written next to the pairs."""
+        """The record of the calibration, written next to the pairs."""
         found = {**asdict(self.threshold), "precision_low": self.low, "precision_high": self.high}
         return {**found, "basis": self.basis, "known_pairs": self.known, "translations": round(self.translations, 1)}
 
@@ -117,11 +117,11 @@ class Calibration:
         """The threshold and its quality, in words."""
         chosen, share = self.threshold, f"{100 * self.translations / self.lines:.1f} % of the lines have a translation"
         if not chosen.precision:
-            return f"no threshold promises the wanted precision; about {share}"
+            return f"no threshold reaches the requested precision; about {share}"
         precision = f"precision {100 * chosen.precision:.1f} % [{100 * self.low:.0f}, {100 * self.high:.0f}]"
         recall = f"recall {100 * chosen.recall:.1f} %, F1 {100 * chosen.f1:.1f} %"
         if self.basis == "gold":
-            basis = f"all mined pairs judged by {self.known:,} gold pairs"
+            basis = f"measured with {self.known:,} gold pairs"
             return f"threshold {chosen.value:.4f}: {precision}, {recall}, {basis}"
         if self.basis == "planted":
             basis = f"estimated from all scores and {self.known:,} planted pairs, half of them without their partners"
@@ -134,8 +134,8 @@ def judge_by_gold(
 ) -> Calibration:
     """Chooses the threshold by gold pairs of rows, which are all translations of the texts.
 
-    Every mined pair that is not gold is wrong. `left_out` gold pairs were not mined because a prefilter left a sentence
-    out. The threshold has the highest F1, or at least a wanted precision.
+    Every mined pair that is not gold is wrong. `left_out` gold pairs were not mined because a prefilter dropped a
+    sentence. The threshold has the highest F1, or at least the requested precision.
     """
     correct = np.array([pair in gold for pair in zip(pairs.src.tolist(), pairs.tgt.tolist(), strict=True)], dtype=bool)
     if not correct.any():
@@ -154,7 +154,7 @@ class PlantedRows:
     partners: dict[int, int]  # target row of each source row
     src: frozenset[int]  # all planted rows
     tgt: frozenset[int]
-    count: int  # number of pairs that the sentences come from
+    count: int  # number of planted pairs
 
 
 def judge_by_planted(
@@ -162,7 +162,7 @@ def judge_by_planted(
 ) -> Calibration:
     """Chooses the threshold by planted sentences, whose pairs are known to be right or wrong; see `judge_by_scores`.
 
-    Recall is that of the planted pairs.
+    Recall is measured on the planted pairs.
     """
     src, tgt = pairs.src.tolist(), pairs.tgt.tolist()
     right = np.array([planted.partners.get(a, -1) == b for a, b in zip(src, tgt, strict=True)], dtype=bool)
@@ -196,7 +196,7 @@ def judge_by_planted(
 
 
 def _without_accidents(scores: Floats, known: KnownScores) -> KnownScores:
-    """Known scores without those of wrong pairs that are rather right: accidental translations."""
+    """Known scores without wrong pairs that are probably right: accidental translations."""
     wrong = np.sort(known.wrong)[::-1]
     rest = KnownScores(known.right, wrong[fit_mixture(scores, known).probabilities(wrong) < 0.5])
     return rest if rest.is_enough else known
@@ -207,7 +207,7 @@ def _accidental_share(scores: Floats, known: KnownScores, alone: Floats) -> floa
     mixture = fit_mixture(scores, known)
     probabilities = mixture.probabilities(scores)
     wrong = 1 - probabilities
-    expected = float(wrong @ probabilities / max(wrong.sum(), 1e-9))  # of a wrong pair
+    expected = float(wrong @ probabilities / max(wrong.sum(), 1e-9))  # odds of a wrong pair
     observed = float(mixture.probabilities(np.sort(alone)[::-1]).mean())
     return max(0.0, observed - expected)
 
@@ -228,7 +228,7 @@ def _judge(
     accidental: float = 0.0,
     found: float = 1.0,
 ) -> Calibration:
-    """A threshold by estimated probabilities; `found` is the share of translations that are candidates at all."""
+    """A threshold by estimated probabilities; `found` is the share of translations that are candidates."""
     mixture = fit_mixture(scores, known)
     probabilities = mixture.probabilities(scores)
     right = float(probabilities.sum())
@@ -248,17 +248,17 @@ def _choose(scores: Floats, correct: np.ndarray, gold: float, precision: float |
 
 @dataclass(frozen=True)
 class ModelCalibration:
-    """What a model has learnt from held-out pairs: thresholds for two languages and one margin, and known scores."""
+    """Thresholds of a model for two languages and one margin, and known scores, measured on held-out pairs."""
 
     langs: tuple[str, str]
     margin: str
     neighbors: int
-    share: float  # share of lines with a translation that the threshold is made for
+    share: float  # share of lines with a translation that the threshold is chosen for
     threshold: float
-    precision: float  # of all pairs above the threshold
+    precision: float  # precision of all pairs above the threshold
     recall: float
     pairs: int  # number of held-out pairs
-    levels: tuple[tuple[float, float], ...]  # precisions, and the lowest threshold of each
+    levels: tuple[tuple[float, float], ...]  # precisions, and the lowest threshold for each
     floor: float  # score that 98 % of the held-out pairs found by the model exceed
     passing: float  # share of unrelated sentences whose best score is above the floor
     right: tuple[float, ...]  # percentiles of the scores of right pairs
@@ -266,9 +266,9 @@ class ModelCalibration:
     cosine: float  # threshold of the cosine, for the pairs of a bitext
     cosine_kept: float  # share of held-out pairs above it
     cosine_passed: float  # share of random pairs above it
-    judged: int = 0  # number of judged pairs that the threshold of `judged_margin` was chosen by; 0 for held-out pairs
+    judged: int = 0  # number of judged pairs that chose the threshold of `judged_margin`; 0 for held-out pairs
     judged_margin: str = ""
-    judged_precision: tuple[float, float, float] = (0.0, 0.0, 1.0)  # estimate and its 95 % interval
+    judged_precision: tuple[float, float, float] = (0.0, 0.0, 1.0)  # estimate and 95 % interval
 
     @property
     def known(self) -> KnownScores:
@@ -281,7 +281,7 @@ class ModelCalibration:
         return mine == others
 
     def threshold_for(self, precision: float | None) -> float:
-        """The stored threshold for at least this precision; the default one if None."""
+        """The stored threshold for at least this precision; None for the default one."""
         if precision is None:
             return self.threshold
         fitting = [threshold for level, threshold in self.levels if level >= precision]
@@ -323,7 +323,7 @@ class ModelCalibration:
 
 @dataclass(frozen=True)
 class BorrowedCalibration(ModelCalibration):
-    """The calibration of another pair of languages, for a pair that has none of its own."""
+    """The calibration of another pair of languages, for a pair that has none."""
 
     wanted: tuple[str, str] = ("", "")  # the pair without a calibration
 
@@ -377,29 +377,29 @@ def calibrate_model(
 
     With held-out pairs, 3 % of the lines are given their translations and the others none, ten times, and the pairs are
     mined. The margin is the default of mining. With judged pairs, the threshold of the job that they were drawn from is
-    replaced by the lowest one with the wanted precision; everything else stays as it was.
+    replaced by the lowest one with the requested precision; everything else stays the same.
 
     Args:
         name: Folder of a model or of a training run, or the name of an embedded model.
         pairs: Bitext that the model was not trained on.
         judged: Judged pairs, in place of `pairs`: a table with the columns score, src, tgt and verdict (accept or
             reject), or the events of a review.
-        mined: File of `mine` or `score` that the judged pairs were drawn from.
-        min_precision: Precision that a threshold by judged pairs must have.
+        mined: Output of `mine` or `score` that the judged pairs were drawn from.
+        min_precision: Minimum precision of a threshold chosen by judged pairs.
         src_lang: Language of the sources.
         tgt_lang: Language of the targets.
         out: File to write to, for `mine --calibration`. By default `calibration.json` in the folder of the model, or
             `NAME.calibration.json` in the current folder for an embedded model.
         backend: Back-end that runs the model: auto, torch, static, int8, onnx or onnx-int8.
-        dimension: Number of leading components that the model keeps; all if None. The thresholds are for this dimension
-            alone, and `out` must be given.
-        on_error: What to do with a line that cannot be read: stop, or skip.
-        overwrite: Whether to replace `out` if it was edited or written by something else.
+        dimension: Number of leading components that the model keeps (default: all). The thresholds are only for this
+            dimension, and `out` must be given.
+        on_error: What to do with unreadable lines: stop, or skip.
+        overwrite: Whether to replace `out` even if it was edited.
         progress: Whether to show progress bars.
 
     Raises:
-        ConfigError: A dimension that the model does not have, or without `out`.
-        DataError: The bitext cannot be read, has too few pairs, or is one that the model was trained on.
+        ConfigError: The model does not have the dimension, or `out` is missing.
+        DataError: The bitext cannot be read, has too few pairs, or was used to train the model.
         ModelError: The model cannot be opened, lacks a language, or is not a folder.
         RunError: The folder is not writable.
     """
@@ -430,7 +430,7 @@ def calibrate_model(
         rows = read_bitext(pairs, (src_lang, tgt_lang), None, "auto", problems)
         texts = distinct_pairs((row.src.strip(), row.tgt.strip()) for row in rows)
         if problems.count:
-            logger.warning("%s: left out %d lines that cannot be read", pairs, problems.count)
+            logger.warning("%s: skipped %d unreadable lines", pairs, problems.count)
         if len(texts) < FEWEST_HELD_OUT:
             raise DataError(f"{len(texts)} different pairs; expected at least {FEWEST_HELD_OUT} to calibrate on")
         langs = model.language(src_lang), model.language(tgt_lang)
@@ -442,15 +442,15 @@ def calibrate_model(
 
 
 def calibrate_by_judgements(model: Model, judgements: Judgements, precision: float) -> ModelCalibration:
-    """The calibration of a model with the lowest threshold that has a precision according to judged pairs.
+    """The calibration of a model with the lowest threshold that reaches a precision according to judged pairs.
 
     Raises:
-        DataError: It is not known how the judged file was made, another model or margin made it, or no threshold
+        DataError: There is no record of how the judged file was made, another model or margin made it, or no threshold
             reaches the precision.
     """
     pairs, made = judgements.pairs, judgements.pairs.origin
     if not {"model_sha256", "margin"} <= made.keys():
-        raise DataError(f"{pairs.path.name}: no note of how it was made; expected {pairs.path.name}.json next to it")
+        raise DataError(f"{pairs.path.name}: no record of how it was made; expected {pairs.path.name}.json next to it")
     if made["model_sha256"] != model.identity.sha256:
         raise DataError(f"{pairs.path.name}: made by {made.get('model')}; expected pairs of {model.identity.name}")
     margin, langs = str(made["margin"]), (model.language(pairs.langs[0]), model.language(pairs.langs[1]))
@@ -466,7 +466,7 @@ def calibrate_by_judgements(model: Model, judgements: Judgements, precision: flo
     if chosen is None or chosen.precision.value is None:
         raise DataError(
             f"{pairs.path.name}: no threshold reaches a precision of {100 * precision:g} % by "
-            f"{judgements.judged_count:,} judged pairs; judge more pairs in the random order, or ask for less"
+            f"{judgements.judged_count:,} judged pairs; judge more pairs in random order, or lower the precision"
         )
     share = chosen.precision
     quality = (round(chosen.precision.value, 4), round(share.low, 4), round(share.high, 4))
@@ -510,7 +510,7 @@ def _refuse_training_pairs(pairs: Path, folder: Path) -> None:
 
 
 def distinct_pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Pairs of which no two share a sentence, at most MOST_HELD_OUT."""
+    """At most MOST_HELD_OUT pairs without shared sentences."""
     seen: tuple[set[str], set[str]] = set(), set()
     found = []
     for src, tgt in pairs:
@@ -528,7 +528,7 @@ def read_calibration(
 ) -> ModelCalibration | None:
     """The calibration of a model, from its folder or a file; None if it has none for these languages and this margin.
 
-    A calibration in the folder that belongs to another model is not used, with a warning; DataError for a file.
+    If the calibration belongs to another model, it is ignored with a warning, or for a file, a DataError is raised.
     """
     path = Path(file) if file else model.folder / CALIBRATION_FILE if model.folder else None
     if path is None or not (file or path.is_file()):
@@ -554,7 +554,7 @@ def write_calibrations(path: Path, model: Model, calibrations: Sequence[ModelCal
 
 
 def copy_calibrations(models: Iterable[Model], new: Model) -> None:
-    """Gives a model that has the same encoders the calibrations of older models; the first one for a pair counts."""
+    """Copies the calibrations of older models to a model with the same encoders; the first one for a pair is used."""
     found: list[ModelCalibration] = []
     for model in models:
         known = list_calibrations(model)
@@ -569,7 +569,7 @@ def list_calibrations(model: Model) -> list[ModelCalibration]:
 
 
 def _read_calibrations(path: Path, model: Model) -> list[ModelCalibration]:
-    """The calibrations of a file; an exception if it holds something else or belongs to another model."""
+    """The calibrations of a file; an exception if it has other content or belongs to another model."""
     content = read_json(path)
     found = [_parse_calibration(one) for one in content["calibrations"]]
     if content["model_sha256"] != model.identity.sha256:
@@ -578,7 +578,7 @@ def _read_calibrations(path: Path, model: Model) -> list[ModelCalibration]:
 
 
 def _known_calibrations(path: Path, model: Model) -> list[ModelCalibration]:
-    """The calibrations of a file; none if there is no such file, or if it belongs to another model."""
+    """The calibrations of a file; none if the file does not exist or belongs to another model."""
     try:
         return _read_calibrations(path, model)
     except (OSError, ValueError, KeyError, TypeError):

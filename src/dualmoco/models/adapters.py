@@ -1,4 +1,4 @@
-"""Sentence vectors under the names that other frameworks call."""
+"""Sentence vectors with the interfaces of other frameworks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dualmoco.text.containers import as_sentences
 
 
 class Embeddings:
-    """A model as LangChain and libraries with the same interface call it; LangChain itself is not needed.
+    """A model with the interface that LangChain and similar libraries expect; LangChain itself is not needed.
 
     The language of each text is recognised. A text may have several lines.
 
     Args:
         model: Model, or its name; by default `en-zh`, or for another `lang` the model that has it.
-        lang: Language of all texts, if they are known to be in one.
+        lang: Language of all texts, if they share one.
 
     Examples:
         >>> embeddings = Embeddings("en-zh-static")
@@ -44,9 +44,9 @@ class Embeddings:
         return self.embed_documents([text])[0]
 
     async def aembed_documents(self, texts: Iterable[str]) -> list[list[float]]:
-        """As `embed_documents`, in a thread."""
+        """Same as `embed_documents`, in a thread."""
         return await asyncio.to_thread(self.embed_documents, texts)
 
     async def aembed_query(self, text: str) -> list[float]:
-        """As `embed_query`, in a thread."""
+        """Same as `embed_query`, in a thread."""
         return await asyncio.to_thread(self.embed_query, text)

@@ -1,8 +1,8 @@
 """Build the encoders of a recipe, and the teacher of a distillation.
 
-An encoder comes from pretrained weights or starts from scratch; then come the start of its projection by ridge
-regression, the choice of what is trained, and its size for estimates of cost. Shapes: n sentences, P pooled dimension,
-D dimension.
+An encoder has pretrained weights or starts from scratch. This module also initializes its projection by ridge
+regression, chooses which weights are trained, and computes its size for cost estimates. Shapes: n sentences, P pooled
+dimension, D dimension.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dualmoco.models.network import (
 from dualmoco.models.tokenizer import CLS, MASK, PAD, SEP, UNKNOWN, entry_texts, train_tokenizer
 
 STATIC_INIT_STD = 0.1
-ENTRY_LENGTH = 6.0  # length of token vectors from `entry_vectors`; random ones have length 2, trained ones 22
+ENTRY_LENGTH = 6.0  # length of token vectors from `entry_vectors`; random vectors have length 2, trained vectors 22
 RIDGE_STRENGTH = 0.01  # penalty as a share of the mean squared length of the inputs per dimension
 
 
@@ -49,7 +49,7 @@ def build_encoders(
     *,
     others: Sequence[EncoderConfig] = (),
 ) -> dict[str, Encoder]:
-    """Builds the encoder of each language; the same one for both if the target's kind is `shared`."""
+    """Builds the encoder of each language; both share one encoder if the target's kind is `shared`."""
     if tgt.kind == EncoderKind.shared:
         both = [text for side in texts.values() for text in side]
         encoder = build_encoder(src, both)
@@ -66,7 +66,7 @@ def build_encoders(
 
 
 def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> str:
-    """The settings that give both sides the same dimension."""
+    """Advice on settings that give both sides the same dimension."""
     if src.frozen:
         return f"set tgt.projection={dimensions[0]}"
     if tgt.frozen:
@@ -75,7 +75,7 @@ def _advise(src: EncoderConfig, tgt: EncoderConfig, dimensions: list[int]) -> st
 
 
 def build_encoder(config: EncoderConfig, texts: Iterable[str]) -> Encoder:
-    """Builds the encoder of one language, on the CPU; `texts` train its tokenizer if it is a `bert` or `static` one."""
+    """Builds the encoder of one language, on the CPU; `texts` train the tokenizer of a `bert` or `static` encoder."""
     builders = {EncoderKind.pretrained: _load_pretrained, EncoderKind.bert: _new_bert, EncoderKind.static: _new_static}
     layers, own_prompt = builders[config.kind](config, texts)
     prompt = own_prompt if config.prompt is None else config.prompt
@@ -99,11 +99,13 @@ def load_teacher(name: str, config: EncoderConfig) -> Encoder:
 def _limit_tokens(transformer: Transformer, config: EncoderConfig) -> None:
     transformer.max_seq_length = min(config.max_tokens, transformer.max_seq_length or config.max_tokens)
     if transformer.tokenizer is not None:
-        transformer.tokenizer.padding_side = "right"  # unseen by causal attention; positions begin with the text
+        transformer.tokenizer.padding_side = (
+            "right"  # causal attention ignores padding on the right, and positions start with the text
+        )
 
 
 def _set_pooling(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Module]:
-    """The layers with the pooling of the recipe; for `auto` their own, or mean if they have none."""
+    """The layers with the pooling of the recipe; `auto` keeps the model's own, or mean if it has none."""
     first, asked = layers[0], config.pooling
     if not isinstance(first, Transformer):
         if asked not in (PoolingMode.auto, PoolingMode.mean):
@@ -121,14 +123,14 @@ def _set_pooling(layers: list[nn.Module], config: EncoderConfig) -> list[nn.Modu
         isinstance(layer, Dense) for layer in layers[own:]
     ):
         raise ModelError(
-            f"{config.name}: pooling {asked} gives dimension {new.get_embedding_dimension()}, its Dense layer takes "
-            f"{old.get_embedding_dimension()} of its own pooling; expected pooling auto"
+            f"{config.name}: pooling {asked} gives dimension {new.get_embedding_dimension()}, but its Dense layer "
+            f"needs {old.get_embedding_dimension()}; expected pooling auto"
         )
     return [*layers[:own], new, *layers[own + 1 :]]
 
 
 def _end_with_unit_vectors(layers: list[nn.Module], projection: int, prompt: str) -> Encoder:
-    """Adds a projection, unless the last layer is one of that dimension, and normalization."""
+    """Adds normalization and, unless the last layer already has that dimension, a projection."""
     while isinstance(layers[-1], Normalize):
         layers = layers[:-1]
     dimension = Encoder(layers).dimension
@@ -138,7 +140,7 @@ def _end_with_unit_vectors(layers: list[nn.Module], projection: int, prompt: str
 
 
 def _open_layers(name: str, lang: str) -> tuple[list[nn.Module], str]:
-    """The layers and the prompt of a local or hub model; of a model with routes those of the language."""
+    """The layers and the prompt of a local or hub model; if it has routes, of the route of the language."""
     folder = find_folder(name)
     if folder is None:
         raise ModelError(f"{name}: not a network; expected a model folder or hub name to train from")
@@ -187,7 +189,7 @@ def _new_bert(config: EncoderConfig, texts: Iterable[str]) -> tuple[list[nn.Modu
 
 
 def _new_static(config: EncoderConfig, texts: Iterable[str]) -> tuple[list[nn.Module], str]:
-    """A table of token vectors, random or as the model `entry_vectors` encodes the tokens, and no prompt."""
+    """A table of token vectors, random or encoded by the model `entry_vectors`, and no prompt."""
     start = _open_entry_model(config) if config.entry_vectors else None
     tokenizer = train_tokenizer(texts, config.vocab_size, config.max_piece_length, special_tokens=False)
     tokenizer.enable_truncation(config.max_tokens)
@@ -207,7 +209,7 @@ def _open_entry_model(config: EncoderConfig) -> Model:
     if dimension != config.width:
         raise ModelError(
             f"{config.entry_vectors}: vectors of dimension {dimension}; expected {config.width}, the width of the "
-            f"{config.lang} encoder that starts from them"
+            f"{config.lang} encoder that they initialize"
         )
     return model
 
@@ -218,7 +220,7 @@ def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, 
     if not is_projection(projection) or projection.linear.bias is not None:
         raise ModelError(
             f"{lang}: projection_init ridge of a model whose last layer, a {type(projection).__name__}, is more than a "
-            "matrix; expected projection of another dimension than that layer has, or projection_init random"
+            "matrix; expected another dimension for projection, or projection_init random"
         )
     if len(texts) < projection.in_features:
         raise DataError(
@@ -231,7 +233,7 @@ def start_projection(encoder: Encoder, texts: Sequence[str], goals: Vectors, *, 
 
 
 def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = RIDGE_STRENGTH) -> np.ndarray:
-    """The matrix W (D, P), in fp64, that brings W x close to the goals (n, D) for inputs x (n, P)."""
+    """The matrix W (D, P), in fp64, that maps inputs x (n, P) close to the goals (n, D)."""
     # The penalty on W is `strength` times the mean squared input per dimension.
     x, y = inputs.astype(np.float64), goals.astype(np.float64)
     covariance = x.T @ x  # (P, P)
@@ -241,7 +243,7 @@ def ridge_regression(inputs: Vectors, goals: Vectors, strength: float = RIDGE_ST
 
 
 def set_trainable(encoder: Encoder, config: EncoderConfig) -> None:
-    """Freezes the weights that `frozen` and `trainable` exclude; ModelError if nothing is left to train."""
+    """Freezes the weights that `frozen` and `trainable` exclude; ModelError if no weights are left to train."""
     if config.frozen:
         encoder.requires_grad_(False).eval()
         return
@@ -284,7 +286,7 @@ class Shape:
 
     vocab: int
     width: int
-    dimension: int  # of the vectors
+    dimension: int  # dimension of the vectors
     layers: int = 0
     heads: int = 0
     feed_forward: int = 0
@@ -326,7 +328,7 @@ PAPER_SHAPES = {
 
 
 def shape_of(config: EncoderConfig) -> Shape:
-    """The shape of an encoder, unless it is `shared`; an untrained vocabulary has the size that the recipe allows."""
+    """The shape of an encoder, unless it is `shared`; a vocabulary that is not trained yet has the recipe's size."""
     if config.kind == EncoderKind.pretrained:
         if known := PAPER_SHAPES.get(config.name):
             return replace(known, dimension=config.projection or known.dimension)
@@ -344,7 +346,7 @@ def shape_of(config: EncoderConfig) -> Shape:
 
 
 def read_shape(encoder: Encoder) -> Shape:
-    """The shape of a built encoder; for an unusual architecture as far as its configuration shows it."""
+    """The shape of a built encoder; for unusual architectures, as much as the configuration shows."""
     first: Any = encoder.layers[0]
     if is_static(encoder):
         vocab, width = first.embedding.weight.shape

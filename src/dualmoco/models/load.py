@@ -78,11 +78,11 @@ class _Settings:
     threads: int | None
     device: str | None
     part: HybridPart | None = None
-    """The part of a hybrid to open, if it is one: then `backend` is for networks, and static encoders stay static."""
+    """The part of a hybrid to open; `backend` then applies only to networks, and static encoders stay static."""
 
     @property
     def are_own(self) -> bool:
-        """Whether the model's own pooling is used, in fp32."""
+        """Whether the model's own pooling and fp32 are used."""
         return (self.pooling, self.compute) == (AUTO, FP32)
 
 
@@ -109,20 +109,20 @@ def open_model(
         pooling: `auto` for the model's own, or mean if it has none; mean, max, cls, last or first-last to override.
         prompt: Text before every sentence, for example "query: "; empty for the model's own prompt, if any.
         compute: Precision that a network computes in: fp32, or on a GPU fp16 or bf16.
-        threads: CPU threads of onnxruntime, or of PyTorch in the whole process; None for as many as DUALMOCO_THREADS or
-            OMP_NUM_THREADS says (PyTorch: the latter), or cores.
-        device: Device of PyTorch, such as cpu, cuda, cuda:1 or mps; a GPU if there is one when None. Other back-ends
+        threads: CPU threads of onnxruntime, or of PyTorch in the whole process (default: DUALMOCO_THREADS or
+            OMP_NUM_THREADS, for PyTorch only the latter, or the number of cores).
+        device: Device of PyTorch, such as cpu, cuda, cuda:1 or mps (default: a GPU if there is one). Other back-ends
             run on the CPU, so with another device `auto` means torch.
-        dimension: Number of leading components of the vectors to keep, scaled to unit length again, in everything that
-            is done with the model; all if None. Best for a model that was trained with `contrast.dimensions`.
+        dimension: Number of leading components to keep in all vectors of the model, scaled to unit length again
+            (default: all). It works best for models that were trained with `contrast.dimensions`.
 
     Returns:
         The model.
 
     Raises:
-        ConfigError: An unknown back-end, pooling or precision, or one that the model does not support.
-        ModelError: A name without a model, or a model that cannot be loaded safely or run with these settings.
-        DataError: A file of vectors that cannot be read.
+        ConfigError: A back-end, pooling or precision is unknown, or the model does not support it.
+        ModelError: The model does not exist, or cannot be loaded safely or run with these settings.
+        DataError: A file of vectors cannot be read.
     """
     name = str(name)
     with guard_opening(name):
@@ -180,11 +180,11 @@ class GivenText(NamedTuple):
     """A text and what is known of its language."""
 
     lang: str | None
-    """None if it is to be recognised."""
+    """None to recognise it."""
     texts: Iterable[str]
-    """Lines or sentences to recognise it by."""
+    """Lines or sentences to recognise the language by."""
     name: str = "sentences"
-    """What the text is, for messages."""
+    """Name of the text in error messages."""
 
 
 def open_for(
@@ -199,12 +199,12 @@ def open_for(
     """Opens the model for some texts, and finds the language of each.
 
     Args:
-        model: A model, or its name; None for the default one, see `default_model`.
+        model: A model, or its name; None for the default model, see `default_model`.
         texts: The texts.
-        backend: Back-end of a model that is not open yet.
-        dimension: Number of leading components that such a model keeps; all if None.
-        pooling: Pooling of such a model.
-        prompt: Prompt of such a model.
+        backend: Back-end of a model given by name.
+        dimension: Number of leading components to keep, for a model given by name (default: all).
+        pooling: Pooling of a model given by name.
+        prompt: Prompt of a model given by name.
 
     Returns:
         The model, and the language of each text, as given or recognised.
@@ -252,11 +252,11 @@ def similarity(
         src_lang: Language of `src`; recognised if None.
         tgt_lang: Language of `tgt`; recognised if None.
         backend: Back-end of a model given by name.
-        dimension: Number of leading components that a model given by name keeps; all if None.
+        dimension: Number of leading components to keep, for a model given by name (default: all).
 
     Raises:
         ConfigError: A language is not given, and there are no letters to recognise it by.
-        DataError: Something other than sentences of one language.
+        DataError: An argument is something other than sentences of one language.
         ModelError: The model cannot be opened, or lacks a language.
 
     Examples:
@@ -279,7 +279,9 @@ def split_name(name: str) -> tuple[str, str]:
         return "", ""
     if prefix not in MODEL_PREFIXES:
         known = ", ".join(f"{known}:" for known in MODEL_PREFIXES)
-        raise ModelError(f"{name}: no such folder, and {prefix}: is no prefix; expected one of {known} or a hub name")
+        raise ModelError(
+            f"{name}: no such folder, and {prefix}: is not a known prefix; expected one of {known} or a hub name"
+        )
     return prefix, rest
 
 
@@ -364,7 +366,7 @@ def _open_hybrid_part(hybrid: Path, part: HybridPart, title: str, settings: _Set
 
 
 def _open_static(folder: Path, identity: Identity, settings: _Settings) -> Model | None:
-    """Opens a model of static encoders, if it is one and nothing else was requested."""
+    """Opens a model of static encoders; None if it is not one, or if another back-end was requested."""
     if not (settings.backend in (AUTO, STATIC) or settings.part) or not settings.are_own:
         return None
     from dualmoco.models.backends.static import StaticBackend, read_static_folder
@@ -377,7 +379,7 @@ def _open_static(folder: Path, identity: Identity, settings: _Settings) -> Model
 
 
 def _open_int8(folder: Path, identity: Identity, settings: _Settings) -> Model | None:
-    """Opens a packed BERT as it is stored, if it is one and nothing else was requested."""
+    """Opens a packed BERT as stored; None if the model is not one, or if another back-end was requested."""
     if settings.backend not in (AUTO, INT8) or not settings.are_own:
         return None
     if is_packed(folder) and (settings.backend == INT8 or find_accelerator() is None):
@@ -444,21 +446,25 @@ def run_network(
     if made is None:
         running = run_in_torch(encoder.to(device, getattr(torch, TORCH_DTYPES[compute])))
         with guard_opening(name):
-            running.encode(["a"])  # settings that the libraries do not check fail now, not in the middle of a text
+            running.encode(
+                ["a"]
+            )  # invalid settings that the libraries do not check fail here, not in the middle of a text
         return running
     check_agreement(made.name, made.encode, reference_vectors(encoder))
     return made
 
 
 def _other_than_torch(encoder: Encoder, name: str, threads: int | None) -> Backend | None:
-    """The static or ONNX back-end, if it was requested or, for static encoders, nothing else was."""
+    """The static or ONNX back-end, if it was requested or if it is the default of a static encoder."""
     if name in (AUTO, STATIC):
         from dualmoco.models.backends.static import StaticBackend
         from dualmoco.models.network import static_table
 
         table = static_table(encoder)
         if table is None and name == STATIC:
-            raise ModelError("back-end static: not a table of token vectors; expected one, or --backend torch")
+            raise ModelError(
+                "back-end static: not a table of token vectors; expected a static model, or --backend torch"
+            )
         return StaticBackend(table) if table else None
     if name not in (ONNX, ONNX_INT8):
         return None
@@ -468,22 +474,22 @@ def _other_than_torch(encoder: Encoder, name: str, threads: int | None) -> Backe
 
     source = token_source(encoder)
     if source is None:
-        raise ModelError(f"back-end {name}: not a transformer of plain text; expected one, or --backend auto")
+        raise ModelError(f"back-end {name}: not a transformer of plain text; expected a transformer, or --backend auto")
     return OnnxBackend(name, make_graph(name, encoder, source), source, threads)
 
 
 def _refuse_settings(name: str, settings: _Settings) -> None:
-    """For models that have no pooling, prompt or precision to choose."""
+    """ConfigError if a pooling, prompt or precision is given for a model that has none to choose."""
     if not settings.are_own or settings.prompt:
         raise ConfigError(
-            f"{name}: takes neither pooling nor prompt nor compute; expected pooling auto, no prompt, compute {FP32}"
+            f"{name}: has no choice of pooling, prompt or compute; expected pooling auto, no prompt, compute {FP32}"
         )
 
 
 def _check_own_backend(model: Model, backend: str) -> Model:
-    """The model, if the requested back-end is the only one that it has."""
+    """The model; ConfigError if the requested back-end is not its only one."""
     lang = model.languages[0] if model.languages else ANY_LANGUAGE
     own = model.backend(lang).name
     if backend not in (AUTO, own):
-        raise ConfigError(f"{model.identity.name}: back-end {backend!r}; expected {own}, the only one it has, or auto")
+        raise ConfigError(f"{model.identity.name}: back-end {backend!r}; expected {own}, its only back-end, or auto")
     return model

@@ -1,7 +1,7 @@
-"""LoRA adapters through peft: small matrices that learn in place of a transformer's weights.
+"""LoRA adapters through peft: small matrices that are trained instead of a transformer's weights.
 
-The weights themselves stay as they are, so a momentum encoder shares them with its base encoder. A saved model has the
-adapter added to its weights: it needs neither peft nor this module.
+The weights themselves do not change, so a momentum encoder shares them with its base encoder. In a saved model the
+adapter is added to the weights, so the model needs neither peft nor this module.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from transformers.pytorch_utils import Conv1D
 from dualmoco.core.errors import ModelError, require
 from dualmoco.models.config import EncoderConfig
 
-MOST_NAMED = 8  # layers in a message
+MOST_NAMED = 8  # layers listed in a message
 Network = TypeVar("Network", bound=nn.Module)
 
 
 def add_adapter(encoder: nn.Module, config: EncoderConfig) -> None:
-    """Freezes the transformer of an encoder and adds an adapter, which learns; layers after pooling learn as before."""
+    """Freezes the transformer of an encoder and adds a trainable adapter; layers after pooling stay trainable."""
     first = _first_layer(encoder)
     if not isinstance(first, Transformer):
         raise ModelError(f"{config.lang}: adapter.rank {config.adapter.rank} of a static model; expected 0")
@@ -44,7 +44,7 @@ def add_adapter(encoder: nn.Module, config: EncoderConfig) -> None:
 
 
 def merge_adapter(encoder: Network) -> Network:
-    """A copy of an encoder with its adapter added to the weights; the encoder itself if it has none."""
+    """A copy of an encoder with its adapter added to the weights; the encoder itself if it has no adapter."""
     if not any(hasattr(module, "get_base_layer") for module in encoder.modules()):
         return encoder
     merged = copy.deepcopy(encoder)

@@ -1,6 +1,6 @@
-"""A model in use: sentences of a language in, vectors out, whoever made the model and whatever runs it.
+"""A model in use: sentences of a language in, vectors out, for every kind of model and back-end.
 
-Embeddings, search, mining, alignment, evaluation and the command line encode sentences with `Model` alone. Shapes: n
+Embeddings, search, mining, alignment, evaluation and the command line encode sentences only with `Model`. Shapes: n
 sentences, D dimension.
 """
 
@@ -39,23 +39,23 @@ BACKENDS = (AUTO, TORCH, STATIC, INT8, ONNX, ONNX_INT8)
 FP32, FP16, BF16 = "fp32", "fp16", "bf16"
 PRECISIONS = (FP32, FP16, BF16)  # precisions that a network can compute in; CPUs use fp32 only
 UNDETERMINED = "und"  # code of a text whose language cannot be recognised, for a model of any language
-ANY_LANGUAGE = ""  # key, in place of a language, of an encoder that takes text of any language
+ANY_LANGUAGE = ""  # key of an encoder for any language, in place of a language
 Runnable = TypeVar("Runnable")
 BAR_SENTENCES = 4096  # sentences between two updates of the progress bar; back-ends sort as many by length
-MOST_LIMITED = 8  # back-ends with limits of their own that a model keeps
+MOST_LIMITED = 8  # number of back-ends with other limits that a model keeps
 NUMPY = "numpy"
 VECTOR_TYPES = (NUMPY, TORCH)  # what `Model.encode` can return
 
 
 @dataclass(frozen=True)
 class Identity:
-    """Which model made a number."""
+    """Identifies the model behind a result."""
 
     name: str
-    sha256: str  # checksum of everything that decides its vectors: weights, vocabulary, settings
+    sha256: str  # checksum of everything that determines its vectors: weights, vocabulary, settings
     pooling: str = "own"  # how token vectors become a sentence vector; `own` if the model defines it
-    postprocessing: str = "none"  # what is done to the vectors afterwards
-    dimension: int | None = None  # number of leading components that are kept; None if all are
+    postprocessing: str = "none"  # post-processing of the vectors
+    dimension: int | None = None  # number of leading components that are kept; None for all
 
     def pooled(self, pooling: str, prompts: Mapping[str, str]) -> Identity:
         """The same model with its pooling, and the prompts by language if there are any."""
@@ -67,7 +67,7 @@ class Identity:
         return replace(self, pooling=pooling)
 
     def shortened(self, dimension: int) -> Identity:
-        """The same model with fewer components, under another checksum, so that vectors of both are never mixed."""
+        """The same model with fewer components and another checksum, so that vectors of both are never mixed."""
         sha256 = hashlib.sha256(f"{self.sha256} dimension {dimension}".encode()).hexdigest()
         return replace(self, sha256=sha256, dimension=dimension)
 
@@ -77,7 +77,7 @@ class Backend(Protocol):
 
     @property
     def name(self) -> str:
-        """One of BACKENDS, or words, embeddings or package for encoders of other kinds."""
+        """One of BACKENDS, or words, embeddings or package for other kinds of encoders."""
 
     @property
     def dimension(self) -> int:
@@ -85,7 +85,7 @@ class Backend(Protocol):
 
     @property
     def is_unit(self) -> bool:
-        """Whether its vectors already have unit length, or are zero."""
+        """Whether its vectors already have unit length or are zero."""
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         """Vectors (n, D) of sentences in their order."""
@@ -93,25 +93,25 @@ class Backend(Protocol):
 
 @runtime_checkable
 class LimitedBackend(Backend, Protocol):
-    """A back-end whose network takes a limited number of tokens."""
+    """A back-end whose network has a token limit."""
 
-    cut: int  # sentences that were cut so far
+    cut: int  # number of sentences cut so far
 
     @property
     def max_tokens(self) -> int | None:
-        """Tokens after which a sentence is cut; None if it is not."""
+        """Number of tokens after which a sentence is cut; None if unlimited."""
 
     @property
     def positions(self) -> int | None:
-        """Most tokens that the network can take; None if there is no such limit."""
+        """Maximum tokens of the network; None if unlimited."""
 
     def limited(self, max_tokens: int | None, batch_size: int | None) -> Backend:
-        """The same network with other limits; None keeps its own."""
+        """A copy of the network with other limits; None keeps the current limit."""
 
 
 @dataclass(frozen=True)
 class EncodeLimits:
-    """Most tokens of a sentence, and most sentences that a network runs at once; None keeps the model's own."""
+    """Maximum tokens per sentence, and maximum sentences per batch; None keeps the model's own limit."""
 
     max_tokens: int | None = None
     batch_size: int | None = None
@@ -130,11 +130,11 @@ class Model:
 
     Args:
         identity: Name, checksum and pooling.
-        languages: The languages that have an encoder; None if one encoder takes text of any language.
-        open_backend: Returns the back-end of a language; called once per language.
-        conversion: Text conversion before a back-end sees a sentence.
-        reopen: Opens the same model again, also in another process; None if that is impossible.
-        takes_others: Whether languages other than `languages` are encoded as well, by fewer encoders.
+        languages: Languages with an encoder; None if one encoder accepts text of any language.
+        open_backend: Function that returns the back-end of a language; called once per language.
+        conversion: Text conversion to apply before encoding.
+        reopen: Function that opens the same model again, possibly in another process; None if that is impossible.
+        takes_others: Whether languages other than `languages` are also encoded, by fewer encoders.
     """
 
     def __init__(
@@ -148,15 +148,15 @@ class Model:
         takes_others: bool = False,
     ) -> None:
         self.identity, self.conversion, self.reopen = identity, conversion, reopen
-        self.folder: Path | None = None  # where it was opened from
+        self.folder: Path | None = None  # folder that it was opened from
         self.languages = None if languages is None else list(languages)
         self.takes_others = takes_others
         self._open_backend = open_backend
         self._backends: dict[str, Backend] = {}
         self._limited: dict[tuple[str, EncodeLimits], Backend] = {}
-        self.warned_of_cuts = False  # whether users know that sentences are too long
+        self.warned_of_cuts = False  # whether a warning about too long sentences was logged
         self._elsewhere: dict[str, Model] = {}  # the same model on other devices
-        self._suspected: set[str] = set()  # languages whose sentences looked like another one
+        self._suspected: set[str] = set()  # languages whose sentences looked like another language
 
     def __repr__(self) -> str:
         return f"<Model {self.identity.name}: {self._described_languages()}, sha256 {self.identity.sha256[:12]}>"
@@ -188,7 +188,7 @@ class Model:
             known = ", ".join(self.languages)
             raise ModelError(
                 f"{self.identity.name}: has no language {code!r}; expected one of {known}, or a model that has it: "
-                "another one, or your own by dualmoco join or train"
+                "another one, or your own from dualmoco join or train"
             )
         return found
 
@@ -197,7 +197,7 @@ class Model:
         return self.languages is None or self.takes_others or find_language(code, self.languages) is not None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A copy, also in another process, is the model opened again."""
+        """Copies and pickles open the model again."""
         if self.reopen is None:
             raise ModelError(f"{self.identity.name}: was not opened by name, so it cannot be copied or pickled")
         return reopen_model, (self.reopen, self.identity)
@@ -210,41 +210,41 @@ class Model:
         return self.identity.dimension or own.dimension
 
     def shorten(self, dimension: int, trained: Sequence[int] = ()) -> None:
-        """Keeps the first components of all vectors from now on, scaled to unit length again.
+        """Keeps only the first components of all vectors from now on, scaled to unit length again.
 
         Args:
-            dimension: How many; all that the model has change nothing.
-            trained: Dimensions that the model is known to be trained for; a note says if `dimension` is another one.
+            dimension: Number of components; the full dimension changes nothing.
+            trained: Dimensions that the model was trained for; a warning is logged for other dimensions.
 
         Raises:
-            ConfigError: More components than the model has, or a hybrid.
+            ConfigError: The model has fewer components, or is a hybrid.
         """
         own = self._check_dimension(dimension)
         if dimension == own:
             return
         if dimension not in trained:
-            known = f"trained for {', '.join(map(str, trained))}" if trained else "no record of training for fewer"
+            known = f"trained for {', '.join(map(str, trained))}" if trained else "not known to be trained for fewer"
             kept = f"{dimension} of {own} dimensions"
             logger.info("%s: keeps %s (%s); accuracy may suffer", self.identity.name, kept, known)
         self.identity = self.identity.shortened(dimension)
 
     def _check_dimension(self, dimension: int) -> int:
-        """The dimension of the model, if it can be reduced to another one; otherwise ConfigError."""
+        """The dimension of the model; ConfigError if it cannot be reduced to `dimension`."""
         own = self.dimension
         if any(getattr(backend, "is_joined", False) for backend in self._backends.values()):
             raise ConfigError(
                 f"{self.identity.name}: dimension {dimension} of a hybrid, which joins the vectors of its parts; "
-                "expected none, or one of the parts as the model"
+                "expected no dimension, or one of the parts as the model"
             )
         if not 1 <= dimension <= own:
-            raise ConfigError(f"dimension {dimension}; expected from 1 to {own}, that of {self.identity.name}")
+            raise ConfigError(f"dimension {dimension}; expected from 1 to {own}, the dimension of {self.identity.name}")
         return own
 
     def backend(self, lang: str, limits: EncodeLimits = NO_LIMITS) -> Backend:
         """The back-end of a language, opened at the first call.
 
         Raises:
-            ConfigError: Limits that the back-end does not take.
+            ConfigError: The back-end does not support these limits.
             ModelError: The model does not have the language.
         """
         known = self.language(lang)
@@ -260,7 +260,7 @@ class Model:
         if limits.max_tokens is not None and not has_limit:
             raise ConfigError(
                 f"{self.identity.name}: max_tokens {limits.max_tokens} with back-end {backend.name}, which has no such "
-                "limit; leave it out"
+                "limit; remove it"
             )
         if not isinstance(backend, LimitedBackend):
             return backend
@@ -272,12 +272,12 @@ class Model:
         return found
 
     def resolve(self, lang: str | None, texts: Iterable[str], name: str = "sentences") -> str:
-        """The language of a text: as given, or else recognised.
+        """The language of a text, as given or recognised.
 
         Args:
             lang: A code such as `zh` or `zh-CN`; None to recognise the language.
-            texts: Lines or sentences to recognise it by.
-            name: What the text is, for messages.
+            texts: Lines or sentences to recognise the language by.
+            name: Name of the text in error messages.
 
         Raises:
             ConfigError: The text has no letters to recognise its language by.
@@ -295,8 +295,8 @@ class Model:
         if found and found not in self.languages and not self.takes_others:
             raise ModelError(
                 f"{name}: looks like {found}, and the model {self.identity.name} has {' and '.join(self.languages)}; "
-                f"expected one of these languages, or a model that has {found}: another one, or your own by dualmoco "
-                "join or train (a language that is named is trusted)"
+                f"expected one of these languages, or a model that has {found}: another one, or your own from dualmoco "
+                "join or train (a language that you name is not checked)"
             )
         return found or self.languages[0]
 
@@ -345,35 +345,32 @@ class Model:
     ) -> Vectors | Tensor:
         """Encodes sentences of one language.
 
-        An empty sentence, or one of spaces alone, has a vector of zeros with every model and back-end, so its
-        similarity to everything is 0. A static model takes all tokens of a sentence. A network takes as many as it was
-        made for and cuts the rest; a warning, once per model, says how many sentences were cut.
+        The vector of an empty or blank sentence is zero with every model and back-end, so its similarity to everything
+        is 0. A static model uses all tokens of a sentence. A network cuts a sentence after its maximum number of
+        tokens. A warning, once per model, says how many sentences were cut.
 
         Args:
             sentences: One sentence, or several in a list, tuple, generator, Series, NumPy or Arrow array.
-            lang: Their language, one of `languages`, also with a country or script such as `zh-CN`. None to recognise
-                it from all sentences together; sentences in several scripts are then refused.
-            normalize: Whether to scale the vectors to unit length; if not, they are as the model makes them. ONNX
-                back-ends always return unit vectors.
-            progress: Whether to show a progress bar if it takes longer than two seconds.
-            batch_size: Most sentences that a network runs at once, to save memory; by default as many as are fast.
-            device: Device of PyTorch to run on, such as cuda:1, where the model is opened once; by default the one that
-                it was opened on.
-            max_tokens: Tokens after which a network cuts a sentence, up to its number of positions; its own limit if
-                None. In a hybrid it applies to the parts that are networks.
-            dimension: Number of leading components to keep, scaled to unit length again; useful for models that were
-                trained for it (Matryoshka).
+            lang: Language of the sentences, one of `languages`, possibly with a country or script such as `zh-CN`. None
+                to recognise it from all sentences together, which must then be in one script.
+            normalize: Whether to scale the vectors to unit length. ONNX back-ends always return unit vectors.
+            progress: Whether to show a progress bar if encoding takes longer than two seconds.
+            batch_size: Maximum sentences per batch of a network, to save memory (default: chosen for speed).
+            device: Device of PyTorch to run on, such as cuda:1 (default: the one that the model was opened on). The
+                model is opened once per device.
+            max_tokens: Number of tokens after which a network cuts a sentence, up to its number of positions (default:
+                the model's own limit). In a hybrid it applies to the parts that are networks.
+            dimension: Number of leading components to keep, scaled to unit length again. It works best for models that
+                were trained for it (Matryoshka).
             convert: `numpy` for an array, or `torch` for a tensor on the CPU.
 
         Returns:
             Vectors of shape (n, D), one row per sentence.
 
         Raises:
-            ConfigError: The language is not given, and there are no letters to recognise it by; or a number or type
-                that the model cannot return.
+            ConfigError: There are no letters to recognise the language by, or the model cannot return such vectors.
             ModelError: The model does not have the language.
-            DataError: Something other than strings, sentences in several languages, or vectors that are not finite
-                numbers.
+            DataError: The sentences are not strings, are in several languages, or have vectors that are not finite.
         """
         limits = EncodeLimits(max_tokens, batch_size)
         if lang is not None:
@@ -405,7 +402,7 @@ class Model:
         return self._elsewhere[device]
 
     def recognize_each(self, texts: Sequence[str], likely: Sequence[str] = ()) -> list[str]:
-        """The language of each sentence; see `recognize_sentences`. Errors are also those of `resolve`."""
+        """The language of each sentence; see `recognize_sentences`. Raises the errors of `resolve` too."""
         found = recognize_sentences(texts, self.languages, likely)
         for text, lang in zip(texts, found, strict=True):
             if not self.has_language(lang):
@@ -430,7 +427,7 @@ class Model:
         progress: bool = True,
         limits: EncodeLimits = NO_LIMITS,
     ) -> Vectors:
-        """Encodes sentences whose language was checked before; see `encode`."""
+        """Encodes sentences whose language was already checked; see `encode`."""
         backend = self.backend(lang, limits)
         cut_before = backend.cut if isinstance(backend, LimitedBackend) else 0
         is_unit = backend.is_unit and self.identity.dimension is None
@@ -452,10 +449,10 @@ class Model:
         return vectors
 
     def _run(self, backend: Backend, texts: Sequence[str], lang: str) -> Vectors:
-        """The vectors that a back-end makes of sentences, checked."""
+        """The vectors of sentences from a back-end, checked."""
         try:
             made = backend.encode(self.conversion.apply(texts, lang))
-        except (UnicodeEncodeError, TypeError):  # tokenizers raise either for half a character
+        except (UnicodeEncodeError, TypeError):  # tokenizers raise either for an unpaired surrogate
             check_characters(texts)
             raise
         return check_vectors(made, len(texts), self.identity.name, backend.dimension)
@@ -478,27 +475,27 @@ class Model:
             warn_of_language("sentences", found, lang)
 
     def similarity(self, a: Vectors, b: Vectors) -> Vectors:
-        """Cosine similarities of all unit vectors of `a` (n, D) with all of `b` (m, D), shape (n, m)."""
+        """Cosine similarities of all unit vectors `a` (n, D) to all unit vectors `b` (m, D), shape (n, m)."""
         return np.asarray(a @ b.T)
 
 
 def no_letters(name: str, known: Sequence[str]) -> ConfigError:
-    """The error that a text has no letters to recognise its language by."""
+    """The error for a text without letters to recognise its language by."""
     return ConfigError(
-        f"{name}: no letters to recognise the language by; expected text, or the language by name: one of "
+        f"{name}: no letters to recognise the language by; expected text, or the name of the language: one of "
         f"{', '.join(known)}"
     )
 
 
 def recognize_sentences(texts: Sequence[str], known: Sequence[str] | None, likely: Sequence[str] = ()) -> list[str]:
-    """The language of each sentence, recognised by itself.
+    """The language of each sentence, recognised one by one.
 
-    A sentence that may be in several languages gets the one that most other sentences have, or that is among the
-    `likely` ones. A sentence without letters gets the first of `known`.
+    A sentence that may be in several languages gets the most frequent of them among the other sentences, or else one of
+    `likely`. A sentence without letters gets the first of `known`.
 
     Raises:
-        AmbiguousLanguageError: A sentence may be in several languages, none of which is that of another sentence or
-            likely.
+        AmbiguousLanguageError: A sentence may be in several languages, and none of them is in `likely` or the language
+            of another sentence.
     """
     found: list[str] = []
     doubtful: dict[int, AmbiguousLanguageError] = {}
@@ -517,7 +514,7 @@ def recognize_sentences(texts: Sequence[str], known: Sequence[str] | None, likel
 
 
 def warn_of_language(name: str, found: str, lang: str) -> None:
-    """Warns that a text looks like another language than the one it is encoded as."""
+    """Warns that a text looks like a language other than the one it is encoded as."""
     logger.warning("%s: looks like %s, but is encoded as %s; if that is wrong, correct the language", name, found, lang)
 
 
@@ -541,7 +538,7 @@ def assemble_model(
     conversion: TextConversion = NO_CONVERSION,
 ) -> Model:
     """Makes a model of networks or tables by language, or a single one under ANY_LANGUAGE."""
-    # `run` makes the back-end of a part when it is first needed; once if the part serves several languages.
+    # `run` makes the back-end of a part when it is first needed, only once if the part serves several languages.
     running: dict[int, Backend] = {}
 
     def open_backend(lang: str) -> Backend:

@@ -1,4 +1,4 @@
-"""The encoder of one language, made of sentence-transformers' modules, and how model folders are opened and saved.
+"""The encoder of one language, made of sentence-transformers modules, and how model folders are opened and saved.
 
 Only the files of `models/` import sentence-transformers. Shapes: N sentences, L tokens, V vocabulary, D dimension.
 """
@@ -34,9 +34,9 @@ from dualmoco.models.lora import merge_adapter
 from dualmoco.models.model import ANY_LANGUAGE
 
 Features = dict[str, Tensor]
-PART_TOKENS = 512  # padding tokens worth removing with one more part: what a part costs besides its tokens
+PART_TOKENS = 512  # fixed cost of one more part, in padding tokens
 NFKC_SAMPLE = "Ａ１，ｂ①！ﬁ？"  # characters that NFKC replaces
-LIBRARY_POOLING = {PoolingMode.last: "lasttoken"}  # where sentence-transformers has another name
+LIBRARY_POOLING = {PoolingMode.last: "lasttoken"}  # names that differ in sentence-transformers
 LOADING_ERRORS = (OSError, ValueError, ImportError, KeyError, TypeError, RuntimeError, SafetensorError)
 
 
@@ -45,11 +45,11 @@ class TokenParts:
     """The tokens of N sentences in parts of similar length, each padded to its own longest sentence."""
 
     parts: list[Features]
-    places: Tensor | None  # (N,): each sentence's row in the joined parts; None if the only part has their order
+    places: Tensor | None  # (N,): row of each sentence in the joined parts; None if there is only one part, in order
 
     @classmethod
     def split(cls, features: Features) -> TokenParts:
-        """Sorts a padded batch by length and splits it where that saves most; features without a mask stay whole."""
+        """Sorts a padded batch by length and splits it where that saves most; batches without a mask stay whole."""
         mask = features.get("attention_mask")
         if mask is None or any(value.shape != mask.shape for value in features.values()):
             return cls([features], None)
@@ -77,9 +77,9 @@ def _take_rows(features: Features, rows: Tensor, columns: Tensor) -> Features:
 
 
 def split_lengths(lengths: np.ndarray) -> list[int]:
-    """Where to split sorted lengths so that padded tokens, and PART_TOKENS for each part, are fewest."""
+    """Where to split sorted lengths to minimize padded tokens plus PART_TOKENS per part."""
     sizes, counts = np.unique(lengths, return_counts=True)
-    ends = np.concatenate([[0], counts.cumsum()])  # a part holds all sentences of some neighbouring sizes
+    ends = np.concatenate([[0], counts.cumsum()])  # a part contains all sentences of some adjacent sizes
     costs, came_from = np.zeros(len(ends)), np.zeros(len(ends), dtype=np.int64)
     for last in range(1, len(ends)):
         tried = costs[:last] + (ends[last] - ends[:last]) * sizes[last - 1] + PART_TOKENS
@@ -104,7 +104,7 @@ class Encoder(nn.Module):
         super().__init__()
         self.layers, self.prompt = nn.Sequential(*layers), prompt
         leaves_out = any(isinstance(layer, Pooling) and not layer.include_prompt for layer in self.layers)
-        self.needs_half = False  # whether its attention takes no fp32
+        self.needs_half = False  # whether its attention does not support fp32
         self.prompt_tokens = int(self._preprocess(["a"]).get("prompt_length") or 0) if prompt and leaves_out else 0
 
     def forward(self, features: Features | TokenParts) -> Tensor:
@@ -118,13 +118,13 @@ class Encoder(nn.Module):
         return embedding
 
     def _half_precision(self) -> torch.autocast:
-        """Autocast to the type that is set already, or else to bf16."""
+        """Autocast to the current autocast type, or else to bf16."""
         device = next(self.parameters()).device.type
         is_set = torch.is_autocast_enabled(device)
         return torch.autocast(device, torch.get_autocast_dtype(device) if is_set else torch.bfloat16)
 
     def tokenize(self, texts: list[str]) -> Features:
-        """Turns N sentences, with the prompt before each, into the tensors that `forward` takes."""
+        """Turns N sentences, each after the prompt, into the input tensors of `forward`."""
         return {name: value for name, value in self._preprocess(texts).items() if isinstance(value, Tensor)}
 
     def _preprocess(self, texts: list[str]) -> dict[str, Any]:
@@ -141,11 +141,11 @@ class Encoder(nn.Module):
 
     @property
     def is_frozen(self) -> bool:
-        """Whether none of its weights are trained, so that its vectors stay the same."""
+        """Whether none of its weights are trained, so its vectors stay the same."""
         return not any(weight.requires_grad for weight in self.parameters())
 
     def set_dropout(self, share: float) -> None:
-        """Sets the probability of all dropout, wherever the architecture keeps it."""
+        """Sets the probability of all dropout, wherever the architecture stores it."""
         for module, name in self._dropouts():
             setattr(module, name, share)
 
@@ -155,7 +155,7 @@ class Encoder(nn.Module):
         return any(getattr(module, name) > 0 for module, name in self._dropouts())
 
     def _dropouts(self) -> Iterator[tuple[nn.Module, str]]:
-        """Where probabilities are kept: in dropout layers, or as numbers of an attention layer such as ModernBERT's."""
+        """Where dropout probabilities are stored: in dropout layers, or in attention layers such as ModernBERT's."""
         for module in self.modules():
             if isinstance(module, nn.Dropout):
                 yield module, "p"
@@ -163,7 +163,7 @@ class Encoder(nn.Module):
             yield from ((module, name) for name in sorted(numbers) if "dropout" in name)
 
     def set_attention(self, attention: Attention) -> None:
-        """Sets the implementation of a transformer's attention; ValueError or ImportError if it has no such one."""
+        """Sets the implementation of a transformer's attention; ValueError or ImportError if it is not available."""
         first: Any = self.layers[0]
         if attention != Attention.auto:
             first.model.set_attn_implementation(attention.value)
@@ -176,7 +176,7 @@ class Encoder(nn.Module):
 
 
 def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
-    """The tokenizer of a transformer whose only input is the tokens of plain text; None for other encoders."""
+    """The tokenizer of a transformer whose only input is tokens of plain text; None for other encoders."""
     first: Any = encoder.layers[0]
     plain = isinstance(first, Transformer) and not first.processing_kwargs and "message" not in first.modality_config
     tokenizer = first.tokenizer if plain and not first.can_flatten_inputs else None
@@ -184,18 +184,18 @@ def text_tokenizer(encoder: Encoder) -> PreTrainedTokenizerFast | None:
 
 
 def count_positions(encoder: Encoder) -> int | None:
-    """Most tokens that a transformer can take; None if it does not number positions."""
+    """Maximum tokens of a transformer; None if it has no position embeddings."""
     model: Any = getattr(encoder.layers[0], "model", None)
     rows = getattr(getattr(model, "config", None), "max_position_embeddings", None)
     tables = [module for name, module in model.named_modules() if name.endswith("position_embeddings")] if model else []
     if not isinstance(rows, int) or rows < 1:
         return None
     padding = next((getattr(table, "padding_idx", None) for table in tables), None)
-    return rows if padding is None else rows - padding - 1  # RoBERTa numbers positions after that of padding
+    return rows if padding is None else rows - padding - 1  # RoBERTa starts positions after the index of padding
 
 
 def add_nfkc_normalizer(encoder: Encoder) -> None:
-    """Prepends Unicode NFKC to an encoder's tokenizer, if it is one of the `tokenizers` library."""
+    """Prepends Unicode NFKC to an encoder's tokenizer, if the tokenizer is from the `tokenizers` library."""
     first: Any = encoder.layers[0]
     fast = None if is_static(encoder) else text_tokenizer(encoder)
     tokenizer = first.tokenizer if is_static(encoder) else fast and fast.backend_tokenizer
@@ -205,7 +205,7 @@ def add_nfkc_normalizer(encoder: Encoder) -> None:
 
 
 def carries_nfkc(encoder: Encoder) -> bool:
-    """Whether an encoder tokenizes a sample text as it does the NFKC form of it."""
+    """Whether an encoder tokenizes a sample text and its NFKC form equally."""
     texts = (NFKC_SAMPLE, unicodedata.normalize("NFKC", NFKC_SAMPLE))
     tried, expected = (encoder.tokenize([text]) for text in texts)
     return all(torch.equal(tried[name], expected[name]) for name in expected)
@@ -217,7 +217,7 @@ def is_static(encoder: Encoder) -> bool:
 
 
 def take_all_tokens(encoder: Encoder) -> None:
-    """Lets an average of token vectors, for which length costs nothing, take all tokens of a sentence."""
+    """Removes the token limit of a static encoder, for which long sentences cost nothing."""
     first: Any = encoder.layers[0]
     if isinstance(first, StaticEmbedding):
         first.tokenizer.no_truncation()
@@ -225,7 +225,7 @@ def take_all_tokens(encoder: Encoder) -> None:
 
 @torch.inference_mode()
 def static_table(encoder: Encoder) -> StaticTable | None:
-    """A static encoder as one table, with its projections multiplied in; None if the encoder does more than that."""
+    """A static encoder as one table, with its projections multiplied in; None for other encoders."""
     first, *rest = encoder.layers
     if not isinstance(first, StaticEmbedding):
         return None
@@ -254,7 +254,7 @@ class OpenedNetwork:
     """The networks of a model folder."""
 
     encoders: dict[str, Encoder]
-    """One for each language, the same one for languages that share it; or a single one under ANY_LANGUAGE."""
+    """The encoder of each language, possibly shared, or a single encoder under ANY_LANGUAGE."""
     pooling: str  # `own` if the model defines its pooling, else mean, max, cls, last or first-last
 
     @property
@@ -268,7 +268,7 @@ def open_network(folder: Path, pooling: str | None = None, prompt: str = "") -> 
 
     Args:
         folder: The model folder.
-        pooling: Overrides the model's own; by default that, or mean if it has none.
+        pooling: Pooling (default: the model's own, or mean if it has none).
         prompt: Text before every sentence; empty for the model's own.
     """
     opened = open_modules(folder)
@@ -283,7 +283,7 @@ def open_network(folder: Path, pooling: str | None = None, prompt: str = "") -> 
     if pooling:
         kind = type(layers[0]).__name__
         raise ModelError(
-            f"{folder}: pooling {pooling} is for one Transformer, this model begins with a {kind}; use auto"
+            f"{folder}: pooling {pooling} needs a Transformer, but this model begins with a {kind}; use auto"
         )
     return OpenedNetwork({ANY_LANGUAGE: Encoder(layers, prompt)}, "own")
 
@@ -311,7 +311,7 @@ def _pooled(first: Transformer, pooling: str, prompt: str) -> Encoder:
 
 
 def make_pooling(dimension: int, pooling: str, *, include_prompt: bool = True) -> Pooling:
-    """The layer of a PoolingMode other than auto."""
+    """The pooling layer of a PoolingMode other than auto."""
     mode = LIBRARY_POOLING.get(PoolingMode(pooling), pooling)
     layer: Pooling = Pooling(dimension, pooling_mode=str(mode), include_prompt=include_prompt)
     return layer
@@ -321,14 +321,16 @@ def open_routes(folder: Path) -> dict[str, Encoder]:
     """Opens a folder that `save_encoders` wrote: an encoder for each language, in the order they were saved."""
     encoders = open_network(folder).encoders
     if ANY_LANGUAGE in encoders:
-        raise ModelError(f"{folder}: a model of one route; expected one route per language, as dualmoco train saves it")
+        raise ModelError(
+            f"{folder}: a model with one route; expected one route per language, as saved by dualmoco train"
+        )
     return encoders
 
 
 def open_modules(folder: Path) -> SentenceTransformer | Transformer:
-    """Loads a model in fp32 on the CPU: one of sentence-transformers as a whole, one of transformers as one module."""
+    """Loads a model in fp32 on the CPU: a whole sentence-transformers model, or a transformers model as one module."""
     if is_hybrid(folder):
-        raise ModelError(f"{folder}: a hybrid of several models; expected a single one, such as one of its parts")
+        raise ModelError(f"{folder}: a hybrid of several models; expected a single model, such as one of its parts")
     check_folder(folder)
     disable_progress_bar()
     weights = {"use_safetensors": True, "dtype": "float32"}
@@ -344,12 +346,12 @@ def open_modules(folder: Path) -> SentenceTransformer | Transformer:
         raise ModelError(f"{folder}: cannot be opened as a model: {reason}") from None
     _check_weights(opened, folder)
     _complete_tokenizers(opened)
-    opened.float()  # modules other than the transformer are in the precision they are stored in
+    opened.float()  # modules other than the transformer keep their stored precision
     return opened
 
 
 def _complete_tokenizers(opened: nn.Module) -> None:
-    """Lets tokenizers without a padding token, as of Llama, pad with the end of a text; padding is masked."""
+    """Lets tokenizers without a padding token, such as Llama's, pad with the end-of-text token; padding is masked."""
     for module in opened.modules():
         tokenizer = module.tokenizer if isinstance(module, Transformer) else None
         if tokenizer is not None and tokenizer.pad_token is None:
@@ -357,7 +359,7 @@ def _complete_tokenizers(opened: nn.Module) -> None:
 
 
 def _check_weights(opened: nn.Module, folder: Path) -> None:
-    """Refuses weights that are missing from the files, not finite, or too few for the vocabulary, with ModelError."""
+    """ModelError if weights are missing from the files, not finite, or too few for the vocabulary."""
     for module in opened.modules():
         if isinstance(module, StaticEmbedding):
             check_vocabulary(tuple(module.embedding.weight.shape), module.tokenizer, folder)
@@ -365,11 +367,13 @@ def _check_weights(opened: nn.Module, folder: Path) -> None:
             _check_transformer(module, folder)
     for name, weight in opened.named_parameters():
         if not bool(torch.isfinite(weight).all()):
-            raise ModelError(f"{folder}: {name} holds NaN or infinity; expected finite weights: make the model again")
+            raise ModelError(
+                f"{folder}: {name} contains NaN or infinity; expected finite weights: make the model again"
+            )
 
 
 def _check_transformer(model: PreTrainedModel, folder: Path) -> None:
-    """Refuses weights that transformers filled with random numbers, except for a pooler, which has no influence."""
+    """ModelError if transformers filled weights with random numbers, except for a pooler, which has no effect."""
     heads = getattr(model.config, "num_attention_heads", 1)
     if isinstance(heads, int) and heads < 1:
         raise ModelError(f"{folder}: {heads} attention heads; expected at least one")
@@ -392,14 +396,16 @@ def route_of(router: Router, lang: str, name: str) -> nn.Module:
 def save_encoders(encoders: Mapping[str, Encoder], path: Path) -> None:
     """Writes a sentence-transformers folder with one route and prompt per language and no default route.
 
-    The prompt of a language has its name. sentence-transformers applies it by itself if it is the same for all.
-    Adapters are added to the weights.
+    The prompt of a language is named after the language. sentence-transformers applies the prompt automatically if all
+    languages have the same one. Adapters are added to the weights.
     """
     disable_progress_bar()
     merged = {encoder: merge_adapter(encoder) for encoder in encoders.values()}
     routes: dict[str, list[Any]] = {lang: list(merged[encoder].layers) for lang, encoder in encoders.items()}
     router = Router(routes, allow_empty_key=False)
-    device = str(next(router.parameters()).device)  # SentenceTransformer moves its modules: leave them where they are
+    device = str(
+        next(router.parameters()).device
+    )  # SentenceTransformer moves its modules, so keep their current device
     model = SentenceTransformer(modules=[router], device=device, similarity_fn_name="dot")
     prompts: dict[str, str | None] = {lang: encoder.prompt for lang, encoder in encoders.items()}
     if any(prompts.values()):
@@ -418,7 +424,7 @@ def save_encoder(encoder: Encoder, path: Path) -> None:
 
 
 class FirstLastPooling(nn.Module):
-    """Mean over the tokens of the average of first and last layer, as in the baselines of BERT-whitening and SimCSE."""
+    """Average of the first and last layer, then mean over tokens, as in the baselines of BERT-whitening and SimCSE."""
 
     def __init__(self, dimension: int) -> None:
         super().__init__()

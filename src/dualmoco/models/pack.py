@@ -1,4 +1,4 @@
-"""Pack a model: its weights as int8 in a quarter of the space, and the graphs that onnxruntime runs them with.
+"""Pack a model: weights as int8 in a quarter of the space, and graphs to run them with onnxruntime.
 
 Tokenizers are written without the spaces of indented JSON, which can be as large as their content.
 """

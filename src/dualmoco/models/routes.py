@@ -1,6 +1,6 @@
 """A model folder with one encoder per language, as files: compares encoders and copies them from folder to folder.
 
-Files are copied as they are, so the vectors of a copied language are the same to the bit. Nothing here needs PyTorch.
+Files are copied unchanged, so the vectors of a copied language are bit-identical. Nothing here needs PyTorch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from dualmoco.text.languages import Chinese, base_language
 
 
 def open_languages(name: str | Path) -> tuple[Model, Path]:
-    """Opens a model that has one encoder per language, to add others; ModelError for any other kind of model."""
+    """Opens a model that has one encoder per language, to add languages; ModelError for any other kind of model."""
     name = str(name)
     folder = find_folder(name)
     if folder is None:
@@ -56,7 +56,7 @@ def open_languages(name: str | Path) -> tuple[Model, Path]:
             "(recipes/join-language.yaml trains a language against any encoder)"
         )
     if any(model.backend(lang).name == INT8 for lang in model.languages):
-        raise ModelError(f"{name}: packed transformers; expected the model before it was packed, or a static one")
+        raise ModelError(f"{name}: packed transformers; expected the model before it was packed, or a static model")
     return model, folder
 
 
@@ -66,7 +66,7 @@ def _is_router(folder: Path) -> bool:
 
 
 def read_routes(folder: Path) -> dict[str, list[str]]:
-    """The names of the layers of each language, which are folders inside the model folder."""
+    """The names of each language's layers, which are folders inside the model folder."""
     return {lang: list(names) for lang, names in read_json(folder / ROUTER_FILE)["structure"].items()}
 
 
@@ -79,7 +79,9 @@ def add_routes(folder: Path, source: Path, langs: Iterable[str]) -> list[Path]:
             if name in router["types"] and _same_layer(folder / name, source / name):
                 continue  # languages that share an encoder
             if name in router["types"]:
-                raise ModelError(f"{source}: its layer {name} is another one in the model it is added to; rename it")
+                raise ModelError(
+                    f"{source}: its layer {name} differs from that layer of the model it is added to; rename it"
+                )
             shutil.copytree(source / name, folder / name)
             router["types"][name] = other["types"][name]
             added.append(folder / name)
@@ -100,7 +102,7 @@ def pack_layers(layers: Iterable[Path]) -> None:
 
 
 def same_encoder(first: Path, second: Path, lang: str) -> bool:
-    """Whether two models encode a language with the same layers, however the weights are stored."""
+    """Whether two models encode a language with equal layers, however the weights are stored."""
     layers = read_routes(first)[lang], read_routes(second)[lang]
     return len(layers[0]) == len(layers[1]) and all(
         _same_layer(first / one, second / other) for one, other in zip(*layers, strict=True)
@@ -123,7 +125,7 @@ def _has_weights(layer: Path) -> bool:
 
 
 def _read_settings(layer: Path) -> dict[str, Any]:
-    """The contents of the files of a layer, apart from weights; a tokenizer without its truncation and padding."""
+    """The contents of a layer's files, except for weights; tokenizers without truncation and padding."""
     found: dict[str, Any] = {}
     for file in sorted(layer.rglob("*")):
         if file.is_file() and file.name not in (INT8_FILE, WEIGHTS_FILE):
@@ -134,7 +136,7 @@ def _read_settings(layer: Path) -> dict[str, Any]:
 
 
 def merge_conversions(folders: Iterable[Path]) -> TextConversion:
-    """The text conversion of a model with the languages of several folders; ModelError if theirs contradict."""
+    """The text conversion of a model with the languages of several folders; ModelError if the folders disagree."""
     found = {folder: read_conversion(folder) for folder in folders}
     normalizing = {conversion.nfkc for conversion in found.values()}
     converting = {
@@ -149,5 +151,5 @@ def merge_conversions(folders: Iterable[Path]) -> TextConversion:
 
 
 def write_model_record(folder: Path, conversion: TextConversion, about: dict[str, Any]) -> None:
-    """Writes the text conversion of a model, and what else is known about it, into its record."""
+    """Writes the text conversion of a model, and other provenance, into its record."""
     write_json(folder / MODEL_RECORD, {**read_model_record(folder), TEXT_KEY: conversion.to_json(), **about})

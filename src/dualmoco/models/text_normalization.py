@@ -1,8 +1,7 @@
-"""What a model does to sentences before it tokenizes them.
+"""The text conversion of a model, before tokenization.
 
-A model that was trained on simplified characters does not know traditional ones, so the conversion belongs to the
-model: it is recorded in the model folder, `Model` applies it before any back-end sees a sentence, and it is part of
-the checksum.
+A model that was trained on simplified characters does not know traditional ones. So the conversion belongs to the
+model: it is recorded in the model folder, `Model` applies it before any back-end runs, and the checksum covers it.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class TextConversion:
         return self if base_language(lang) == "zh" else replace(self, chinese=Chinese.keep)
 
     def apply(self, texts: Sequence[str], lang: str) -> list[str]:
-        """The sentences of a language as the model was trained on them."""
+        """The sentences of a language, converted like the training data."""
         converted = [unicodedata.normalize("NFKC", text) for text in texts] if self.nfkc else list(texts)
         script = self.of(lang).chinese
         return converted if script == Chinese.keep else [convert_chinese(text, script) for text in converted]
@@ -42,13 +41,13 @@ class TextConversion:
         return chinese | ({"nfkc": True} if self.nfkc else {})
 
     def card(self) -> str:
-        """What users of plain sentence-transformers must do to convert sentences; empty if they need not."""
+        """How users of plain sentence-transformers must convert sentences; empty if no conversion is needed."""
         steps = ['    sentence = unicodedata.normalize("NFKC", sentence)\n'] if self.nfkc else []
         if self.chinese != Chinese.keep:
             steps.append(f'    sentence = opencc.OpenCC("{OPENCC[self.chinese]}").convert(sentence)  # Chinese only\n')
         intro = (
-            "It was trained on converted text. dualmoco converts sentences by itself; in sentence-transformers do so\n"
-            "before encoding:\n\n"
+            "It was trained on converted text. dualmoco converts sentences automatically. In sentence-transformers,\n"
+            "convert them before encoding:\n\n"
         )
         return intro + "".join(steps) if steps else ""
 

@@ -1,6 +1,6 @@
 """Tokenizers trained on a corpus, for encoders that start from scratch.
 
-From sentences to a byte-pair tokenizer of the `tokenizers` library, for `build.py`.
+`build.py` uses them: sentences in, a byte-pair tokenizer of the `tokenizers` library out.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 PAD, UNKNOWN, CLS, SEP, MASK = SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 MOST_CHARACTERS = 8000  # rarer characters become [UNK]
-MERGE_SENTENCES = 200_000  # enough to learn which characters go together; rare characters need more
+MERGE_SENTENCES = 200_000  # enough to learn merges; rare characters need more
 COUNTING_BLOCK = 10_000  # sentences whose characters are counted at once
 
 
 def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int, *, special_tokens: bool) -> Tokenizer:
     """Trains a lower-casing byte-pair tokenizer that splits at spaces, punctuation and between digits and letters."""
     # Text without spaces, such as Chinese, is split into entries of up to `max_piece_length` characters. Characters are
-    # counted in all texts, entries are learnt from the first MERGE_SENTENCES, so these must be in random order.
+    # counted in all texts, but entries are learnt from the first MERGE_SENTENCES, so texts must be in random order.
     tokenizer = Tokenizer(models.BPE(unk_token=UNKNOWN, fuse_unk=False))
     lower = normalizers.BertNormalizer(lowercase=True, strip_accents=False, handle_chinese_chars=False)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), lower])
@@ -32,7 +32,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, max_piece_length: int
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
         special_tokens=SPECIAL_TOKENS,
-        max_token_length=max_piece_length + 1,  # the trainer stops one short of it
+        max_token_length=max_piece_length + 1,  # the trainer stops one entry early
         initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
@@ -51,7 +51,7 @@ def entry_texts(tokenizer: Tokenizer) -> dict[int, str]:
 
 
 def _frequent_characters(sentences: list[str], count: int) -> list[str]:
-    """The most frequent characters, ties by code point: the trainer's own choice is random."""
+    """The most frequent characters, with ties by code point, because the trainer's own choice is random."""
     counts: Counter[str] = Counter()
     for start in range(0, len(sentences), COUNTING_BLOCK):
         counts.update(unicodedata.normalize("NFKC", " ".join(sentences[start : start + COUNTING_BLOCK])).lower())

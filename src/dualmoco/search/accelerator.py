@@ -1,6 +1,6 @@
-"""Similarities on a GPU, with PyTorch, where only the best of a tile come back. Shapes: r rows, w columns, D dimension.
+"""Similarities on a GPU with PyTorch, which returns only the best of a tile. Shapes: r rows, w columns, D dimension.
 
-PyTorch is imported only for a search that is large enough, on a machine that seems to have a GPU.
+PyTorch is imported only if the search is large enough and the machine seems to have a GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def choose_device(rows: int, columns: int, dimension: int) -> str:
 def best_of_tile(
     queries: Vectors, keys: Vectors, kept: int, kept_across: int | None, device: str
 ) -> tuple[BestOfTile, BestOfTile | None]:
-    """The best columns of each row of queries (r, D) times keys (w, D), and if wanted the best rows of each column."""
+    """The best columns of each row of queries (r, D) times keys (w, D), and optionally the best rows of each column."""
     import torch
 
     with torch.inference_mode():

@@ -1,6 +1,6 @@
-"""DocumentRecords to index, from JSONL, CSV, TSV and Parquet files or from Python, checked and staged by language.
+"""Documents to index, from JSONL, CSV, TSV and Parquet files or from Python, checked and staged by language.
 
-A document has a text and, if wanted, an id, a language and metadata: all other columns.
+A document has a text and, optionally, an id, a language and metadata (all other columns).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 SEPARATORS = {".csv": ",", ".tsv": "\t", ".tab": "\t"}
 PARQUET_SUFFIX = ".parquet"
 INDEXED_SUFFIXES = (*JSON_SUFFIXES, *SEPARATORS, PARQUET_SUFFIX)
-"""Extensions of files that hold documents; all others hold one sentence per line."""
+"""Extensions of files of documents; all other files contain one sentence per line."""
 TEXT_KEYS, LANG_KEYS, ID_KEY, METADATA_KEY = ("text", "sentence", "content"), ("lang", "language"), "id", "metadata"
-GIVEN_DOCUMENTS = "documents"  # name of those from Python
+GIVEN_DOCUMENTS = "documents"  # name of documents from Python
 LINE_BREAK = re.compile(r"\s*[\r\n]+\s*")
 JSON_NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?")
 BATCH = 4096  # documents whose languages are recognised together
-SAMPLED_DOCUMENTS = 1000  # whose languages choose the default model
+SAMPLED_DOCUMENTS = 1000  # number of documents whose languages choose the default model
 
 DocumentRecords = Iterable[Mapping[str, Any]]
-"""Mappings with `text`, and if wanted `id`, `lang` and metadata."""
+"""Mappings with `text`, and optionally `id`, `lang` and metadata."""
 
 
 @dataclass(frozen=True)
@@ -67,12 +67,12 @@ class StagedDocuments:
 
 
 def is_document_file(path: Path) -> bool:
-    """Whether the extension of a file says that it holds documents."""
+    """Whether the extension of a file means that it contains documents."""
     return plain_suffix(path) in INDEXED_SUFFIXES
 
 
 def read_documents(file: TextFile, report: Report) -> Iterator[GivenDocument]:
-    """Yields the documents of a file; `report` gets the line of each that cannot be read, and what is wrong.
+    """Yields the documents of a file; calls `report` with the line and the problem of each unreadable document.
 
     Raises:
         DataError: The file is missing, damaged, or has no column of texts.
@@ -106,7 +106,7 @@ def make_document(record: Any, line: int, name: str, lang: str = "") -> GivenDoc
         raise ValueError(f"{found or f'found {keys}; '}expected {' or '.join(TEXT_KEYS)}")
     text = LINE_BREAK.sub(" ", text.strip())
     if not text or not is_unicode(text):
-        raise ValueError("no text" if not text else "contains half a surrogate pair; expected text")
+        raise ValueError("no text" if not text else "contains an unpaired surrogate; expected text")
     given = rest.pop(next((key for key in LANG_KEYS if key in rest), ""), None) or lang
     if not isinstance(given, str):
         raise ValueError(f"{LANG_KEYS[0]} is a {type(given).__name__}; expected a language code such as en")
@@ -123,7 +123,7 @@ def _own_id(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: dates as text, numbers of all kinds as numbers."""
+    """A value as a JSON type: dates as text, numbers of all kinds as numbers."""
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
     return float(value) if isinstance(value, decimal.Decimal) else value
@@ -144,7 +144,7 @@ def _read_json_lines(path: Path, report: Report) -> Iterator[tuple[int, Any]]:
 
 
 def _read_table(path: Path, separator: str, report: Report) -> Iterator[tuple[int, Any]]:
-    """The rows of a table with a header; columns whose cells are all numbers hold numbers."""
+    """The rows of a table with a header; columns that contain only numbers are converted."""
     numeric: set[str] | None = None
     for _, record in _read_rows(path, separator, lambda line, what: None):
         numeric = set(record) if numeric is None else numeric
@@ -161,14 +161,14 @@ def _read_rows(path: Path, separator: str, report: Report) -> Iterator[tuple[int
         header = [cell.strip() for cell in next(reader, [])]
         if not set(TEXT_KEYS) & set(header) or len(set(header)) < len(header):
             found = clip_reason(", ".join(header))
-            raise DataError(f"{path}:1: columns {found}; expected a header of distinct names, one of them text")
+            raise DataError(f"{path}:1: columns {found}; expected a header of distinct names, including text")
         for row in reader:
             if len(row) == len(header):
                 yield reader.line_num, dict(zip(header, row, strict=True))
             elif any(row):
                 report(reader.line_num, f"{len(row)} columns; expected {len(header)}, as in the header")
     except csv.Error as error:
-        raise DataError(f"{path}:{reader.line_num}: not a table ({error}); expected quotes in pairs") from None
+        raise DataError(f"{path}:{reader.line_num}: not a table ({error}); expected balanced quotes") from None
 
 
 def _read_parquet(path: Path) -> Iterator[tuple[int, Any]]:
@@ -194,14 +194,14 @@ def staged_documents(
 
     Args:
         files: Files of documents.
-        given: DocumentRecords from Python.
-        model: Recognises the languages that are not given.
-        types: Type of each metadata field so far, to which new ones are added.
-        skip: Whether to leave out documents that cannot be used, and log them.
+        given: Documents from Python.
+        model: Model that recognises missing languages.
+        types: Type of each metadata field so far; new fields are added.
+        skip: Whether to skip and log unusable documents.
 
     Raises:
-        DataError: A document that cannot be used; ids that are missing or occur twice.
-        ModelError: A language that the model does not have.
+        DataError: A document cannot be used, or an id is missing or occurs twice.
+        ModelError: The model does not have a language.
     """
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as folder:
         staged: list[StagedDocuments] = []
@@ -239,19 +239,19 @@ def _from_python(given: DocumentRecords | Sequence[GivenDocument], report: Repor
 
 
 def valid_documents(given: Sequence[Any]) -> Iterator[GivenDocument]:
-    """Yields those documents from Python that can be read; the others are reported when they are staged."""
+    """Yields the readable documents from Python; the others are reported when they are staged."""
     return _from_python(given, lambda line, what: None)
 
 
 def document_languages(documents: Iterator[GivenDocument]) -> list[str]:
-    """The languages of the first documents, recognised among those of the default models where they are not given."""
+    """The languages of the first documents; missing ones are recognised among those of the default models."""
     sample = list(islice(documents, SAMPLED_DOCUMENTS))
     unknown = [document.text for document in sample if not document.lang]
     return [*(document.lang for document in sample if document.lang), *recognize_sentences(unknown, all_languages())]
 
 
 class _Stage:
-    """Writes the documents of one file, or those from Python, by name and language."""
+    """Writes the documents of one file, or from Python, by name and language."""
 
     def __init__(self, folder: Path, model: Model, types: FieldTypes, seen: dict[str, str], report: Report) -> None:
         self.folder, self.model, self.types, self.seen, self.report = folder, model, types, seen, report
@@ -259,7 +259,7 @@ class _Stage:
         folder.mkdir()
 
     def write(self, documents: Iterator[GivenDocument], name: str) -> list[StagedDocuments]:
-        """Writes them; DataError if there is none."""
+        """Writes the documents; DataError if there are none."""
         made: dict[tuple[str, str], tuple[StagedDocuments, Any, DocumentWriter]] = {}
         with ExitStack() as stack:
             while batch := list(islice(documents, BATCH)):
@@ -286,7 +286,7 @@ class _Stage:
         return staged, stream, stack.enter_context(DocumentWriter(staged.table))
 
     def _entry(self, document: GivenDocument) -> DocumentEntry | None:
-        """What is stored of a document; None if it is left out."""
+        """What is stored of a document; None if it is skipped."""
         self.has_ids = bool(document.id) if self.has_ids is None else self.has_ids
         try:
             if bool(document.id) != self.has_ids:
@@ -304,9 +304,9 @@ class _Stage:
 
 
 def recognize_documents(documents: Sequence[GivenDocument], model: Model, name: str) -> list[str]:
-    """The language of each document: as given, or recognised.
+    """The language of each document, as given or recognised.
 
-    DocumentRecords in a script that only one language of the model has are recognised together, all others one by one.
+    Documents in a script that only one language of the model has are recognised together, all others one by one.
     """
     langs = [model.language(document.lang) if document.lang else "" for document in documents]
     by_script: dict[str, list[int]] = {}

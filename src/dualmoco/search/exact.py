@@ -1,8 +1,8 @@
 """Exact nearest neighbours by cosine.
 
-Similarities are computed in single precision, tile by tile, one tile per thread. A tile is read once, for the maxima of
-small cells of it. A cell is looked at again only if its maximum exceeds the lowest candidate of one of its rows, so
-hardly anything is compared or sorted. `rerank` then scores the candidates in double precision, so that results do not
+Similarities are computed in single precision, tile by tile, one tile per thread. A tile is read once to find the maxima
+of its small cells. A cell is read again only if its maximum exceeds the lowest candidate of one of its rows, so few
+numbers are compared or sorted. `rerank` then scores the candidates in double precision, so that results do not
 depend on tiles, blocks, threads or devices. Shapes: n rows or queries, m rows of the other side or keys, D dimension,
 k neighbours, c candidates, h similarities that may be candidates, r rows and w columns of a tile, R and W of its cells.
 """
@@ -31,12 +31,12 @@ TILE = (2048, 1024)  # rows and columns of similarities in the cache at once
 RESCORED_ROWS = 1024
 KEYS_AT_ONCE = 8192
 UNSURE_ROWS = 256
-NAN_VECTORS = "vectors hold NaN, so that they are not of length 1; encode them again"
-LANES = 64  # least number of parts of a row whose maxima tell how high its candidates are at least
-DENSE_HITS = 4  # times the candidates: if more similarities exceed the lowest candidate, it is raised first
+NAN_VECTORS = "vectors contain NaN; expected unit vectors: encode them again"
+LANES = 64  # minimum number of parts of a row whose maxima give a lower bound for its candidates
+DENSE_HITS = 4  # times the candidates; if more similarities exceed the lowest candidate, it is raised first
 PAIRS_AT_ONCE = 32_768
-CELL = 4  # rows, and columns, of a cell
-FEW_CELLS = 1 / 16  # share of a tile's cells up to which looking at them alone is faster
+CELL = 4  # rows and columns of a cell
+FEW_CELLS = 1 / 16  # up to this share of a tile's cells, it is faster to look only at those cells
 
 
 @dataclass(frozen=True)
@@ -54,12 +54,12 @@ class Neighbors:
 
     @property
     def found_translations(self) -> np.ndarray:
-        """Whether the nearest neighbour has the row's own number, as translations in aligned texts have, shape (n,)."""
+        """Whether the nearest neighbour has the same row number, like translations in aligned texts, shape (n,)."""
         return np.asarray(self.ids[:, 0] == np.arange(len(self.ids)))
 
     @classmethod
     def concatenate(cls, parts: Sequence[Neighbors]) -> Neighbors:
-        """The neighbours of several runs of rows, one after the other."""
+        """The neighbours of several runs of rows, one after another."""
         return cls(np.concatenate([near.ids for near in parts]), np.concatenate([near.scores for near in parts]))
 
 
@@ -260,7 +260,7 @@ def _rescored(queries: Vectors, keys: Vectors, chosen: np.ndarray) -> tuple[Ids,
 
 
 def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Floats]:
-    """The k best keys (b, D) of each query (q, D), if too many are close to list them; the first among equal ones."""
+    """The k best keys (b, D) of each query (q, D), used if too many keys are close; ties go to the lower number."""
     scores = (queries.astype(np.float64) @ keys.astype(np.float64).T).round(COSINE_PLACES)  # (q, b)
     last = max(0, scores.shape[1] - k)
     lowest = np.partition(scores, last, axis=1)[:, last, None]  # (q, 1) the k-th best
@@ -271,7 +271,7 @@ def _best_of_ties(queries: Vectors, keys: Vectors, k: int) -> tuple[Ids, Ids, Fl
 
 
 def _tolerance(dimension: int) -> float:
-    """Upper bound of the rounding error of a cosine: D products in single precision, and decimal places."""
+    """Upper bound of the rounding error of a cosine: D products in single precision, then decimal rounding."""
     return 2 * dimension * 2.0**-24 + 10.0**-COSINE_PLACES
 
 
@@ -281,24 +281,24 @@ def as_floats(array: Vectors) -> Vectors:
 
 
 class Candidates:
-    """The c best rows of the other side seen so far for each of n rows; the order among equals is not defined."""
+    """The c best rows of the other side seen so far for each of n rows; the order of ties is not defined."""
 
     def __init__(self, scores: Vectors, ids: Ids) -> None:
         self.scores, self.ids = scores, ids  # (n, c), scores descending
 
     @classmethod
     def empty(cls, rows: int, kept: int) -> Candidates:
-        """Candidates before anything was seen."""
+        """Candidates before any similarity was seen."""
         return cls(np.full((rows, kept), UNSEEN, dtype=np.float32), np.zeros((rows, kept), dtype=np.int64))
 
     def offer(self, rows: Ids, scores: Vectors, highest: Vectors, ids: Ids, lock: threading.Lock | None = None) -> None:
-        """Adds similarities (r, w) of some rows (r,) with rows (w,) of the other side; `highest` are their cell maxima.
+        """Adds similarities (r, w) of some rows (r,) to rows (w,) of the other side; `highest` are their cell maxima.
 
-        With a lock, several threads may add similarities at once; DataError if there is NaN among the similarities.
+        With a lock, several threads may add similarities at once. DataError if a similarity is NaN.
         """
         if np.isnan(highest.max()):
             raise DataError(NAN_VECTORS)
-        lowest = self.scores[rows, -1]  # (r,) only rises, whatever other threads do meanwhile
+        lowest = self.scores[rows, -1]  # (r,) only increases, whatever other threads do meanwhile
         hits = _hits(scores, highest, lowest, self.scores.shape[1])
         if len(hits[0]):
             with lock or nullcontext():
@@ -319,7 +319,7 @@ class Candidates:
         self.add(np.arange(len(self.ids)), other.scores, other.ids)
 
     def union(self, other: Candidates) -> Candidates:
-        """The c best candidates of both, for the same rows; a row of the other side counts once."""
+        """The c best candidates of both, for the same rows; each row of the other side counts once."""
         known = (other.ids[:, :, None] == self.ids[:, None, :]) & (self.scores[:, None, :] > UNSEEN)  # (n, c, c)
         fresh = np.where(known.any(axis=2), np.float32(UNSEEN), other.scores)
         both = Candidates(self.scores.copy(), self.ids.copy())
@@ -327,7 +327,7 @@ class Candidates:
         return both
 
     def transposed(self, count: int) -> Candidates:
-        """Candidates (m, c) of the other side's `count` rows: for each, the c best rows that have found it."""
+        """Candidates (m, c) of the other side's `count` rows: for each, the c best rows that found it."""
         seen, kept = self.scores > UNSEEN, self.ids.shape[1]
         finders, ids, scores = np.nonzero(seen)[0], self.ids[seen], self.scores[seen]
         order = np.lexsort((finders, -scores, ids))
@@ -372,8 +372,8 @@ def _cells(length: int) -> tuple[int, Ids]:
 def _hits(scores: Vectors, highest: Vectors, lowest: np.ndarray, kept: int) -> tuple[Ids, Ids, np.ndarray]:
     """Rows, columns and values (h,) of the similarities (r, w) that exceed the lowest candidate (r,) of their row.
 
-    They are ordered by row and column. If there are many, most that cannot be among the `kept` best of their row are
-    left out.
+    They are ordered by row and column. If there are many, most of those that cannot be among the `kept` best of their
+    row are dropped.
     """
     cells = np.flatnonzero(highest > _folded(lowest, np.minimum)[:, None])
     if len(cells) <= FEW_CELLS * highest.size:
@@ -403,7 +403,7 @@ def _hits_of_cells(scores: Vectors, cells: tuple[Ids, Ids], lowest: np.ndarray) 
 
 
 def _above(scores: Vectors, lowest: np.ndarray, kept: int) -> np.ndarray:
-    """Which similarities (r, w) exceed the lowest candidate (r,) of their row, without hopeless ones if most do."""
+    """Which similarities (r, w) exceed the lowest candidate (r,) of their row; if most do, with a higher limit."""
     above = scores > lowest[:, None]
     lanes = max(LANES, 2 * kept)
     if np.count_nonzero(above) > DENSE_HITS * kept * len(scores) and lanes <= scores.shape[1]:
@@ -412,7 +412,7 @@ def _above(scores: Vectors, lowest: np.ndarray, kept: int) -> np.ndarray:
 
 
 def _lower_bound(scores: Vectors, kept: int, lanes: int) -> np.ndarray:
-    """A number (r,) per row that at least `kept` of its similarities (r, w) exceed: the maxima of some lanes do."""
+    """A number (r,) per row that at least `kept` of its similarities (r, w) exceed, because the maxima of lanes do."""
     width = scores.shape[1] // lanes * lanes
     highest = scores[:, :width].reshape(len(scores), -1, lanes).max(axis=1)  # (r, lanes)
     return np.nextafter(np.partition(highest, lanes - kept, axis=1)[:, lanes - kept], np.float32(-np.inf))

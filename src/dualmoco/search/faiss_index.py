@@ -32,8 +32,8 @@ from dualmoco.search.ivf import (
 logger = logging.getLogger(__name__)
 
 INDEX_LISTS_PER_ROOT = 4
-PRODUCT_CODES = 256  # values of a product code, each needs a training vector
-CODE_DIMENSION = 4  # least number of dimensions per product code
+PRODUCT_CODES = 256  # values of a product code; each needs a training vector
+CODE_DIMENSION = 4  # minimum number of dimensions per product code
 RERANKED = 10  # reranked candidates per neighbour
 LEAST_RERANKED = 100
 RERANKED_AT_ONCE = 65_536  # queries times candidates
@@ -44,7 +44,7 @@ Allowed = np.ndarray[tuple[int], np.dtype[np.bool_]]
 
 
 class InvertedLists:
-    """Lists of FAISS, and the vectors they were made of."""
+    """Lists of FAISS, and the vectors they were made from."""
 
     def __init__(self, index: Any, vectors: ShardedVectors) -> None:
         self.index, self.vectors = index, vectors
@@ -74,14 +74,16 @@ class InvertedLists:
 
     @classmethod
     def load(cls, path: Path, vectors: ShardedVectors, *, writable: bool = False) -> InvertedLists:
-        """Opens lists, mapped unless vectors will be added; DataError if the file is damaged or of other vectors."""
+        """Opens lists, mapped unless vectors will be added; DataError if the file is damaged or has other vectors."""
         faiss = require_faiss()
         try:
             index = faiss.read_index(str(path), 0 if writable else faiss.IO_FLAG_MMAP)
         except RuntimeError:
             raise DataError(f"{path}: cannot be read by FAISS; build the index again") from None
         if index.d != vectors.shape[1]:
-            raise DataError(f"{path}: lists of dimension {index.d}; expected {vectors.shape[1]}: build the index again")
+            raise DataError(
+                f"{path}: the lists have dimension {index.d}; expected {vectors.shape[1]}: build the index again"
+            )
         if index.ntotal != len(vectors) and not writable:
             found = f"lists of {index.ntotal:,} vectors; expected {len(vectors):,}"
             raise DataError(f"{path}: {found}: build the index again")
@@ -108,7 +110,7 @@ class InvertedLists:
         return ListsRecord(path.name, file_sha256(path), self.index.nlist, probes, round(measured, 4))
 
     def choose_probes(self) -> tuple[int, float]:
-        """The smallest power of two of lists with enough recall on held-out rows, and that recall."""
+        """The smallest power of two of probed lists with enough recall on held-out rows, and that recall."""
         rows = held_out(len(self.vectors))
         queries = self.vectors[rows]
         truth = _others(nearest(queries, self.vectors, RECALL_DEPTH + 1), rows)
@@ -163,7 +165,7 @@ def _codes(kind: IndexKind, dimension: int) -> str:
     if kind == IndexKind.ivf:
         return "SQ8"
     parts = next(parts for parts in range(max(1, dimension // CODE_DIMENSION), 0, -1) if dimension % parts == 0)
-    return f"PQ{parts}x8np"  # np: no reordering of codes, which takes minutes and helps other kinds of search
+    return f"PQ{parts}x8np"  # np: no reordering of codes, which takes minutes and only helps other kinds of search
 
 
 def _others(near: Neighbors, rows: Ids) -> Floats:

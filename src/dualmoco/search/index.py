@@ -1,7 +1,7 @@
 """An index of sentences and documents in several languages, open for searching.
 
-`index_update.py` builds and changes indexes. An open index is a snapshot of one state on disk, which a change replaces
-as a whole. Shapes: q queries, n rows, D dimension, k neighbours.
+`index_update.py` builds and changes indexes. An open index is a snapshot of one state on disk. A change replaces the
+whole state. Shapes: q queries, n rows, D dimension, k neighbours.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from dualmoco.text.containers import as_sentences
 from dualmoco.text.languages import find_language
 
 QUERIES_AT_ONCE = 64
-EXPECTED_EQUALS = 5  # sentences equal to the query that are allowed for at first
-OPENING_ATTEMPTS = 5  # while other processes change an index
+EXPECTED_EQUALS = 5  # extra neighbours of the first search, for sentences equal to the query
+OPENING_ATTEMPTS = 5  # attempts while other processes change the index
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class Hit:
     part: str  # name of the file
     line: int  # first line of the sentence in the file, from 1
     lines: tuple[int, ...] = ()  # all lines of the sentence
-    id: str = ""  # of a document
-    metadata: dict[str, Scalar] = field(default_factory=dict)  # of a document
+    id: str = ""  # id of a document
+    metadata: dict[str, Scalar] = field(default_factory=dict)  # metadata of a document
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class SearchScope:
     """The rows of an index that a search looks at."""
 
     rows: Ids | None  # ascending; None if all
-    slots: Mapping[int, np.ndarray[Any, np.dtype[np.bool_]]]  # the documents of those parts of which not all are meant
+    slots: Mapping[int, np.ndarray[Any, np.dtype[np.bool_]]]  # documents to search, for parts that are searched in part
 
 
 class ChosenRows:
-    """Some rows (n,) of vectors, which are copied only when they are read."""
+    """Some rows (n,) of vectors, copied only when read."""
 
     def __init__(self, vectors: VectorRows, rows: Ids) -> None:
         self.vectors, self.rows = vectors, rows
@@ -92,7 +92,7 @@ class ChosenRows:
         """The vectors of a slice, or of an array of row numbers of any shape."""
         chosen = self.rows[rows]
         if isinstance(rows, slice) and len(chosen) and chosen[-1] - chosen[0] == len(chosen) - 1:
-            return self.vectors[int(chosen[0]) : int(chosen[-1]) + 1]  # a run, which is not copied
+            return self.vectors[int(chosen[0]) : int(chosen[-1]) + 1]  # consecutive rows, which are not copied
         return self.vectors[chosen]
 
 
@@ -113,11 +113,11 @@ class IndexSnapshot:
 
     @cached_property
     def everything(self) -> SearchScope:
-        """All that is not deleted."""
+        """The scope of everything that is not deleted."""
         return self._find_scope(None, (), None)
 
     def scope(self, within: str | None, files: Sequence[str], filter: MetadataFilter | None) -> SearchScope:
-        """What a search with these limits looks at."""
+        """The scope of a search with these limits."""
         return self._find_scope(within, files, filter) if within or files or filter else self.everything
 
     def _find_scope(self, within: str | None, files: Sequence[str], filter: MetadataFilter | None) -> SearchScope:
@@ -166,7 +166,7 @@ class IndexSnapshot:
 
 
 class Index:
-    """An open index. Several threads may search it, also while one of them changes it."""
+    """An open index. Several threads may search it, even while one of them changes it."""
 
     def __init__(self, snapshot: IndexSnapshot, model: Model | None = None) -> None:
         self.folder, self._model, self._snapshot = snapshot.folder, model, snapshot
@@ -175,12 +175,12 @@ class Index:
 
     @property
     def manifest(self) -> IndexManifest:
-        """What the index consists of."""
+        """The manifest of the index."""
         return self._snapshot.manifest
 
     @property
     def parts(self) -> list[IndexPart]:
-        """Its parts, in order."""
+        """The parts of the index, in order."""
         return self._snapshot.parts
 
     @property
@@ -190,26 +190,26 @@ class Index:
 
     @property
     def lists(self) -> InvertedLists | None:
-        """Its inverted lists, if it has some."""
+        """The inverted lists of the index, if it has any."""
         return self._snapshot.lists
 
     @property
     def fields(self) -> FieldTypes:
-        """The metadata fields of its documents, and the type of each: text, number or true/false."""
+        """The metadata fields of the documents, and the type of each: text, number or true/false."""
         return self.manifest.fields
 
     def add(self, files: Files = (), *, sentences: GivenSentences = (), documents: DocumentRecords = ()) -> None:
-        """Adds files, sentences or documents to the index on disk, which can be searched at once; see `add_to_index`.
+        """Adds files, sentences or documents to the index on disk, ready to be searched; see `add_to_index`.
 
-        A document replaces an earlier one of the same id.
+        A document replaces an earlier document with the same id.
         """
         add_to_index(self.folder, files, self.model, sentences=sentences, documents=documents)
         self.refresh()
 
     def update(self, documents: DocumentRecords) -> None:
-        """Changes documents by `id`: values that are given replace the old ones, all others stay; see `update_index`.
+        """Changes documents by `id`: given values replace the old ones, all others stay; see `update_index`.
 
-        Only a new text is encoded again, with the other texts of the same call.
+        Only new texts are encoded.
         """
         update_index(self.folder, documents, self.model)
         self.refresh()
@@ -222,7 +222,7 @@ class Index:
         self.refresh()
 
     def refresh(self) -> None:
-        """Reads the index again if it was changed on disk; searches that run meanwhile end with the old state."""
+        """Reads the index again if it was changed on disk; searches that are running finish with the old state."""
         if read_index_manifest(self.folder) != self.manifest:
             self._snapshot = open_snapshot(self.folder)
 
@@ -241,7 +241,7 @@ class Index:
         return html_table(repr(self)[1:-1], ("language", "file", "sentences"), rows, len(self.parts))
 
     def to_pandas(self) -> Any:
-        """Returns a DataFrame of all sentences: lang, file, line, text, and if they have any, id and metadata.
+        """Returns a DataFrame of all sentences: lang, file, line, text, and for documents id and metadata.
 
         ConfigError if pandas is not installed.
         """
@@ -277,18 +277,18 @@ class Index:
 
         Args:
             texts: One or more queries.
-            vectors: Queries as vectors (q, D) or one vector (D,) of the index's model, in place of `texts`.
+            vectors: Query vectors (q, D), or one vector (D,), from the model of the index, in place of `texts`.
             lang: Language of the queries; recognised for each query if None.
             k: Number of hits per query; fewer only if the index has fewer sentences, or by `min_score`.
-            offset: Number of nearer hits to leave out: page 3 of 10 hits each has the offset 20.
-            within: Language of the hits; any if None.
-            files: Names of the files to search; all if there are none.
+            offset: Number of nearest hits to skip; page 3 with 10 hits per page has the offset 20.
+            within: Language of the hits; None for any.
+            files: Names of the files to search; all if empty.
             filter: Conditions on the metadata of documents, such as `{"source": "news", "year": {">=": 2000}}`. A list
-                means one of its values. All conditions must hold; the signs are >=, <=, > and <. Also words as on the
-                command line, such as `["source=news,ted", "year>=2000"]`.
+                means one of its values. All conditions must hold; the signs are >=, <=, > and <. The syntax of the
+                command line works too, such as `["source=news,ted", "year>=2000"]`.
             exact_match: Whether to include sentences that equal the query, ignoring case, punctuation and spaces.
-            probes: Inverted lists to probe; if None, the number that was measured when the index was built.
-            min_score: Lowest cosine of a hit.
+            probes: Inverted lists to probe; None for the number that was measured when the index was built.
+            min_score: Minimum cosine of a hit.
 
         Returns:
             The hits of each query, nearest first.
@@ -296,16 +296,16 @@ class Index:
         Raises:
             ConfigError: A query has no text, a number is out of range, an option does not suit vectors, or no document
                 has a field of the filter.
-            DataError: The index has no sentences in the language `within`, no such file, or the vectors have another
+            DataError: The index has no sentences in the language `within` or no such file, or the vectors have another
                 dimension.
-            ModelError: The model is missing, is not the one that made the index, or lacks the language.
+            ModelError: The model is missing, did not make the index, or lacks the language.
         """
         queries, names, snapshot = as_sentences(texts, "queries"), as_sentences(files, "files"), self._snapshot
         within = find_language(within, snapshot.manifest.languages) or within if within else None
         _check_search(snapshot, k, offset, within, names, probes, min_score)
         if vectors is not None:
             if queries or lang or not exact_match:
-                raise ConfigError("texts, lang and exact_match are for queries that are text; leave them out")
+                raise ConfigError("texts, lang and exact_match are for text queries; remove them")
             given = self._query_vectors(vectors)
             queries = [""] * len(given)
         elif not all(query.strip() for query in queries):
@@ -324,13 +324,13 @@ class Index:
         return self.model.encode_each(queries, self.manifest.languages)
 
     def _query_vectors(self, vectors: Any) -> Vectors:
-        """Vectors of queries (q, D), of unit length."""
+        """Unit vectors of queries (q, D)."""
         array = np.atleast_2d(np.asarray(vectors))
         return unit_vectors(check_vectors(array, len(array), "vectors of queries", self.vectors.shape[1]))
 
     @property
     def model(self) -> Model:
-        """The model that made the vectors and encodes queries; ModelError if it was moved or changed."""
+        """The model of the vectors, which also encodes queries; ModelError if it was moved or changed."""
         if self._model is None:
             name = self.manifest.model
             with guard_index(self.folder):
@@ -364,7 +364,7 @@ def _check_search(
     if missing := [name for name in files if name not in known_files]:
         raise DataError(f"{missing[0]}: not a file of the index; expected one of {', '.join(known_files)}")
     if probes is not None and snapshot.lists is None:
-        raise ConfigError("probes are for inverted lists, but this index is exact; leave them out")
+        raise ConfigError("probes are for inverted lists, but this index is exact; remove them")
 
 
 def _search_block(
@@ -396,13 +396,13 @@ def open_index(folder: str | Path, model: Model | str | Path | None = None, *, c
 
     Args:
         folder: Folder of `dualmoco search build`.
-        model: Model of the index, or its name, if it was moved or is already open; if None, the first query opens it.
+        model: Model of the index, or its name, if it was moved or is already open (default: opened by the first query).
         check: Whether to verify all checksums, which reads every file once.
 
     Raises:
         ConfigError: The index needs FAISS, which is not installed.
         DataError: The folder is not an index, or is damaged.
-        ModelError: The model is not the one that made the index.
+        ModelError: The model did not make the index.
     """
     path = Path(folder)
     with guard_index(path):
@@ -415,7 +415,7 @@ def open_index(folder: str | Path, model: Model | str | Path | None = None, *, c
 
 
 def open_snapshot(folder: Path) -> IndexSnapshot:
-    """Maps the files of an index, also if other processes change it meanwhile."""
+    """Maps the files of an index, even if other processes change it meanwhile."""
     for attempt in range(OPENING_ATTEMPTS):
         manifest = read_index_manifest(folder)
         try:

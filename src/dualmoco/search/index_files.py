@@ -1,7 +1,7 @@
 """The files of an index folder: a manifest, and one part per text file with its sentences and their vectors.
 
-A part of documents has their ids and metadata too, one slot per document, and a list of those that were deleted.
-Whatever the manifest does not list is not part of the index.
+A part with documents also has their ids and metadata, one slot per document, and a list of deleted documents. Files
+that the manifest does not list do not belong to the index.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from dualmoco.search.metadata import TYPE_NAMES, DocumentTable
 INDEX_MANIFEST, PARTS = "manifest.json", "parts"
 TEXTS, OFFSETS, LINES, VECTORS, PART_RECORD = "texts.txt", "offsets.npy", "lines.npy", "vectors", "part.json"
 """Files of a part."""
-REPEATS = "repeats.npy"  # of a part too; indexes of earlier versions do not have it
-DOCUMENTS = "documents.sqlite"  # of a part of documents: their ids and metadata
-DELETED = "deleted-{:05d}.npy"  # slots of the documents that were deleted; each deletion writes a new file
+REPEATS = "repeats.npy"  # file of a part; missing in indexes of earlier versions
+DOCUMENTS = "documents.sqlite"  # ids and metadata of a part with documents
+DELETED = "deleted-{:05d}.npy"  # slots of deleted documents; each deletion writes a new file
 DELETED_NAME = re.compile(r"deleted-\d{5,}\.npy")
 LISTS_FILE = "index-{:05d}.faiss"
 LINE_FEED = 10
-VERIFIED_ROWS = 65_536  # at once
+VERIFIED_ROWS = 65_536  # rows verified at once
 LENGTH_TOLERANCE = 0.01
 
 
@@ -47,7 +47,7 @@ class IndexKind(StrEnum):
 
     exact = "exact"  # every vector is compared
     ivf = "ivf"  # FAISS inverted lists of int8 vectors
-    ivfpq = "ivfpq"  # FAISS inverted lists of product codes, the smallest
+    ivfpq = "ivfpq"  # FAISS inverted lists of product codes, the smallest index
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class PartRecord:
     lang: str
     text_sha256: str  # checksum of the file's unpacked bytes
     rows: int
-    files: dict[str, str]  # checksum of each file of the part, except those of vectors, which their store has
-    number: int  # of the part's folder
+    files: dict[str, str]  # checksum of each file of the part, except for vectors, whose store has it
+    number: int  # number of the part's folder
     documents: int = 0  # documents that are not deleted; text files have none
     fields: dict[str, str] = field(default_factory=dict)  # type of each metadata field
 
     @property
     def has_documents(self) -> bool:
-        """Whether it is a part of documents, whose lines have ids."""
+        """Whether it is a part with documents, whose lines have ids."""
         return DOCUMENTS in self.files
 
     @property
@@ -87,7 +87,7 @@ class ListsRecord:
     sha256: str
     lists: int
     probes: int
-    recall: float  # share of the true ten nearest that are found for held-out vectors of the index
+    recall: float  # share of the true ten nearest neighbours that are found, for held-out vectors
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class IndexManifest:
     parts: tuple[PartRecord, ...]
     lists: ListsRecord | None = None
     pooling: str = "own"  # pooling and prompt, if they are not the model's own
-    dimension: int = 0  # number of leading components that the model keeps; 0 if all
+    dimension: int = 0  # number of leading components that the model keeps; 0 for all
 
     @property
     def rows(self) -> int:
@@ -136,11 +136,11 @@ def part_folder(folder: Path, number: int) -> Path:
 
 
 def write_index_manifest(folder: Path, manifest: IndexManifest) -> None:
-    """Writes the manifest, which makes everything that it lists part of the index."""
+    """Writes the manifest, so that all files it lists become part of the index."""
     content = {"version": VERSION, **asdict(manifest)}
     for part in content["parts"]:
         if DOCUMENTS not in part["files"]:
-            del part["documents"], part["fields"]  # as earlier versions expect
+            del part["documents"], part["fields"]  # for earlier versions
     write_json(folder / INDEX_MANIFEST, content)
 
 
@@ -168,7 +168,7 @@ def read_index_manifest(folder: Path) -> IndexManifest:
 
 
 def _check_manifest(manifest: IndexManifest) -> None:
-    """ValueError or TypeError if a value of a manifest cannot be, such as the name of a file in another place."""
+    """ValueError or TypeError if a value of a manifest is invalid, such as the name of a file elsewhere."""
     lists, names = manifest.lists, {TEXTS, OFFSETS, LINES}
     records: list[IndexManifest | PartRecord | ListsRecord] = [manifest, *manifest.parts, *([lists] if lists else [])]
     for record in records:
@@ -278,7 +278,7 @@ class IndexPart:
         return rows
 
     def kept_slots(self, slots: Ids) -> Ids:
-        """Those of some slots (ascending) that are not deleted."""
+        """Some slots (ascending) without the deleted ones."""
         return np.setdiff1d(slots, self.deleted, assume_unique=True) if len(self.deleted) else slots
 
     def check(self, progress: Progress) -> None:
@@ -298,7 +298,7 @@ class IndexPart:
 
 
 def check_lengths(vectors: np.ndarray, folder: Path) -> None:
-    """DataError if a vector (..., D) has neither length 1 nor length 0, as that of a sentence of unknown words."""
+    """DataError if a vector (..., D) has neither length 1 nor length 0 (a sentence of unknown words)."""
     lengths = np.sqrt(np.einsum("...d,...d->...", vectors, vectors, dtype=np.float64))
     wrong = ~((np.abs(lengths - 1) < LENGTH_TOLERANCE) | (lengths == 0))  # true for NaN
     if wrong.any():
@@ -315,7 +315,7 @@ def check_file(path: Path, sha256: str) -> None:
 
 
 def check_index_model(model: Model, manifest: IndexManifest) -> None:
-    """ModelError if another model made the index, or it was opened with another dimension, pooling or prompt."""
+    """ModelError if another model made the index, or if it was opened with another dimension, pooling or prompt."""
     if (model.identity.dimension or 0) != manifest.dimension:
         expected = f"dimension={manifest.dimension}" if manifest.dimension else "no dimension"
         raise ModelError(
@@ -336,7 +336,7 @@ def check_index_model(model: Model, manifest: IndexManifest) -> None:
 
 
 def check_part_model(part: IndexPart, manifest: IndexManifest) -> None:
-    """DataError if the vectors of a part were not made as the manifest says."""
+    """DataError if the vectors of a part do not match the manifest."""
     key = part.store.key
     made = key.model_sha256, key.precision, key.pooling
     if made != (manifest.model_sha256, manifest.precision, manifest.pooling):
@@ -358,7 +358,8 @@ def map_vectors(parts: Sequence[IndexPart]) -> ShardedVectors:
 def copy_texts(file: TextFile, folder: Path, made_with: Mapping[str, str]) -> PartRecord:
     """Starts a part: copies the distinct sentences of a text file.
 
-    An interrupted part of the same file and `made_with` (model, back-end, precision) is resumed, any other is removed.
+    An interrupted part of the same file and `made_with` (model, back-end, precision) is resumed; any other one is
+    removed.
     """
     lines = find_unique_lines(file.path)
     made_of = {"text": lines.sha256, "lang": file.lang, **made_with}
@@ -389,7 +390,7 @@ def _repeats(lines: UniqueLines) -> Ids:
 
 
 def _read_part_record(folder: Path, made_of: dict[str, str]) -> PartRecord | None:
-    """The record of a part whose sentences were copied before, if it was made of the same."""
+    """The record of a part whose sentences were already copied, if its origin is the same."""
     try:
         content = read_json(folder / PART_RECORD)
         return PartRecord(**content["record"]) if content["made_of"] == made_of else None

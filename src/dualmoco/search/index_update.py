@@ -1,8 +1,8 @@
 """Builds an index of text files, sentences and documents, and changes it: adds, replaces and deletes.
 
-A change writes new files first. It takes effect when the manifest that lists them replaces the old one, so whoever
-searches meanwhile sees the old index or the new one, and an interrupted change leaves the old one. An interrupted build
-is resumed.
+A change writes new files first. It takes effect when the manifest that lists them replaces the old one, so a search
+always sees either the old index or the new one, and an interrupted change leaves the old one. An interrupted build is
+resumed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ Files = Mapping[str, str | Path | Sequence[str | Path]] | Sequence[TextFile | st
 """The file or files of each language, or files whose languages are recognised."""
 GivenSentences = Mapping[str, Iterable[str]] | Iterable[str]
 """Sentences of each language, or sentences whose language is recognised one by one."""
-MERGED_FACTOR = 2  # a part is merged with a later one of its file that has at least half as many documents
+MERGED_FACTOR = 2  # a part is merged with a later part of its file that has at least half as many documents
 
 
 def build_index(
@@ -96,16 +96,16 @@ def build_index(
 
     Args:
         folder: New folder for the index.
-        files: Files to search, by language, or in a list if their languages are to be recognised. Text has one sentence
-            per line. JSONL, CSV, TSV and Parquet files have documents: a column `text`, and if wanted `id`, `lang` and
+        files: Files to search, by language, or in a list to recognise their languages. Text has one sentence per line.
+            JSONL, CSV, TSV and Parquet files contain documents: a column `text`, optionally `id` and `lang`, and
             metadata in all other columns.
         model: Model that encodes the files and the queries, or its name; chosen by the languages if None.
-        sentences: Sentences to search, by language, or in one list whose languages are recognised. A hit tells its
-            place in the list, from 1, as `line`.
-        documents: DocumentRecords to search, such as `{"id": "a1", "text": "It rains.", "year": 2020}`.
-        kind: Kind of search: exact, or inverted lists: ivf or ivfpq.
+        sentences: Sentences to search, by language, or in one list to recognise their languages. The `line` of a hit is
+            its place in the list, from 1.
+        documents: Documents to search, such as `{"id": "a1", "text": "It rains.", "year": 2020}`.
+        kind: Kind of search: exact, or inverted lists (ivf or ivfpq).
         precision: Precision of stored vectors: fp32, fp16 or int8.
-        on_error: What to do with a line or a document that cannot be used: stop, or skip.
+        on_error: What to do with unusable lines and documents: stop, or skip.
 
     Raises:
         ConfigError: An option value is invalid, or FAISS is needed and not installed.
@@ -150,22 +150,22 @@ def add_to_index(
     documents: DocumentRecords = (),
     on_error: str = OnError.stop,
 ) -> IndexManifest:
-    """Adds text files, sentences or documents to an index, without encoding the others again.
+    """Adds text files, sentences or documents to an index, without encoding the existing ones again.
 
-    A document replaces an earlier one of the same id. A file without ids replaces an earlier file of the same name and
-    language.
+    A document replaces an earlier document with the same id. A file without ids replaces an earlier file with the same
+    name and language.
 
     Args:
         folder: The index.
         files: Files to add; see `build_index`.
         model: Model of the index, if it was moved or is already open.
-        sentences: Sentences to add, by language, or in one list whose languages are recognised.
-        documents: DocumentRecords to add; see `build_index`.
-        on_error: What to do with a line or a document that cannot be used: stop, or skip.
+        sentences: Sentences to add, by language, or in one list to recognise their languages.
+        documents: Documents to add; see `build_index`.
+        on_error: What to do with unusable lines and documents: stop, or skip.
 
     Raises:
         DataError: The folder is not an index, or a file cannot be used or is already in the index.
-        ModelError: The model is not the one that made the index, or lacks a language.
+        ModelError: The model did not make the index, or lacks a language.
         RunError: The disk is full or not writable; the index is unchanged.
     """
     folder, given_files = Path(folder), _given_files(files)
@@ -180,16 +180,16 @@ def add_to_index(
 def update_index(
     folder: str | Path, documents: DocumentRecords, model: Model | str | Path | None = None
 ) -> IndexManifest:
-    """Changes documents of an index: values that are given replace the old ones, all others stay; None removes one.
+    """Changes documents of an index: given values replace the old ones, all others stay, and None removes a value.
 
     Args:
         folder: The index.
-        documents: Mappings with the `id` of a document and what is new: `text`, `lang` or metadata.
+        documents: Mappings with the `id` of a document and its new values: `text`, `lang` or metadata.
         model: Model of the index, if it was moved or is already open.
 
     Raises:
         DataError: An id is missing or not in the index, or a value cannot be used; the index is unchanged.
-        ModelError: The model is not the one that made the index, or lacks a language.
+        ModelError: The model did not make the index, or lacks a language.
         RunError: The disk is full or not writable; the index is unchanged.
     """
     folder = Path(folder)
@@ -202,7 +202,7 @@ def update_index(
 
 
 def _changed_documents(parts: Sequence[IndexPart], documents: DocumentRecords) -> list[GivenDocument]:
-    """DocumentRecords of an index with new values."""
+    """Documents of an index with new values."""
     changes = {}
     for place, change in enumerate(documents, start=1):
         if not isinstance(change, Mapping) or not change.get("id"):
@@ -232,7 +232,7 @@ def _find_documents(parts: Sequence[IndexPart], ids: Sequence[str]) -> list[tupl
 
 
 def _slots_of(part: IndexPart, ids: Sequence[str]) -> list[int]:
-    """The slots of those documents that a part has and that are not deleted, ascending."""
+    """The slots of the given documents that a part has and that are not deleted, ascending."""
     slots = sorted(part.table.find_ids(ids).values()) if part.table else []
     kept: list[int] = part.kept_slots(np.array(slots, dtype=np.int64)).tolist()
     return kept
@@ -251,7 +251,7 @@ def delete_from_index(
         folder: The index.
         ids: Ids of documents.
         files: Names of files, as hits and `dualmoco search build` show them, such as `news.jsonl` or `tv.en.txt`.
-        filter: Deletes all documents that meet these conditions; see `Index.search`.
+        filter: Conditions on the metadata of documents to delete; see `Index.search`.
 
     Raises:
         ConfigError: Nothing to delete is given, or the filter is invalid.
@@ -267,7 +267,7 @@ def delete_from_index(
             raise DataError(f"{missing[0]}: not a file of the index; expected one of {', '.join(sorted(known))}")
         parts = [IndexPart(folder, record) for record in manifest.parts if record.name not in names]
         if not parts:
-            raise DataError(f"{folder}: nothing would be left; remove the folder instead, or add others first")
+            raise DataError(f"{folder}: nothing would be left; remove the folder instead, or add other documents first")
         conditions = parse_filter(filter, manifest.fields) if filter else None
         slots = _find_documents(parts, given)
         records = []
@@ -285,7 +285,7 @@ def delete_from_index(
 
 
 def _delete_slots(folder: Path, manifest: IndexManifest, part: IndexPart, slots: Iterable[int]) -> PartRecord:
-    """The record of a part without some documents, after writing the file that lists them."""
+    """The record of a part without some documents; writes the file that lists them."""
     record = part.record
     deleted = np.union1d(part.deleted, np.fromiter(slots, dtype=np.int64))
     if len(deleted) == len(part.deleted):
@@ -308,7 +308,7 @@ def _changing(folder: Path) -> Iterator[IndexManifest]:
 
 
 def open_index_model(manifest: IndexManifest, model: Model | str | Path | None = None) -> Model:
-    """The model of an index, opened as it was when it made the index, unless it is open already."""
+    """The model of an index, opened with the settings of the index, unless it is already open."""
     if isinstance(model, Model):
         return model
     return open_model(model or manifest.model, manifest.backend, dimension=manifest.dimension or None)
@@ -323,7 +323,7 @@ def _staged(
     model: Model,
     on_error: str,
 ) -> Iterator[list[TextFile | StagedDocuments]]:
-    """Yields everything to add, checked: text files, and documents and sentences in temporary files."""
+    """Yields the checked input: text files, and documents and sentences in temporary files."""
     texts = [file for file in files if not is_document_file(file.path)]
     tables = [file for file in files if is_document_file(file.path)]
     _check_names(files)
@@ -341,7 +341,7 @@ def _staged(
 
 @contextmanager
 def _written(sentences: GivenSentences, model: Model, number: int) -> Iterator[list[TextFile]]:
-    """Temporary files `sentences-NUMBER` of sentences, one per language, each sentence on the line of its place."""
+    """Temporary files `sentences-NUMBER` of sentences, one per language; the line of a sentence is its place."""
     with tempfile.TemporaryDirectory(prefix="dualmoco-") as place:
         files: list[TextFile] = []
         for lang, texts in _by_language(sentences, model).items():
@@ -358,7 +358,7 @@ def _written(sentences: GivenSentences, model: Model, number: int) -> Iterator[l
 def default_index_model(
     files: Sequence[TextFile] = (), sentences: GivenSentences = (), documents: DocumentRecords = ()
 ) -> str:
-    """The default model for everything to index; languages that are not given are recognised among those it may have.
+    """The default model for everything to index; missing languages are recognised among those of the default models.
 
     Raises:
         DataError: A text is in several scripts, or too short to recognise its language.
@@ -381,7 +381,7 @@ def default_index_model(
 
 
 def _by_language(sentences: GivenSentences, model: Model) -> dict[str, list[str]]:
-    """Sentences of each language; if languages are recognised, "" in the place of those in another one."""
+    """Sentences of each language; if languages are recognised, "" replaces sentences in other languages."""
     if isinstance(sentences, Mapping):
         return {lang: _lines(texts, f"sentences of {lang}") for lang, texts in sentences.items()}
     texts = _lines(sentences, "sentences")
@@ -393,7 +393,7 @@ def _by_language(sentences: GivenSentences, model: Model) -> dict[str, list[str]
 
 
 def _lines(given: Iterable[str], name: str) -> list[str]:
-    """Sentences that can be the lines of a file; DataError if one cannot."""
+    """Checked sentences that can be lines of a file; DataError if one has several lines."""
     texts = as_sentences(given, name)
     check_characters(texts)
     for place, text in enumerate(texts):
@@ -454,7 +454,7 @@ def _add_staged(
 
 
 def _take_table(staged: StagedDocuments, place: Path, record: PartRecord) -> PartRecord:
-    """The record of a part with its documents, whose file is moved into the part."""
+    """The record of a part with its documents; their file is moved into the part."""
     with new_file(place / DOCUMENTS) as stream, staged.table.open("rb") as table:
         shutil.copyfileobj(table, stream)
     files = {**record.files, DOCUMENTS: file_sha256(place / DOCUMENTS)}
@@ -462,7 +462,7 @@ def _take_table(staged: StagedDocuments, place: Path, record: PartRecord) -> Par
 
 
 def _check_names(files: Sequence[TextFile]) -> None:
-    """DataError if hits in two files could not be told apart."""
+    """DataError if hits in two files could not be distinguished."""
     seen = set()
     for file in files:
         if (file.name, file.lang) in seen:
@@ -471,7 +471,7 @@ def _check_names(files: Sequence[TextFile]) -> None:
 
 
 def _check_new(record: PartRecord, file: TextFile, records: Sequence[PartRecord], place: Path) -> None:
-    """DataError if the index has the same text, except under the name of a text that will be replaced."""
+    """DataError if the index already has the same text, except under the name of a text that will be replaced."""
     named = [other for other in records if (other.name, other.lang) == (record.name, record.lang)]
     for other in records:
         is_same = (other.text_sha256, other.lang) == (record.text_sha256, record.lang)
@@ -486,7 +486,7 @@ def _without_replaced(
     new: Sequence[PartRecord],
     staged: Sequence[TextFile | StagedDocuments],
 ) -> list[PartRecord]:
-    """The parts without files that a new file of the same name replaces, and without documents that have a new id."""
+    """The parts without files that a new file of the same name replaces, and without documents whose id is added."""
     own_ids = [one.ids for one in staged if isinstance(one, StagedDocuments) and one.has_ids]
     by_id = {record.number for record, one in zip(new, staged, strict=True) if getattr(one, "has_ids", False)}
     replacing = [record for record in new if record.number not in by_id]
@@ -520,7 +520,7 @@ def _log_replaced(manifest: IndexManifest, kept: Sequence[PartRecord], new: Sequ
 def _merge_parts(
     folder: Path, manifest: IndexManifest, new: Sequence[PartRecord], made_with: Mapping[str, str]
 ) -> IndexManifest:
-    """Merges small parts of a file, so that there are few of them however often documents are added."""
+    """Merges small parts of a file, to keep their number low however often documents are added."""
     for name, lang in dict.fromkeys((record.name, record.lang) for record in new if record.has_documents):
         group = [part for part in manifest.parts if part.has_documents and (part.name, part.lang) == (name, lang)]
         chosen, total = [group[-1]], group[-1].documents
@@ -539,7 +539,7 @@ def _merge_parts(
 def _merge(
     folder: Path, manifest: IndexManifest, records: Sequence[PartRecord], made_with: Mapping[str, str]
 ) -> PartRecord:
-    """One part with the documents of several that are not deleted; their vectors are copied."""
+    """One part with the documents of several parts that are not deleted; their vectors are copied."""
     parts, place = [IndexPart(folder, record) for record in records], part_folder(folder, manifest.next_number)
     vectors, starts = map_vectors(parts), np.cumsum([0, *(record.rows for record in records)])
     lang, name = records[0].lang, records[0].name
@@ -564,7 +564,7 @@ def _merge(
     lines = find_unique_lines(place / TEXTS)
     key = replace(parts[0].store.key, text_sha256=lines.sha256)
     store = open_or_start(place / VECTORS, key, vectors.dimension, lines)
-    wanted = np.array(rows)[np.load(place / LINES, allow_pickle=False)]  # the old row of each new one
+    wanted = np.array(rows)[np.load(place / LINES, allow_pickle=False)]  # the old row of each new row
     for number in store.missing():
         first = number * key.shard_rows
         store.add(number, vectors.stored(wanted[first : first + store.rows_of(number)]))

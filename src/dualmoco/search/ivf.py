@@ -1,9 +1,9 @@
 """Approximate search by inverted lists for mining, and what it shares with the lists of an index (faiss_index.py).
 
-There are two kinds of lists for a reason. In mining, all rows of one side are queries at once, on disk, in blocks that
-any machine can scan, so a list and its visitors are one matrix product. Queries of an index come one by one, and FAISS
-keeps compressed lists in one mapped file. Shapes: n sources or queries, m targets or keys, D dimension, k neighbours, L
-lists.
+Mining and indexes need different lists. In mining, all rows of one side are queries at once, on disk, in blocks that
+any machine can scan, so a list and the queries that visit it are one matrix product. Queries of an index come one by
+one, and FAISS keeps compressed lists in one mapped file. Shapes: n sources or queries, m targets or keys, D dimension,
+k neighbours, L lists.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from dualmoco.search.exact import SPARE, Candidates, Neighbors, as_floats, cell_
 
 TRAINED_PER_LIST = 40  # training rows per list
 KMEANS_ROUNDS = 10
-ROWS_AT_ONCE = 65_536  # assigned to lists
+ROWS_AT_ONCE = 65_536  # rows assigned to lists at once
 RECALL_ROWS = 1000  # sample to measure recall on
-PROBED_LISTS_PER_ROOT = 2  # each is a matrix product with its visitors, so they are longer than those of an index
-SOURCE_BYTES = 1 << 28  # sources in memory
+PROBED_LISTS_PER_ROOT = 2  # lists are longer than those of an index, because each is one matrix product
+SOURCE_BYTES = 1 << 28  # size of the sources in memory
 VISITORS_AT_ONCE = 2048  # their similarities with the targets of a list fit into the cache
 MOST_PROBES = 2  # times the average, for sources that are close to many lists
 REACH_ROWS = 4096  # sample to choose the reach on
 NOT_PROBED = -1
-LEAST_COSINE = 1e-9  # against division by zero
+LEAST_COSINE = 1e-9  # avoids division by zero
 
 
 def require_faiss() -> Any:
@@ -67,13 +67,13 @@ def sampled_recall(found: Neighbors, queries: VectorRows, keys: VectorRows) -> f
 
 
 def recall(found: Floats, truth: Floats) -> float:
-    """Share of the true neighbours found, from descending cosines (q, k); equally near ones count as found."""
+    """Share of the true neighbours found, from descending cosines (q, k); equally near neighbours count as found."""
     return float((found >= truth[:, -1:]).mean()) if truth.size else 1.0
 
 
 @dataclass(frozen=True)
 class ProbedLists:
-    """Inverted lists of targets, and the rule which of them a source probes."""
+    """Inverted lists of targets, and the rule for which of them a source probes."""
 
     centroids: Vectors  # (L, D)
     members: Ids  # (m,) list of each target
@@ -122,7 +122,7 @@ class ProbedLists:
     def search(self, vectors: Vectors, count: int) -> tuple[Vectors, Ids]:
         """Closeness and numbers of the lists nearest to each vector (n, D), both (n, count), nearest first.
 
-        The closeness of a list is 1 for the nearest and falls with the cosine of the centroid, relative to the nearest.
+        The closeness is 1 for the nearest list, and falls with the cosine of the centroid relative to the nearest one.
         """
         index = require_faiss().IndexFlatIP(self.centroids.shape[1])
         index.add(self.centroids)

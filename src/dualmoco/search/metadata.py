@@ -1,4 +1,4 @@
-"""The documents of an index part: a SQLite file with the id and the metadata of each, and filters over them.
+"""The documents of an index part: a SQLite file with their ids and metadata, and filters on them.
 
 A file is written once and only read afterwards. Slots number the documents of a part, from 0.
 """
@@ -32,18 +32,18 @@ TYPE_NAMES: dict[type, str] = {str: "text", int: "number", float: "number", bool
 MAX_FIELDS = 500  # SQLite has 2,000 columns
 INT_LIMIT = 1 << 63
 ROWS_AT_ONCE_WRITTEN = 1000
-IDS_AT_ONCE = 500  # in one query
+IDS_AT_ONCE = 500  # maximum parameters of one query
 COMPARISONS = (">=", "<=", ">", "<")
 FILTER_WORD = re.compile(r"([^<>=]+?)\s*(>=|<=|>|<|=)(.*)", re.DOTALL)
 FILTER_FORMS = "expected FIELD=VALUE, FIELD=VALUE,VALUE, FIELD>=VALUE or a JSON object"
 
 
 def check_metadata(metadata: Mapping[Any, Any], types: FieldTypes) -> dict[str, Scalar]:
-    """Metadata without missing values; ValueError if a value is of another type than earlier ones of its field.
+    """Metadata without missing values; ValueError if the type of a value differs from earlier values of its field.
 
     Args:
         metadata: Values by field.
-        types: The fields so far, to which new ones are added.
+        types: Type of each field so far; new fields are added.
     """
     checked: dict[str, Scalar] = {}
     for name, value in metadata.items():
@@ -71,7 +71,7 @@ def _type_of(name: str, value: Any) -> str:
 
 @dataclass(frozen=True)
 class DocumentEntry:
-    """What is stored about a document besides its text."""
+    """The data stored about a document besides its text."""
 
     id: str
     line: int  # in its file, from 1
@@ -178,7 +178,7 @@ class DocumentTable:
         return np.fromiter((row[0] for row in rows), dtype=np.int64, count=len(rows))
 
     def find_ids(self, ids: Sequence[str]) -> dict[str, int]:
-        """The slots of those ids that are among the documents."""
+        """The slots of the given ids that the part has."""
         found: dict[str, int] = {}
         for start in range(0, len(ids), IDS_AT_ONCE):
             some = ids[start : start + IDS_AT_ONCE]
@@ -201,7 +201,7 @@ class DocumentTable:
             yield DocumentEntry(name, line, metadata)
 
     def distinct(self, field: str, most: int) -> list[str]:
-        """The values of a text field, at most so many; also those of deleted documents."""
+        """At most `most` values of a text field, including deleted documents."""
         column = f"f{list(self.fields).index(field)}"
         return [
             row[0] for row in self._ask(f"SELECT DISTINCT {column} FROM documents WHERE {column} NOT NULL LIMIT {most}")
@@ -226,7 +226,7 @@ def parse_filter(given: MetadataFilter | None, types: FieldTypes) -> list[Condit
         types: The fields of the index.
 
     Raises:
-        ConfigError: A field that no document has, a value of another type, or another form.
+        ConfigError: No document has the field, a value has another type, or the form is invalid.
     """
     if isinstance(given, str):
         given = [given]

@@ -1,7 +1,7 @@
 """Words of two sentences that translate each other, by the word vectors of a static model.
 
-Two words match if each is the most similar word of the other sentence to the other one, and their cosine is high. No
-words match that the vectors do not support, so a hit that is no translation has few matches. Shapes: w words.
+Two words match if each is the most similar word to the other one in its sentence, and their cosine is high. Words match
+only if their vectors are similar, so a hit that is not a translation has few matches. Shapes: w words.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class WordMatcher:
         self.model = model if is_static else open_model(FAST_MODEL)
 
     def split(self, text: str, lang: str) -> SplitSentence | None:
-        """The words of a sentence; None if there are no word vectors of its language."""
+        """The words of a sentence; None if there are no word vectors for its language."""
         known = find_language(lang, self.model.languages or [])
         backend = self.model.backend(known) if known else None
         if not isinstance(backend, StaticBackend) or not known:
             return None
         converted = self.model.conversion.apply([text], known)[0]
-        if len(converted) != len(text):  # a conversion of phrases, so that characters are at other places
+        if len(converted) != len(text):  # conversion of a phrase moved characters to other places
             converted = text
         tokens = backend.words.tokenizer.encode(converted, add_special_tokens=False)
         spans: list[Span] = []
@@ -80,7 +80,7 @@ class WordMatcher:
 
 
 def match_words(sentence: SplitSentence, other: SplitSentence) -> list[WordMatch]:
-    """The words of a sentence that match one of another, in their order."""
+    """The words of a sentence that match a word of another sentence, in order."""
     if not sentence.spans or not other.spans:
         return []
     cosines = sentence.vectors @ other.vectors.T  # (w, words of the other)

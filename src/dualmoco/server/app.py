@@ -33,9 +33,9 @@ def create_app(project: Project, *, model: str | None = None, token: str | None 
     """The application.
 
     Args:
-        project: The files it works on.
-        model: Name of the model that is used where none is given; None to follow the languages of the texts.
-        token: What every request must bring; None if nothing is asked.
+        project: Project to serve.
+        model: Name of the default model; None to choose it by the languages of the texts.
+        token: Token that every request must carry; None if no token is needed.
     """
     studio = Studio(project, model, Jobs(project))
 
@@ -51,7 +51,7 @@ def create_app(project: Project, *, model: str | None = None, token: str | None 
         if "text/html" in request.headers.get("accept", ""):
             answer = studio.render(request, "error.html.j2", message=error_message(error), page="")
             answer.status_code = http_status(error)
-        answer.headers.update(SECURITY_HEADERS)  # the answer to an internal error does not pass the middleware
+        answer.headers.update(SECURITY_HEADERS)  # the response to an internal error bypasses the middleware
         return answer
 
     routes: list[Route | Mount] = [

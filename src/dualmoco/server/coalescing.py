@@ -1,7 +1,7 @@
-"""Many small requests for vectors, encoded together.
+"""Encodes many small requests for vectors in batches.
 
-One thread encodes. While it works, requests wait, and it then takes all that have come in the meantime as one batch, so
-nobody waits for a batch to fill up.
+One thread encodes. While it works, requests wait. It then takes all waiting requests as one batch, so no request waits
+for a batch to fill up.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from dualmoco.core.errors import RunError
 from dualmoco.core.vectors import Vectors
 from dualmoco.models.model import Model
 
-BATCH_SENTENCES = 1024  # encoded together at most, unless one request has more
-WAITING_SENTENCES = 65_536  # more are refused
+BATCH_SENTENCES = 1024  # maximum sentences per batch, unless one request has more
+WAITING_SENTENCES = 65_536  # maximum waiting sentences; further requests are refused
 
 
 class BusyError(RunError):
-    """The server has more to do than it can finish in time."""
+    """The server is overloaded."""
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,11 @@ class Wanted:
 
 
 class Coalescer:
-    """Encodes the sentences of many requests in a thread of its own, which `close` ends."""
+    """Encodes the sentences of many requests in a separate thread, which `close` ends."""
 
     def __init__(self) -> None:
         self.sentences, self.batches = 0, 0
-        """Encoded so far."""
+        """Number of sentences encoded so far."""
         self._waiting: deque[Wanted] = deque()
         self._count = 0
         self._changed = threading.Condition()
@@ -50,19 +50,19 @@ class Coalescer:
 
     @property
     def waiting(self) -> int:
-        """Sentences that wait."""
+        """Number of waiting sentences."""
         return self._count
 
     def submit(self, model: Model, texts: Sequence[str], lang: str | None = None) -> Future[Vectors]:
-        """Asks for the vectors (n, D) of sentences.
+        """Requests the vectors (n, D) of sentences.
 
         Args:
-            model: What encodes them.
+            model: Model that encodes them.
             texts: The sentences.
-            lang: Their language; None to recognise the language of each.
+            lang: Language of the sentences; None to recognise the language of each.
 
         Raises:
-            BusyError: Too many sentences wait, or the server is stopping.
+            BusyError: Too many sentences are waiting, or the server is stopping.
         """
         wanted = Wanted(model, texts, lang)
         with self._changed:
@@ -76,7 +76,7 @@ class Coalescer:
         return wanted.vectors
 
     def close(self) -> None:
-        """Finishes what waits, and ends the thread."""
+        """Finishes all waiting requests, and ends the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -93,7 +93,7 @@ class Coalescer:
                 self._answer(group)
 
     def _take(self) -> list[Wanted]:
-        """All that waits, up to a batch; empty when there is nothing more to come."""
+        """All waiting requests, up to a batch; empty when no more will come."""
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()
@@ -105,7 +105,7 @@ class Coalescer:
             return batch
 
     def _answer(self, group: Sequence[Wanted]) -> None:
-        """Encodes requests for one model; if that fails, each by itself, so that one cannot harm another."""
+        """Encodes requests for one model; if that fails, each separately, so that one cannot make another fail."""
         try:
             rows = self._encode(group)
         except Exception as error:
@@ -133,9 +133,9 @@ class Coalescer:
 
 
 def languages_of(model: Model, texts: Sequence[str], lang: str | None) -> list[str]:
-    """The language of each sentence: the given one, or as recognised.
+    """The language of each sentence, as given or recognised.
 
-    A sentence without letters takes the language of the first one that has some.
+    A sentence without letters gets the language of the first sentence with letters.
 
     Raises:
         ConfigError: No sentence has letters.

@@ -1,7 +1,8 @@
 """The alignment editor: its pages and its API.
 
-An alignment is a folder `alignments/NAME`: `alignment.json` is how it was opened, `journal.jsonl` what was done to it
-since. The folder may instead hold a file of links, `links.parquet` for example, which is opened the first time.
+An alignment is a folder `alignments/NAME`: `alignment.json` is its state when it was opened, and `journal.jsonl` has
+all later operations. The folder may instead contain a file of links, such as `links.parquet`, which is opened on first
+use.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ ALIGNMENT_FILE, EDITS_FILE, VECTORS_FILE, LINKS_STEM = (
     "vectors.safetensors",
     "links",
 )
-MAX_DOCUMENT_BYTES = 50_000_000  # of a document to align here
-MAX_FOUND = 10_000  # sentences that a search returns
+MAX_DOCUMENT_BYTES = 50_000_000  # maximum size of a document to align here
+MAX_FOUND = 10_000  # maximum sentences that a search returns
 CONTEXT_LINKS = 60  # links before and after a link from which its words are learned
 USER_OPERATIONS = "confirm unconfirm merge split move split_sentence join edit delete insert bookmark undo redo".split()
 UNNAMED = re.compile(r'[\x00-\x1f\x7f<>:"/\\|?*]+')
@@ -63,8 +64,8 @@ class OpenAlignment:
     """An alignment of the project in memory.
 
     Args:
-        folder: Its folder.
-        find_model: Finds the model that re-aligns two languages.
+        folder: Folder of the alignment.
+        find_model: Function that finds the model to re-align two languages.
     """
 
     def __init__(self, folder: Path, find_model: Callable[[tuple[str, str]], Model]) -> None:
@@ -84,7 +85,7 @@ class OpenAlignment:
         self._realigner: Realigner | None = None
 
     def apply(self, operation: dict[str, Any], revision: object) -> dict[str, Any]:
-        """Does an operation and saves it; ConflictError if it was made for another revision."""
+        """Runs an operation and saves it; ConflictError if it was made for another revision."""
         with self.lock:
             self.check_revision(revision)
             splices = self.edited.apply(operation, lambda: self.journal.append(operation, self.edited.revision))
@@ -99,12 +100,12 @@ class OpenAlignment:
             )
 
     def answer(self, splices: Splices) -> dict[str, Any]:
-        """What a page needs to follow a change."""
+        """The data that a page needs after a change."""
         changed = [[part.start, len(part.old), [row.as_json() for row in part.new]] for part in splices]
         return {**self.state(), "splices": changed}
 
     def state(self) -> dict[str, Any]:
-        """Everything but the rows."""
+        """Everything except for the rows."""
         return {
             "revision": self.edited.revision,
             "undo": len(self.edited.done),
@@ -122,7 +123,7 @@ class OpenAlignment:
 
 
 def _read_stored(folder: Path) -> dict[str, Any]:
-    """What `store` wrote; DataError if it is damaged."""
+    """The content that `store` wrote; DataError if it is damaged."""
     path = folder / ALIGNMENT_FILE
     try:
         stored = read_json(path)
@@ -139,7 +140,7 @@ def store_alignment(folder: Path, links: Path, langs: tuple[str | None, str | No
     def recognise(sentences: Sequence[str], name: str) -> str:
         found = recognize_language(sentences, None)
         if not found:
-            raise ConfigError(f"{name}: no letters to recognise the language by; expected the language by name")
+            raise ConfigError(f"{name}: no letters to recognise the language by; expected the name of the language")
         return found
 
     aligned = read_alignment(links, langs, recognise)
@@ -163,7 +164,7 @@ class Alignments:
         self._lock = threading.Lock()
 
     def get(self, name: str) -> OpenAlignment:
-        """An alignment by name; NotFoundError if there is none, or not any more."""
+        """An alignment by name; NotFoundError if it does not exist or was deleted."""
         folder = self.project.existing("alignments", name)
         path = folder / ALIGNMENT_FILE
         with self._lock:
@@ -181,13 +182,13 @@ class Alignments:
             return known[1]
 
     def find_model(self, langs: tuple[str, str]) -> Model:
-        """The fast embedded model if it has both languages, else the server's."""
+        """The fast embedded model if it has both languages, otherwise the server's model."""
         for name in (FAST_MODEL, None):
             model = self.studio.model(name)
             if all(model.languages is None or find_language(lang, model.languages) for lang in langs):
                 return model
         raise ConfigError(
-            f"no model for {langs[0]} and {langs[1]}; start the server with --model and one that has both languages"
+            f"no model for {langs[0]} and {langs[1]}; start the server with a --model that has both languages"
         )
 
     def summaries(self) -> list[dict[str, Any]]:
@@ -217,18 +218,18 @@ class Alignments:
 
 
 def _links_file(folder: Path) -> Path | None:
-    """The file of links that a folder was made with."""
+    """The file of links that a folder was created with."""
     files = sorted(folder.glob(f"{LINKS_STEM}.*"))
     return next((file for file in files if file.suffix in LINK_FILE_SUFFIXES), None)
 
 
 def write_json_line(path: Path, content: Any) -> None:
-    """Writes JSON without line breaks, which is many times as fast for long lists."""
+    """Writes JSON without line breaks, which is many times faster for long lists."""
     write_bytes(path, json.dumps(content, ensure_ascii=False).encode())
 
 
 class EditorApi:
-    """Answers the requests of the pages."""
+    """Handles the requests of the pages."""
 
     def __init__(self, studio: Studio) -> None:
         self.studio, self.alignments = studio, Alignments(studio)
@@ -255,21 +256,21 @@ class EditorApi:
             return {**found.state(), "names": found.names, "langs": found.edited.langs, "rows": rows}
 
     def edit(self, request: Request, body: dict[str, Any]) -> Any:
-        """Does an operation."""
+        """Runs an operation."""
         operation = body.get("operation")
         if not isinstance(operation, dict) or operation.get("type") not in USER_OPERATIONS:
             raise EditError(f"operation {str(operation)[:60]}; expected one of {', '.join(USER_OPERATIONS)}")
         return self._opened(request).apply(operation, body.get("revision"))
 
     def realign(self, request: Request, body: dict[str, Any]) -> Any:
-        """Aligns what is not confirmed again."""
+        """Re-aligns everything that is not confirmed."""
         found = self._opened(request)
         with found.lock:
             found.check_revision(body.get("revision"))
             return found.apply(found.realigner().plan(found.edited), found.edited.revision)
 
     def prepare(self, request: Request, body: dict[str, Any]) -> Any:
-        """Computes the vectors, so that re-aligning is quick when it is asked for."""
+        """Computes the vectors in advance, so that re-aligning is quick."""
         found = self._opened(request)
         with found.lock:
             found.realigner().vectors.both(found.edited)
@@ -325,7 +326,7 @@ def routes(studio: Studio) -> list[Route]:
 
 
 def start_alignment(alignments: Alignments, body: dict[str, Any]) -> dict[str, Any]:
-    """Starts the job that aligns two documents of the project; the alignment appears when it has ended."""
+    """Starts the job that aligns two documents of the project; the alignment appears when the job has ended."""
     project = alignments.project
     paths = [project.existing("documents", _text(body, side)) for side in SIDES]
     for path in paths:
@@ -346,7 +347,7 @@ def start_alignment(alignments: Alignments, body: dict[str, Any]) -> dict[str, A
 
 
 def open_file(alignments: Alignments, body: dict[str, Any]) -> dict[str, Any]:
-    """Makes an alignment of a file of links among the project's documents; nothing is left if it cannot be read."""
+    """Makes an alignment from a file of links among the project's documents; removes it again if it cannot be read."""
     project = alignments.project
     path = project.existing("documents", _text(body, "file"))
     langs = tuple(str(body[f"{side}_lang"]) if body.get(f"{side}_lang") else None for side in SIDES)
@@ -418,5 +419,5 @@ def export_alignment(found: OpenAlignment, form: str, *, only_confirmed: bool) -
 
 
 def content_disposition(name: str) -> str:
-    """The header that saves an answer under a name in any script."""
+    """The header that saves a response under a name in any script."""
     return f"attachment; filename*=UTF-8''{quote(name)}"

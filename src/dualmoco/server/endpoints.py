@@ -26,8 +26,8 @@ from dualmoco.server.openapi import BODIES, READ_PATHS, describe_endpoints
 from dualmoco.server.request_metrics import resident_memory
 from dualmoco.server.studio import Studio
 
-ENCODE_SECONDS = 120  # that a request waits for its vectors
-INLINE_NUMBERS = 16_384  # of vectors that are written at once; more would keep other requests waiting
+ENCODE_SECONDS = 120  # maximum time that a request waits for its vectors
+INLINE_NUMBERS = 16_384  # vectors are written in blocks of this size, so that other requests do not wait
 JSON_TYPES: dict[str, type | tuple[type, ...]] = {
     "string": str,
     "integer": int,
@@ -99,7 +99,7 @@ async def embed(studio: Studio, request: Request) -> Response:
 
 
 def check_fields(path: str, body: dict[str, Any]) -> dict[str, Any]:
-    """The body of a request without null values, if it fits the description of the endpoint; otherwise ConfigError."""
+    """The body of a request without null values; ConfigError if it does not match the description of the endpoint."""
     required, fields = BODIES[path][2:4]
     given = {name: value for name, value in body.items() if value is not None}
     for name in required:
@@ -108,7 +108,7 @@ def check_fields(path: str, body: dict[str, Any]) -> dict[str, Any]:
     for name, value in given.items():
         if name not in fields:
             close = get_close_matches(name, fields, 1)
-            hint = f"did you mean {close[0]!r}?" if close else f"expected some of {', '.join(fields)}"
+            hint = f"did you mean {close[0]!r}?" if close else f"expected one of {', '.join(fields)}"
             raise ConfigError(f"unknown field {name!r:.100}; {hint}")
         _check_value(name, value, fields[name])
     return given
@@ -147,15 +147,15 @@ def as_texts(given: str | list[str]) -> list[str]:
 
 
 def describe_model(name: str) -> dict[str, Any]:
-    """A model as OpenAI's API lists it."""
+    """A model in the format of OpenAI's API."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "dualmoco"}
 
 
 def render_vectors(vectors: Vectors, body: Mapping[str, Any], name: str, characters: int) -> bytes:
-    """The answer of `/v1/embeddings`."""
+    """The response of `/v1/embeddings`."""
     if (kept := body.get("dimensions")) is not None:
         if kept > vectors.shape[1]:
-            raise ConfigError(f"dimensions {kept}; expected from 1 to {vectors.shape[1]}, which {name} has")
+            raise ConfigError(f"dimensions {kept}; expected from 1 to {vectors.shape[1]}, the dimension of {name}")
         vectors = unit_vectors(vectors[:, :kept])
     rows: list[Any] = (
         vectors.astype("<f4", copy=False).tolist()
@@ -172,7 +172,7 @@ def gauges(studio: Studio) -> Mapping[str, tuple[str, str, float]]:
     found = {
         "dualmoco_sentences_total": ("Sentences encoded for /v1/embeddings.", "counter", studio.coalescer.sentences),
         "dualmoco_batches_total": ("Batches of these sentences.", "counter", studio.coalescer.batches),
-        "dualmoco_waiting_sentences": ("Sentences that wait.", "gauge", studio.coalescer.waiting),
+        "dualmoco_waiting_sentences": ("Waiting sentences.", "gauge", studio.coalescer.waiting),
         "dualmoco_open_models": ("Models in memory.", "gauge", len(studio.open_models)),
     }
     memory = resident_memory()
@@ -199,13 +199,13 @@ def search_texts(studio: Studio, body: dict[str, Any]) -> Any:
     given = check_fields("/search", body)
     queries, lang = as_texts(given["query"]), given.get("lang")
     if ("index" in given) == ("texts" in given):
-        raise ConfigError("expected an index or texts, one of them")
+        raise ConfigError("expected either an index or texts")
     if "texts" in given:
         if others := sorted({"within", "files", "filter"} & given.keys()):
-            raise ConfigError(f"{others[0]}: limits the search of an index; leave it out with texts")
+            raise ConfigError(f"{others[0]}: limits the search of an index; remove it for texts")
         return {"results": _nearest_texts(studio, given, queries, lang)}
     if "model" in given:
-        raise ConfigError("model: an index is searched with the model that built it; leave it out")
+        raise ConfigError("model: an index is searched with the model that built it; remove it")
     names = ("k", "offset", "within", "files", "filter", "min_score")
     limits = {name: given[name] for name in names if name in given}
     found = studio.index(given["index"]).search(queries, lang=lang, **limits)
@@ -242,7 +242,7 @@ def mine_texts(studio: Studio, body: dict[str, Any]) -> Any:
 
 
 def model_of_sides(studio: Studio, given: dict[str, Any]) -> Model:
-    """The model for `src` and `tgt` of a request, whose name is taken out of it."""
+    """The model for `src` and `tgt` of a request; removes its name from the request."""
     sides = [GivenText(given.get(f"{side}_lang"), given[side], side) for side in ("src", "tgt")]
     return studio.model_for(given.pop("model", None), *sides)
 

@@ -1,4 +1,4 @@
-"""Requests and answers in JSON, and what errors look like."""
+"""JSON requests and responses, and the format of errors."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dualmoco.server.coalescing import BusyError
 from dualmoco.server.journal import ConflictError
 from dualmoco.server.project import NotFoundError
 
-MAX_JSON_BYTES = 32 << 20  # of the body of a request
+MAX_JSON_BYTES = 32 << 20  # maximum size of the body of a request
 HEAVY = CapacityLimiter(1)
 JsonHandler = Callable[[Request, dict[str, Any]], Any]
 
 
 def json_route(path: str, handler: JsonHandler, method: str = "GET", *, is_heavy: bool = False) -> Route:
-    """A route that takes and gives JSON.
+    """A route with a JSON request and response.
 
     Args:
-        path: Such as `/api/alignments/{name}`.
-        handler: Gets the request and its body, an object, which is empty for GET; gives what is answered, or a
-            Response. Runs in a thread, so it may take a while. Every DualmocoError becomes an answer.
+        path: Path such as `/api/alignments/{name}`.
+        handler: Function of the request and its body, an object that is empty for GET; it returns the content of the
+            response, or a Response. It runs in a thread, so it may take a while. A DualmocoError becomes a response.
         method: GET, POST, PUT or DELETE.
-        is_heavy: Whether it keeps the processor busy for seconds; such requests are answered one after the other.
+        is_heavy: Whether it keeps the processor busy for seconds; such requests are handled one after another.
     """
 
     async def endpoint(request: Request) -> Response:
@@ -43,7 +43,7 @@ def json_route(path: str, handler: JsonHandler, method: str = "GET", *, is_heavy
 
 
 async def read_body(request: Request) -> dict[str, Any]:
-    """The JSON object in the body of a request, empty if there is no body; HTTPException if it is something else."""
+    """The JSON object in the body of a request, empty if there is no body; HTTPException for other content."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)
@@ -68,18 +68,18 @@ def http_status(error: Exception) -> int:
 
 
 def error_message(error: Exception) -> str:
-    """What an answer says about an error: nothing about a fault of dualmoco, which the terminal shows."""
+    """The message of a response about an error; the details of internal errors are only shown in the terminal."""
     if isinstance(error, HTTPException):
         return error.detail
     if isinstance(error, OSError) and error.strerror:
         return ": ".join([*([Path(error.filename).name] if error.filename else []), error.strerror])
     if http_status(error) == 500:
-        return "internal error; the server's terminal shows it"
+        return "internal error; see the server's terminal"
     return str(error)
 
 
 def error_answer(error: Exception) -> JSONResponse:
-    """The answer to a request that failed: `{"error": {"message": ..., "type": ...}}`, never a traceback."""
+    """The response to a failed request: `{"error": {"message": ..., "type": ...}}`, never a traceback."""
     status = http_status(error)
     kind = "InternalError" if status == 500 else type(error).__name__
     return JSONResponse({"error": {"message": error_message(error), "type": kind, "param": None, "code": None}}, status)

@@ -1,7 +1,7 @@
-"""Long-running work: commands of dualmoco that run in processes of their own, one at a time, and survive the server.
+"""Long-running work: commands of dualmoco that run in separate processes, one at a time, and resume after a restart.
 
-A job is a folder `jobs/ID`: `job.json` says what to run, `output` and `log` are what the command prints, and
-`result.json` appears when it has ended. A process that was interrupted resumes when the server is started again.
+A job is a folder `jobs/ID`: `job.json` has the command to run, `output` and `log` are what the command prints, and
+`result.json` appears when it has ended. An interrupted job resumes when the server is started again.
 """
 
 from __future__ import annotations
@@ -31,29 +31,29 @@ from dualmoco.server.project import Project
 logger = logging.getLogger(__name__)
 JOB_WAITING, JOB_RUNNING, JOB_DONE, JOB_FAILED, JOB_CANCELLED = "waiting", "running", "done", "failed", "cancelled"
 PROGRESS_BAR = re.compile(r"([^\r\n]*?):\s+(\d+)%\|")  # as tqdm draws it
-LOG_TAIL = 4000  # bytes of the log that are read for the progress and the error
-STOP_SECONDS = 20.0  # that a command has to save its work
+LOG_TAIL = 4000  # bytes at the end of the log that are read for the progress and the error
+STOP_SECONDS = 20.0  # time for a command to save its work
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as pages show it."""
+    """A job, as shown on pages."""
 
     id: str
     kind: str
-    """What it does: `mine`, `align`, `index` ..."""
+    """Kind of work: `mine`, `align`, `index` ..."""
     title: str
     words: list[str]
     """The command line after `dualmoco`; paths are relative to the project."""
     created: float
     state: str = JOB_WAITING
     progress: float | None = None
-    """Share of the current step that is done; None if it cannot be counted."""
+    """Finished share of the current step; None if it cannot be counted."""
     step: str = ""
     message: str = ""
-    """Why it failed."""
+    """Reason of a failure."""
     result: Any = None
-    """What the command printed, decoded if it is JSON."""
+    """Output of the command, decoded if it is JSON."""
     ended: float | None = None
 
 
@@ -61,7 +61,7 @@ class Jobs:
     """The jobs of a project.
 
     Args:
-        project: Where they are kept.
+        project: Project that contains the jobs.
     """
 
     def __init__(self, project: Project) -> None:
@@ -76,9 +76,9 @@ class Jobs:
         """Adds a job, which runs after those that are waiting.
 
         Args:
-            kind: Part of its id, such as `mine`.
-            title: For people.
-            words: The command line after `dualmoco`, with paths relative to the project's folder.
+            kind: Kind of work, such as `mine`, which is part of the id.
+            title: Title to show.
+            words: Command line after `dualmoco`, with paths relative to the project's folder.
         """
         with self._changing:
             numbers = [int(name.rpartition("-")[2]) for name in self._names()]
@@ -89,7 +89,7 @@ class Jobs:
         return job
 
     def get(self, name: str) -> Job:
-        """A job; NotFoundError if there is none of that name."""
+        """A job by id; NotFoundError if it does not exist."""
         folder = self.project.existing("jobs", name)
         job = Job(**read_json(self.project.existing("jobs", name, "job.json")))
         state: dict[str, Any] = {}
@@ -114,7 +114,7 @@ class Jobs:
         return sorted(jobs, key=lambda job: job.created, reverse=True)
 
     def cancel(self, name: str) -> Job:
-        """Ends a job that waits or runs; the command keeps what it has finished."""
+        """Ends a waiting or running job; the command keeps its finished work."""
         job = self.get(name)
         with self._changing:
             if job.state in (JOB_WAITING, JOB_RUNNING):
@@ -124,7 +124,7 @@ class Jobs:
         return self.get(name)
 
     def resume(self) -> None:
-        """Runs the jobs that are not finished, in a thread of its own."""
+        """Runs the unfinished jobs in a separate thread."""
         with self._changing:
             if not self._stopped.is_set() and (self._thread is None or not self._thread.is_alive()):
                 self._thread = threading.Thread(target=self._run_waiting, daemon=True)
@@ -178,7 +178,7 @@ class Jobs:
                 stdin=subprocess.PIPE,  # ends with this process, so that the command never outlives it
                 stdout=output,
                 stderr=log,
-                start_new_session=True,  # so that Ctrl-C reaches the server alone, which ends the job in order
+                start_new_session=True,  # so that Ctrl-C only reaches the server, which ends the job properly
             )
 
     def _write_result(self, name: str, status: int | str) -> None:

@@ -14,18 +14,18 @@ from dualmoco.core.errors import DataError, RunError
 
 Event = dict[str, Any]
 UNDO, REDO = "undo", "redo"
-"""Values of `type` of the events that undo the last effective event, or do again what was undone last."""
+"""Values of `type` of the events that undo the last effective event, or redo the last undone one."""
 
 
 class ConflictError(RunError):
-    """Somebody else has written in the meantime."""
+    """Another window or program has written in the meantime."""
 
 
 class Journal:
     """A journal, which is created by its first event. All methods may be called from several threads.
 
     Args:
-        path: Its file; the folder must exist.
+        path: File of the journal; its folder must exist.
 
     Raises:
         DataError: The file is not a journal. A last line that a crash cut off is ignored.
@@ -59,7 +59,7 @@ class Journal:
         return len(self._events)
 
     def events(self) -> list[Event]:
-        """All events, the oldest first; not to be changed."""
+        """All events, oldest first; do not modify the list."""
         with self._lock:
             return self._events.copy()
 
@@ -67,15 +67,15 @@ class Journal:
         """Writes an event to the disk.
 
         Args:
-            event: What happened; `type` says what kind of event it is.
-            expected: The revision that the event was made for.
+            event: Event to write; `type` is its kind.
+            expected: Revision that the event was made for.
 
         Returns:
             The new revision.
 
         Raises:
-            ConflictError: Somebody else has written since that revision.
-            RunError: The disk is full or not writable; the journal is as it was.
+            ConflictError: Another event was written since that revision.
+            RunError: The disk is full or not writable; the journal is unchanged.
         """
         line = json.dumps(event, ensure_ascii=False).encode("utf-8", "surrogatepass") + b"\n"
         with self._lock:
@@ -107,7 +107,7 @@ class Journal:
 
 
 def replay(events: Iterable[Event]) -> list[Event]:
-    """The events that count: without those that were undone, and without undo and redo themselves.
+    """The effective events: without undone events, and without undo and redo themselves.
 
     An undo without anything to undo, and a redo without anything to redo, change nothing.
     """

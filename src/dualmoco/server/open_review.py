@@ -1,4 +1,4 @@
-"""Reviews of mined sentence pairs: their files in a project, and the pairs and judgements of those that are open.
+"""Reviews of mined sentence pairs: their files in a project, and the pairs and judgements of open reviews.
 
 A review is a folder `reviews/NAME`: `review.json` names the file of pairs, and `journal.jsonl` has the judgements.
 """
@@ -27,7 +27,7 @@ from dualmoco.server.studio import Studio
 REVIEW_FILE, REVIEW_JOURNAL = "review.json", "journal.jsonl"
 JUDGE, SET_THRESHOLD = "judge", "threshold"
 OPEN_REVIEWS = 3
-KEPT_VIEWS = 6  # lists of rows in memory per review
+KEPT_VIEWS = 6  # maximum lists of rows in memory per review
 REVIEW_BINS = 60
 LEXICON_PAIRS = 200
 SHOWN = {"unjudged": UNJUDGED, "accepted": ACCEPTED, "rejected": REJECTED}
@@ -39,7 +39,7 @@ class OpenReview:
 
     Args:
         path: File of pairs.
-        journal: Its journal.
+        journal: Journal of the review.
     """
 
     def __init__(self, path: Path, journal: Journal) -> None:
@@ -75,7 +75,7 @@ class OpenReview:
         return {"row": row, "verdict": None if row is None else VERDICT_NAMES.get(int(self.judgements.verdicts[row]))}
 
     def view(self, order: str, show: str, band: int | None, text: str) -> tuple[str, Ids]:
-        """Rows in an order, filtered as the judgements are now, and the name by which `rows` finds them again."""
+        """Rows in some order, filtered by the current judgements, and a name for `rows` to find them again."""
         rows = self._ordered(order)
         if show != "all":
             rows = rows[self.judgements.verdicts[rows] == SHOWN[show]]
@@ -97,14 +97,14 @@ class OpenReview:
         return np.argsort(np.abs(self.pairs.scores - self.threshold), kind="stable")
 
     def known_view(self, name: str) -> Ids:
-        """The rows of a view; NotFoundError if it was forgotten."""
+        """The rows of a view; NotFoundError if it is no longer in memory."""
         if name not in self._views:
-            raise NotFoundError("this list is no longer known; ask for it again")
+            raise NotFoundError("this list is no longer available; reload the page")
         self._views.move_to_end(name)
         return self._views[name]
 
     def shown(self, rows: Ids) -> list[dict[str, Any]]:
-        """Some pairs as the page shows them."""
+        """Some pairs, as shown on the page."""
         bands = self.judgements.bands_of(rows).tolist()
         return [
             {
@@ -126,13 +126,13 @@ class OpenReview:
 
     @cached_property
     def examples(self) -> list[tuple[str, str]]:
-        """Pairs of high scores, by which translations of words are learned."""
+        """Pairs with high scores, to learn translations of words from."""
         rows = self.judgements.order[: max(1, len(self.pairs) // 2)]
         chosen = rows[np.unique(np.linspace(0, len(rows) - 1, LEXICON_PAIRS).astype(np.int64))]
         return [(pair["src"], pair["tgt"]) for pair in self.pairs.rows(chosen)]
 
     def state(self) -> dict[str, Any]:
-        """What changes with every judgement."""
+        """The state that changes with every judgement."""
         return {
             "revision": self.journal.revision,
             "threshold": self.threshold,
@@ -153,7 +153,7 @@ class OpenReview:
         return found
 
     def histogram(self) -> dict[str, Any]:
-        """The scores in bins of equal width, and what a threshold at the lower end of each bin would keep."""
+        """The scores in bins of equal width, and the effect of a threshold at the lower end of each bin."""
         counts, edges = np.histogram(self.pairs.scores, REVIEW_BINS)
         estimates = [asdict(self.judgements.estimate(edge)) for edge in edges[:-1].tolist()]
         return {"edges": edges.tolist(), "counts": counts.tolist(), "estimates": estimates}
@@ -215,7 +215,7 @@ class Reviews:
         return free
 
     def list(self) -> list[dict[str, Any]]:
-        """All reviews, with what is known without opening them."""
+        """All reviews, with the data that are known without opening them."""
         found = []
         for name in self.project.names("reviews"):
             try:

@@ -31,29 +31,34 @@ def one_or_more(description: str, most: int) -> JsonSchema:
 
 MOST_TEXTS = 2048  # sentences of one request
 MOST_MINED = 10_000  # sentences of a side that are mined or aligned
-MODEL = text("A name of `/v1/models`, also with a language, such as `en-zh:zh`; the server's own if it is missing.")
-LANG = "Language, such as `en`; recognised if it is missing."
+MODEL = text("A name from `/v1/models`, optionally with a language, such as `en-zh:zh`; by default the server's model.")
+LANG = "Language, such as `en`; recognised by default."
 OBJECT_LIST: JsonSchema = {"type": "array", "items": {"type": "object"}}
 
 BODIES: dict[str, tuple[str, str, tuple[str, ...], JsonSchema, JsonSchema, JsonSchema]] = {
     "/v1/embeddings": (
-        "Vectors of sentences, as OpenAI's API gives them",
-        "The vectors have unit length; that of an empty sentence is zero. `usage` counts characters.",
+        "Vectors of sentences, in the format of OpenAI's API",
+        "The vectors have unit length; the vector of an empty sentence is zero. `usage` counts characters.",
         ("input",),
         {
             "input": one_or_more("The sentences. Tokens are refused.", MOST_TEXTS),
             "model": MODEL,
-            "input_type": text(f"{LANG} Each sentence is recognised by itself."),
-            "encoding_format": text("Of the vectors.", enum=["float", "base64"], default="float"),
+            "input_type": text(f"{LANG} Each sentence is recognised separately."),
+            "encoding_format": text("Format of the vectors.", enum=["float", "base64"], default="float"),
             "dimensions": number("Leading components to keep, scaled to unit length again.", "integer", minimum=1),
             "user": text("Ignored."),
         },
-        {"object": text("`list`"), "data": OBJECT_LIST, "model": text("What made them."), "usage": {"type": "object"}},
+        {
+            "object": text("`list`"),
+            "data": OBJECT_LIST,
+            "model": text("Model that made the vectors."),
+            "usage": {"type": "object"},
+        },
         {"model": "en-zh-static", "input": ["Where is the station?", "车站在哪里？"]},
     ),
     "/similarity": (
         "Cosine similarities of sentences",
-        "All of `a` with all of `b`.",
+        "Similarities of all sentences in `a` to all sentences in `b`.",
         ("a", "b"),
         {
             "a": one_or_more("Sentences.", MOST_TEXTS),
@@ -70,16 +75,16 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], JsonSchema, JsonSchema, JsonS
         "Give `index` or `texts`.",
         ("query",),
         {
-            "query": one_or_more("What to search for.", MOST_TEXTS),
+            "query": one_or_more("Queries.", MOST_TEXTS),
             "index": text("Name of an index of the project."),
             "texts": texts("Sentences to search in place of an index.", MOST_TEXTS),
-            "lang": text(f"Of the queries. {LANG}"),
+            "lang": text(f"Language of the queries. {LANG}"),
             "k": number("Hits per query.", "integer", minimum=1, maximum=1000, default=5),
-            "offset": number("Nearer hits to leave out, for the next page.", "integer", minimum=0, default=0),
-            "within": text("Language of the hits; any if it is missing."),
+            "offset": number("Number of nearest hits to skip, for the next page.", "integer", minimum=0, default=0),
+            "within": text("Language of the hits; by default any."),
             "files": texts("Names of the files to search.", MOST_TEXTS),
             "filter": {"type": "object", "description": 'Conditions on metadata, such as `{"year": {">=": 2000}}`.'},
-            "min_score": number("Lowest cosine of a hit.", default=-1),
+            "min_score": number("Minimum cosine of a hit.", default=-1),
             "model": MODEL,
         },
         {"results": OBJECT_LIST},
@@ -87,14 +92,14 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], JsonSchema, JsonSchema, JsonS
     ),
     "/mine": (
         "The parallel sentences of two texts",
-        "Longer texts are mined by `dualmoco mine`, or from the page Review.",
+        "For longer texts, use `dualmoco mine` or the page Review.",
         ("src", "tgt"),
         {
             "src": texts("Sentences.", MOST_MINED),
             "tgt": texts("Sentences of the other language.", MOST_MINED),
             "src_lang": text(LANG),
             "tgt_lang": text(LANG),
-            "threshold": number("Lowest score; by default the model's own, if it is calibrated."),
+            "threshold": number("Lowest score; by default the model's own threshold, if it is calibrated."),
             "margin": text("Margin type.", enum=["distance", "ratio", "absolute"], default="distance"),
             "model": MODEL,
         },
@@ -103,11 +108,11 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], JsonSchema, JsonSchema, JsonS
     ),
     "/align": (
         "The links between the sentences of two versions of a document",
-        "In order; a link has no, one or several sentences of each side. Places count from 1.",
+        "In order; a link has zero or more sentences of each side. Places count from 1.",
         ("src", "tgt"),
         {
-            "src": texts("One version, by lines.", MOST_MINED),
-            "tgt": texts("The other version.", MOST_MINED),
+            "src": texts("Source document, as lines.", MOST_MINED),
+            "tgt": texts("Target document, as lines.", MOST_MINED),
             "src_lang": text(LANG),
             "tgt_lang": text(LANG),
             "split": text("Whether to split lines into sentences.", enum=["auto", "yes", "no"], default="auto"),
@@ -117,10 +122,10 @@ BODIES: dict[str, tuple[str, str, tuple[str, ...], JsonSchema, JsonSchema, JsonS
         {"src": ["How are you?", "I am fine. Thanks."], "tgt": ["你好吗？", "我很好，", "谢谢。"], "split": "no"},
     ),
 }
-"""Of each POST endpoint: summary, notes, required fields, all fields, fields of the answer, example."""
+"""Summary, notes, required fields, all fields, response fields and example of each POST endpoint."""
 READ_PATHS = {
-    "/v1/models": "The models that can be asked for",
-    "/health": "Whether the server answers; needs no token",
+    "/v1/models": "The available models",
+    "/health": "Whether the server is running; needs no token",
     "/metrics": "Counts and durations, for Prometheus",
     "/openapi.json": "This description",
 }
@@ -161,10 +166,10 @@ def answers(description: str, schema: JsonSchema | None = None) -> JsonSchema:
     """The responses of an operation."""
     content = {"content": {"application/json": {"schema": schema}}} if schema else {}
     error = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}}
-    return {"200": {"description": description, **content}, "default": {"description": "What is wrong.", **error}}
+    return {"200": {"description": description, **content}, "default": {"description": "The error.", **error}}
 
 
 def error_schema() -> JsonSchema:
     """The body of an error."""
-    fields = {"message": text("What was given, and what is expected."), "type": text("Kind of error.")}
+    fields = {"message": text("What was given, and what was expected."), "type": text("Kind of error.")}
     return {"type": "object", "properties": {"error": {"type": "object", "properties": fields}}}

@@ -27,7 +27,7 @@ class Project:
         folder: An existing project, or an empty or missing folder, which becomes one.
 
     Raises:
-        DataError: The folder holds other things.
+        DataError: The folder has other contents.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -39,8 +39,7 @@ class Project:
             return
         if others := [name for name in held if name != LOCK]:
             raise DataError(
-                f"{folder}: not a project of dualmoco serve, it holds {others[0]}; expected a project, or an empty or "
-                "new folder for one"
+                f"{folder}: contains {others[0]}, but no project; expected a project, or an empty or new folder for one"
             )
         write_json(self.folder / PROJECT_RECORD, {"tool": f"dualmoco {VERSION}", "format": 1})
 
@@ -53,14 +52,14 @@ class Project:
         """The path of a file or folder of the project, whether it exists or not.
 
         Args:
-            parts: Names of folders and of the file, the first one of PROJECT_FOLDERS.
+            parts: Names of folders and of the file; the first is one of PROJECT_FOLDERS.
 
         Raises:
-            DataError: A name that not every system can store, that leads out of the project by `..` or a link; or the
-                project itself was moved or deleted.
+            DataError: A name is invalid on some systems or leads out of the project by `..` or a link, or the project
+                was moved or deleted.
         """
         if not (self.folder / PROJECT_RECORD).is_file():
-            raise DataError(f"{self.folder}: the project was moved or deleted; put it back, or start the server anew")
+            raise DataError(f"{self.folder}: the project was moved or deleted; restore it, or start the server again")
         if not parts or parts[0] not in PROJECT_FOLDERS:
             raise DataError(f"{'/'.join(parts)}: not in a project; expected one of {', '.join(PROJECT_FOLDERS)}")
         for part in parts:
@@ -74,21 +73,21 @@ class Project:
         return path
 
     def existing(self, *parts: str) -> Path:
-        """The path of a file or folder that exists; NotFoundError if it does not, otherwise as `path`."""
+        """Same as `path`, with NotFoundError if the file or folder does not exist."""
         path = self.path(*parts)
         if not path.exists():
             raise NotFoundError(f"{'/'.join(parts)}: no such file in the project")
         return path
 
     def names(self, *parts: str) -> list[str]:
-        """The names of the files and folders in a folder of the project, in order; temporary ones are left out."""
+        """The names of the files and folders in a folder of the project, in order, without temporary ones."""
         path = self.path(*parts)
         return sorted(file.name for file in path.iterdir() if file.name[0] != ".") if path.is_dir() else []
 
 
 @contextmanager
 def open_project(folder: str | Path) -> Iterator[Project]:
-    """A project that no other server can open meanwhile; RunError if one has."""
+    """Locks a project against other servers; RunError if another server has opened it."""
     project = Project(folder)
     with locked(project.folder):
         yield project

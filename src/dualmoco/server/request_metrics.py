@@ -1,4 +1,4 @@
-"""What the server has done so far, in the text format of Prometheus."""
+"""Metrics of the server's requests, in the text format of Prometheus."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class RequestMetrics:
     """Counts requests by path, method and status, and their durations by path.
 
     Args:
-        app: What answers.
-        paths: Those that are counted by name; all others are one.
-        recorded: Where the counts are kept.
+        app: Application that handles the requests.
+        paths: Paths that are counted by name; all others are counted together.
+        recorded: Counts to update.
     """
 
     def __init__(self, app: ASGIApp, paths: frozenset[str], recorded: RequestCounts) -> None:
         self.app, self.paths, self.recorded = app, paths, recorded
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request and counts it."""
+        """Handles a request and counts it."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -88,7 +88,7 @@ class RequestCounts:
 
 
 def resident_memory() -> int | None:
-    """The memory that this process holds, in bytes; None where the system does not tell."""
+    """The memory of this process in bytes; None if the system does not report it."""
     if sys.platform != "linux":
         return None
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])

@@ -1,4 +1,4 @@
-"""The pages on which mined sentence pairs are reviewed, and their API."""
+"""The pages for reviewing mined sentence pairs, and their API."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dualmoco.server.journal import REDO, UNDO
 from dualmoco.server.open_review import JUDGE, SET_THRESHOLD, SHOWN, OpenReview, Reviews
 from dualmoco.server.studio import Studio
 
-PAGE_ROWS = 200  # most rows of an answer
+PAGE_ROWS = 200  # maximum rows of a response
 ORDERS = ("random", "near", "score")
 EXPORT_FORMATS = ("tsv", "tmx", "xlsx", "jsonl", "csv", "parquet")
 
@@ -50,7 +50,7 @@ def routes(studio: Studio) -> list[Route]:
 
 
 class ReviewApi:
-    """What the requests do.
+    """Handles the requests of the pages.
 
     Args:
         studio: The project, its jobs and models.
@@ -97,7 +97,7 @@ class ReviewApi:
             return {"revision": review.journal.revision, **review.histogram()}
 
     def rows(self, request: Request, body: dict[str, Any]) -> Any:
-        """Some rows of a list: of a known `view`, or of a new one by `order`, `show`, `band` and `text`."""
+        """Some rows of an existing `view`, or of a new one by `order`, `show`, `band` and `text`."""
         review, asked = self._review(request), request.query_params
         start, count = _number(asked, "start", 0), min(PAGE_ROWS, _number(asked, "count", 50))
         with review.lock:
@@ -116,7 +116,7 @@ class ReviewApi:
         row = _number(request.query_params, "row", 0)
         if row >= len(review.pairs):
             raise ConfigError(f"row {row}; expected a number below {len(review.pairs):,}")
-        from dualmoco.alignment.lexical import translated_words  # takes a second to import
+        from dualmoco.alignment.lexical import translated_words  # importing takes a second
 
         with review.lock:
             texts = [*review.examples, review.sentences(row)]
@@ -176,7 +176,7 @@ def _as_download(name: str, file: str) -> dict[str, str]:
 
 
 def _event(review: OpenReview, body: Mapping[str, Any]) -> dict[str, Any]:
-    """The event that a request asks for; ConfigError if it is not one."""
+    """The event of a request; ConfigError if it is invalid."""
     kind = _choice(body.get("type"), (JUDGE, SET_THRESHOLD, UNDO, REDO))
     if kind in (UNDO, REDO):
         return {"type": kind}
@@ -201,7 +201,7 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 def _revision(body: Mapping[str, Any]) -> int:
     value = body.get("revision")
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"revision {value!r:.40}; expected the number that the review has")
+        raise ConfigError(f"revision {value!r:.40}; expected the revision number of the review")
     return value
 
 

@@ -1,7 +1,7 @@
-"""Who may talk to the server: pages of other sites may not, and beyond this machine only who knows the token.
+"""Access control: pages of other sites are refused, and clients on other machines need the token.
 
-A site that rebinds its own name to 127.0.0.1 is refused by the `Host` header, a page of another site that writes by the
-`Origin` header. Browsers send both truthfully.
+The `Host` header reveals a site that rebinds its own name to 127.0.0.1, and the `Origin` header reveals a page of
+another site that tries to write. Browsers send both truthfully.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1")
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 TOKEN_COOKIE = "dualmoco-token"
 COOKIE_SECONDS = 30 * 24 * 3600
-OPEN_PATHS = ("/health",)  # need no token, so that a container can be watched
+OPEN_PATHS = ("/health",)  # need no token, so that a container can be monitored
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -29,23 +29,23 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
-"""Sent with every answer that does not say otherwise."""
+"""Default headers of every response."""
 
 
 class Safety:
-    """Middleware that refuses what must not be answered, and sends SECURITY_HEADERS.
+    """Middleware that refuses forbidden requests, and sends SECURITY_HEADERS.
 
     Args:
-        app: What answers the rest.
-        token: What every request must bring; None on a server that only this machine reaches, where the `Host` is
-            checked instead.
+        app: Application that handles all other requests.
+        token: Token that every request must carry; None on a server that only this machine can reach, where the `Host`
+            is checked instead.
     """
 
     def __init__(self, app: ASGIApp, token: str | None = None) -> None:
         self.app, self.token = app, token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request."""
+        """Handles a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -60,7 +60,7 @@ class Safety:
         await (self._refusal(scope) or self.app)(scope, receive, send_safely)
 
     def _refusal(self, scope: Scope) -> Response | None:
-        """The answer to a request that must not pass."""
+        """The response to a forbidden request, or None if it is allowed."""
         headers = Headers(scope=scope)
         host = headers.get("host", "")
         if self.token is None and host_name(host) not in LOOPBACK_NAMES:
@@ -85,7 +85,7 @@ class Safety:
 
 
 def refuse(status: int, message: str) -> JSONResponse:
-    """The answer to a request that is refused."""
+    """The response to a refused request."""
     kind = "AuthenticationError" if status == 401 else "RefusedError"
     error = {"message": message, "type": kind, "param": None, "code": None}
     headers = {"WWW-Authenticate": "Bearer"} if status == 401 else None
@@ -109,7 +109,7 @@ def host_name(host: str) -> str | None:
 
 
 def given_tokens(headers: Mapping[str, str]) -> list[str]:
-    """The tokens that a request brings, by its Authorization header and by cookie."""
+    """The tokens of a request, from its Authorization header and its cookie."""
     kind, _, value = headers.get("authorization", "").partition(" ")
     found = [value.strip()] if kind.lower() == "bearer" else []
     try:

@@ -1,4 +1,4 @@
-"""The page on which indexes are built and searched, and its API."""
+"""The page for building and searching indexes, and its API."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from dualmoco.server.handlers import json_route
 from dualmoco.server.studio import Studio
 from dualmoco.text.files import is_plain_text
 
-if TYPE_CHECKING:  # imported when they are first used, so that the server starts at once
+if TYPE_CHECKING:  # imported on first use, so that the server starts quickly
     from dualmoco.models.model import Model
     from dualmoco.search.index import Hit, Index
     from dualmoco.search.word_matches import SplitSentence, WordMatcher
 
-MAX_INDEXED_BYTES = 100_000_000  # of a file; larger ones are for the command line
+MAX_INDEXED_BYTES = 100_000_000  # maximum size of a file; use the command line for larger files
 MOST_HITS = 100  # per language and page
 MOST_CHOICES = 50  # values of a metadata field that the page offers
 MAX_QUERY_CHARACTERS = 10_000
@@ -43,7 +43,7 @@ def routes(studio: Studio) -> list[Route]:
 
 
 class SearchApi:
-    """What the requests do.
+    """Handles the requests of the page.
 
     Args:
         studio: The project, its jobs and models.
@@ -58,7 +58,7 @@ class SearchApi:
         return self.studio.render(request, "search.html.j2", page="search", most_bytes=MAX_INDEXED_BYTES)
 
     def listed(self, request: Request, body: dict[str, Any]) -> Any:
-        """All indexes; those that cannot be opened with the reason."""
+        """All indexes; for those that cannot be opened, the reason."""
         return {
             "indexes": [self._described(name) for name in self.studio.project.names("indexes")],
             "languages": self.studio.languages,
@@ -81,7 +81,7 @@ class SearchApi:
         if not isinstance(name, str) or not name:
             raise ConfigError(f"name {name!r:.40}; expected a name for the index")
         if self.studio.project.path("indexes", name).exists():
-            raise DataError(f"{name}: an index of this name exists; expected another name, or add the files to it")
+            raise DataError(f"{name}: an index with this name exists; expected another name, or add the files to it")
         kind = body.get("kind") or "exact"
         if kind not in ("exact", "ivf"):
             raise ConfigError(f"kind {kind!r:.40}; expected exact or ivf")
@@ -90,14 +90,14 @@ class SearchApi:
         return {"job": job.id}
 
     def add(self, request: Request, body: dict[str, Any]) -> Any:
-        """Starts a job that adds documents to an index; those of the same name or id are replaced."""
+        """Starts a job that adds documents to an index, replacing those with the same name or id."""
         name = request.path_params["name"]
         self.studio.project.existing("indexes", name)
         words = ["search", "add", f"indexes/{name}", *self._files(body), "--json"]
         return {"job": self.studio.jobs.start("index", f"Add to the index {name}", words).id}
 
     def _files(self, body: Mapping[str, Any]) -> list[str]:
-        """Words of the command for the files of a request; DataError if one cannot be indexed."""
+        """Arguments of the command for the files of a request; DataError if one cannot be indexed."""
         given = body.get("files")
         if not isinstance(given, list) or not given or not all(isinstance(one, dict) for one in given):
             raise ConfigError('files: expected a list such as [{"name": "news.jsonl", "lang": "en"}]')
@@ -118,7 +118,7 @@ class SearchApi:
         return words
 
     def delete(self, request: Request, body: dict[str, Any]) -> Any:
-        """Deletes the documents `ids`, those that meet a `filter`, or the whole `files`."""
+        """Deletes the documents `ids`, the documents that match a `filter`, or whole `files`."""
         name = request.path_params["name"]
         index = self.studio.index(name)
         index.delete(_texts(body, "ids"), files=_texts(body, "files"), filter=body.get("filter"))
@@ -160,7 +160,7 @@ class SearchApi:
         return {"text": text, "lang": lang, "recognized": not body.get("lang"), "languages": found}
 
     def _matcher(self, model: Model) -> WordMatcher | None:
-        """What marks the words that translate each other; None if there are no word vectors."""
+        """The function that marks the words that translate each other; None if there are no word vectors."""
         from dualmoco.search.word_matches import WordMatcher
 
         name = model.identity.name
@@ -182,7 +182,7 @@ def _shown(hit: Hit, query: SplitSentence | None, matcher: WordMatcher | None) -
 
 
 def describe_index(name: str, index: Index) -> dict[str, Any]:
-    """What an index holds, as the page shows it."""
+    """The contents of an index, as shown on the page."""
     manifest = index.manifest
     files: dict[str, dict[str, Any]] = {}
     values: dict[str, set[str]] = {}

@@ -24,7 +24,7 @@ from dualmoco.server.safety import LOOPBACK_NAMES
 logger = logging.getLogger(__name__)
 DEFAULT_HOST, DEFAULT_PORT = "127.0.0.1", 8477
 TOKEN_VARIABLE = "DUALMOCO_TOKEN"
-LAST_REQUESTS_SECONDS = 30  # that running requests have after the server is asked to stop
+LAST_REQUESTS_SECONDS = 30  # time for running requests to finish after the server is told to stop
 
 
 def serve(
@@ -39,17 +39,17 @@ def serve(
 
     Args:
         folder: The project; a new or empty folder becomes one.
-        host: Address to listen at. Unless it is this machine's own, every request needs a token, which is printed with
-            the address, and is new at every start unless the environment variable DUALMOCO_TOKEN sets it.
-        port: Port to listen at; a free one is taken if this one is in use, or is 0.
-        model: Name of the model that is used where a request names none; None to follow the languages of the texts.
-        browser: Whether to open the pages in the browser.
+        host: Address to listen on. Unless it is a loopback address, every request needs a token. The token is printed
+            with the address, and is new at every start unless the environment variable DUALMOCO_TOKEN sets it.
+        port: Port to listen on; if it is in use or 0, a free port is chosen.
+        model: Name of the default model; None to choose it by the languages of the texts.
+        browser: Whether to open the pages in a browser.
 
     Raises:
         ConfigError: The address cannot be used.
         ModelError: The model cannot be opened.
-        DataError: The folder holds other things than a project.
-        RunError: Another server has the project open.
+        DataError: The folder is not a project.
+        RunError: Another server has opened the project.
     """
     if model and model not in EMBEDDED and Path(model).exists():
         model = str(Path(model).resolve())  # jobs run in the folder of the project
@@ -71,11 +71,11 @@ def serve(
         sys.stdout.flush()
         if browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        with suppress(KeyboardInterrupt, Terminated):  # raised again after the server has stopped in order
+        with suppress(KeyboardInterrupt, Terminated):  # raised again after the server has stopped properly
             server.run([listening])
     if failures:
         raise failures[0]
-    logger.info("stopped; %s holds everything", project.folder)
+    logger.info("stopped; all data are in %s", project.folder)
 
 
 def server_address(host: str, port: int, token: str | None) -> str:
@@ -86,7 +86,7 @@ def server_address(host: str, port: int, token: str | None) -> str:
 
 
 def open_socket(host: str, port: int) -> socket.socket:
-    """A listening socket, at a free port if `port` is taken; ConfigError if there is no such address."""
+    """A listening socket, on a free port if `port` is taken; ConfigError if the address does not exist."""
     if not 0 <= port < 1 << 16:
         raise ConfigError(f"port {port}; expected a number from 0 to {(1 << 16) - 1}")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -97,6 +97,8 @@ def open_socket(host: str, port: int) -> socket.socket:
             reason = error.strerror or str(error)
             continue
         if number != port:
-            logger.info("port %d cannot be used (%s); took a free one", port, reason)
+            logger.info("port %d cannot be used (%s); using a free port", port, reason)
         return listening
-    raise ConfigError(f"{host}: cannot listen at this address ({reason}); expected one of this machine, or 0.0.0.0")
+    raise ConfigError(
+        f"{host}: cannot listen on this address ({reason}); expected an address of this machine, or 0.0.0.0"
+    )

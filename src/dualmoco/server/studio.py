@@ -34,9 +34,9 @@ class Studio:
     """The state of a server.
 
     Args:
-        project: The files it works on.
-        model: Name of the model that is used where none is given; None to follow the languages of the texts.
-        jobs: Its long-running work.
+        project: Project to serve.
+        model: Name of the default model; None to choose it by the languages of the texts.
+        jobs: Jobs of the project.
     """
 
     def __init__(self, project: Project, model: str | None, jobs: Jobs) -> None:
@@ -57,18 +57,18 @@ class Studio:
 
                 model = open_model(name)
                 for lang in model.languages or []:
-                    model.backend(lang)  # opened here, because opening is not safe in several threads
+                    model.backend(lang)  # opened here, because opening is not thread-safe
                 self._models[name] = model
             return self._models[name]
 
     @property
     def default_model(self) -> str:
-        """The model of requests that name none and whose vectors must be in one space."""
+        """The default model of requests whose vectors must be in one space."""
         return self.own_model or DEFAULT_MODEL
 
     @property
     def model_words(self) -> list[str]:
-        """Words of a command that name the server's own model; without them, it follows the languages."""
+        """Command-line arguments that select the server's model; empty if it is chosen by the languages."""
         return ["--model", self.own_model] if self.own_model else []
 
     @property
@@ -77,7 +77,7 @@ class Studio:
         return self.model().languages or [] if self.own_model else all_languages()
 
     def model_for(self, name: str | None, *texts: GivenText) -> Model:
-        """The model for some texts: the named one, or the server's own, or the one that has their languages.
+        """The model for some texts: the named model, or the server's model, or the default model of their languages.
 
         Raises:
             ConfigError: A text has no letters to recognise its language by.
@@ -93,7 +93,7 @@ class Studio:
         return list(dict.fromkeys([self.default_model, *filter(is_installed, EMBEDDED)]))
 
     def model_name(self, name: str | None) -> str:
-        """The name of a model that may be used: the server's own if None; NotFoundError if it is another one."""
+        """Checks the name of a model; None is the server's model. NotFoundError for other models."""
         if name in (None, "", *self.model_names()):
             return name or self.default_model
         raise NotFoundError(f"model {name!r:.200}; expected one of {', '.join(self.model_names())}")
@@ -103,12 +103,12 @@ class Studio:
         return name in self._models or name.rpartition(":")[0] in self._models
 
     def named_model(self, name: str | None = None, lang: str | None = None) -> tuple[Model, str | None]:
-        """The model and the language that a request names: as `en-zh`, or as `en-zh:zh`, which is both.
+        """The model and the language of a request, given as `en-zh`, or as `en-zh:zh` with the language.
 
         Raises:
-            ConfigError: Two different languages.
+            ConfigError: The request has two different languages.
             ModelError: The model lacks the language.
-            NotFoundError: Another name than those of `model_names`.
+            NotFoundError: The name is not one of `model_names`.
         """
         name = name or self.default_model
         fitting = [known for known in self.model_names() if f"{name}:".startswith(f"{known}:")]
@@ -120,7 +120,7 @@ class Studio:
         return model, next(iter(langs), None)
 
     def index(self, name: str) -> Index:
-        """An index of the project as it is now, opened at the first call; several threads may search it."""
+        """The current state of an index of the project, opened at the first call; several threads may search it."""
         folder = self.project.existing("indexes", name)
         with self._opening:
             if name not in self._indexes:
@@ -148,7 +148,7 @@ class Studio:
         return dict(self._models)
 
     def render(self, request: Request, template: str, **values: Any) -> HTMLResponse:
-        """A page made of a template, which extends `base.html.j2`; the values are escaped."""
+        """A page from a template that extends `base.html.j2`; values are escaped."""
         text = TEMPLATES.get_template(template).render(
             project=self.project.name, version=VERSION, path=request.url.path, **values
         )

@@ -1,4 +1,4 @@
-"""The documents of a project: files that were dropped into it."""
+"""The documents of a project: files that users dropped into it."""
 
 from __future__ import annotations
 

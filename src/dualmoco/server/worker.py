@@ -1,6 +1,6 @@
 """Runs a command of dualmoco for a server: `python -m dualmoco.server.worker WORDS`, in the folder of the project.
 
-Standard input is a pipe that the server holds. When the server is gone, the command is terminated and saves its work.
+Standard input is a pipe from the server. When the server is gone, the command is terminated and saves its work.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from filelock import FileLock
 
 WORKER_LOCK = Path("jobs", ".lock")
-EARLIER_SECONDS = 60  # that a command of an earlier server has to save its work
+EARLIER_SECONDS = 60  # time for a command of an earlier server to save its work
 
 
 def end_with_server() -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from dualmoco.text.languages import OPENCC, Chinese
 
 Codes = np.ndarray[tuple[int], np.dtype[np.uint32]]  # code points
-LAST_CODE = 0xFFFF  # last code point with an entry of its own; all higher ones share the entry after it
+LAST_CODE = 0xFFFF  # last code point with its own entry; all higher code points share the entry after it
 
 # Flags of `character_kinds`
 COMPOSED = 1  # may change under NFC, alone or with a neighbour

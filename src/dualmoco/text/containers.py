@@ -20,7 +20,7 @@ def as_sentences(given: Any, name: str = "sentences") -> list[str]:
     Args:
         given: One sentence, or several in a list, a tuple, a generator, a pandas or polars Series, a NumPy array of one
             dimension, or an Arrow array.
-        name: What they are, for messages.
+        name: Name of the sentences in error messages.
 
     Raises:
         DataError: A container without an order or with several columns, such as a dict, a set or a DataFrame, or an
@@ -48,12 +48,12 @@ def as_pairs(
     Args:
         given: Pairs of strings in a list, tuple or generator; or a table with a column per side: a pandas or polars
             DataFrame, an Arrow table, or a dict of two lists.
-        columns: Names of the source and target columns of a table. By default those that are named after the languages
-            or `src` and `tgt`, or the only two.
-        langs: The two languages.
+        columns: Names of the source and target columns of a table (default: columns named after the languages, or
+            `src` and `tgt`, or the only two columns).
+        langs: Source and target language.
 
     Raises:
-        DataError: Anything else.
+        DataError: `given` is anything else.
 
     Examples:
         >>> as_pairs({"en": ["It is raining."], "zh": ["在下雨。"]})
@@ -67,7 +67,7 @@ def as_pairs(
         sides = as_sentences(given[src], f"column {src}"), as_sentences(given[tgt], f"column {tgt}")
         if len(sides[0]) != len(sides[1]):
             raise DataError(
-                f"columns {src} and {tgt} have {len(sides[0]):,} and {len(sides[1]):,} rows; expected as many"
+                f"columns {src} and {tgt} have {len(sides[0]):,} and {len(sides[1]):,} rows; expected the same number"
             )
         return list(zip(*sides, strict=True))
     if isinstance(given, str | bytes | Set) or not isinstance(given, Iterable):
@@ -81,7 +81,7 @@ def as_pairs(
 
 
 def _choose_columns(names: list[str], columns: tuple[str, str] | None, langs: tuple[str, str]) -> tuple[str, str]:
-    """The source and target columns of a table; DataError if that is not clear."""
+    """The source and target columns of a table; DataError if they are ambiguous."""
     choices = [columns] if columns else [langs, ("src", "tgt"), ("source", "target")]
     for src, tgt in choices:
         if src in names and tgt in names:
@@ -107,7 +107,7 @@ def _check_items(items: list[Any], name: str) -> None:
 
 
 def check_characters(sentences: Iterable[str]) -> None:
-    """Refuses sentences that cannot be written as UTF-8, with DataError."""
+    """DataError if a sentence cannot be written as UTF-8."""
     for sentence in sentences:
         if HALF_CHARACTER.search(sentence):
-            raise DataError(f"{sentence!r:.60}: half a character, as of invalid UTF-8; expected text")
+            raise DataError(f"{sentence!r:.60}: an unpaired surrogate, as from invalid UTF-8; expected text")

@@ -28,10 +28,10 @@ from dualmoco.core.errors import ConfigError, DataError, require
 READ_ERRORS = (OSError, EOFError, lzma.LZMAError, zlib.error)  # raised by missing and damaged files
 BYTE_ORDER_MARK = "\ufeff"
 STANDARD_INPUT = "-"
-MAX_SENTENCE_BYTES = 1 << 20  # of a line; a longer one takes a hundred times its size when it is encoded
+MAX_SENTENCE_BYTES = 1 << 20  # limit for a line; encoding a line takes a hundred times its size in memory
 logger = logging.getLogger(__name__)
 
-ENCODING_MARKS = {  # the mark of UTF-16 begins that of UTF-32
+ENCODING_MARKS = {  # UTF-32 first, because its mark starts with that of UTF-16
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
@@ -42,15 +42,15 @@ FREQUENT_HAN = frozenset(
     "子就自前面者新年当同么点而被之说得那也内最她道没好看想心事天见家只把手很去都还個們這爲為數會時對來將於發過並動後國進當麼"
     "點說內沒見還"
 )
-"""A third of the characters of Chinese text, and almost none of text that was decoded wrongly."""
-MIN_FREQUENT_SHARE = 0.15  # of the characters beyond ASCII
-MIN_FREQUENT_KINDS = 5  # different ones; single characters also come out of German umlauts
-MAX_ZERO_SHARE = 0.05  # of the bytes; text has none, but a stray one in a large file is tolerated
+"""These make up a third of the characters of Chinese text, and almost none of wrongly decoded text."""
+MIN_FREQUENT_SHARE = 0.15  # share of the characters beyond ASCII
+MIN_FREQUENT_KINDS = 5  # distinct characters; wrongly decoded German umlauts also give a few
+MAX_ZERO_SHARE = 0.05  # share of the bytes; a few stray zeros in a large file are tolerated
 
 PLAIN_SUFFIXES = frozenset(
     {"", *".txt .text .lc .tc .tok .bpe .raw .snt .sent .sents .lines .clean .norm .src .tgt .trg .ref .hyp".split()}
 )
-"""Endings of plain text, and of files with one sentence per line."""
+"""Extensions of plain text, and of files with one sentence per line."""
 LANGUAGE_SUFFIX = re.compile(r"\.(?:[a-z]{2,3}(?:[-_][a-z]{2,4}){0,2}|\d+|.*\s.*)")
 """A language such as .en or .zh-CN, a number, or the end of a title such as `Dr. No`."""
 OTHER_SUFFIXES = frozenset(
@@ -65,7 +65,7 @@ OTHER_SUFFIXES = frozenset(
 
 @contextmanager
 def standard_input(names: Sequence[str], suffix: str = ".txt") -> Iterator[list[str]]:
-    """Yields file names in which `-` is replaced by a temporary file with everything that standard input holds.
+    """Yields file names in which `-` is replaced by a temporary file with the content of standard input.
 
     Files are read more than once, which a stream does not allow. ConfigError if `-` is given more than once.
     """
@@ -105,7 +105,7 @@ def open_binary(path: Path, progress: Callable[[int], None] | None = None) -> IO
 
 
 class _Metered(io.FileIO):
-    """A file that reports how many bytes are read."""
+    """A file that reports the number of bytes read."""
 
     def __init__(self, path: Path, progress: Callable[[int], None] | None) -> None:
         super().__init__(path)
@@ -133,7 +133,7 @@ DECOMPRESSORS: dict[str, Callable[..., Any]] = {
 
 
 def plain_suffix(path: Path) -> str:
-    """The extension of a file in small letters, without that of its compression."""
+    """The extension of a file in lower case, without that of its compression."""
     name = path.name.lower()
     for suffix in DECOMPRESSORS:
         name = name.removesuffix(suffix)
@@ -141,7 +141,7 @@ def plain_suffix(path: Path) -> str:
 
 
 def is_plain_text(path: Path) -> bool:
-    """Whether the extension of a file is one of plain text, or a language, as in `train.en`, or missing."""
+    """Whether the extension of a file means plain text, is a language as in `train.en`, or is missing."""
     suffix = plain_suffix(path)
     return suffix in PLAIN_SUFFIXES or (suffix not in OTHER_SUFFIXES and bool(LANGUAGE_SUFFIX.fullmatch(suffix)))
 
@@ -159,7 +159,7 @@ def check_sentence_file(path: Path) -> None:
 
 
 def open_text(path: Path, progress: Callable[[int], None] | None = None) -> IO[bytes]:
-    """Opens a text file like `open_binary`, converted to UTF-8 if it is in another encoding, which is logged."""
+    """Opens a text file like `open_binary`; other encodings are converted to UTF-8 and logged."""
     stream = open_binary(path, progress)
     try:
         sample = stream.peek()  # type: ignore[attr-defined]  # about a megabyte, which stays to be read
@@ -182,7 +182,7 @@ def log_encoding(name: str, encoding: str) -> None:
 
 
 def recognise_encoding(sample: bytes) -> str:
-    """The encoding of a text that begins with `sample`: utf-8 if it is valid or nothing else is likely."""
+    """The encoding of a text that begins with `sample`: utf-8 if the sample is valid or no other encoding is likely."""
     for mark, encoding in ENCODING_MARKS.items():
         if sample.startswith(mark):
             return encoding
@@ -194,7 +194,7 @@ def recognise_encoding(sample: bytes) -> str:
 
 
 def _is_utf8(sample: bytes) -> bool:
-    """Whether a sample is UTF-8, possibly damaged: more than half of its bytes beyond ASCII belong to characters."""
+    """Whether a sample is UTF-8, possibly damaged: over half of its bytes beyond ASCII form valid characters."""
     if sample.isascii():
         return True
     valid = len(sample.decode("utf-8", "ignore").encode())
@@ -203,7 +203,7 @@ def _is_utf8(sample: bytes) -> bool:
 
 
 def _frequent_share(sample: bytes, encoding: str) -> float:
-    """The share of frequent Chinese characters in a sample; 0 if it is not in this encoding, or has too few kinds."""
+    """The share of frequent Chinese characters in a sample; 0 if not in this encoding, or if too few are distinct."""
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(sample)  # the last character may be cut off
     except UnicodeDecodeError:
@@ -239,7 +239,7 @@ class _Converted(io.RawIOBase):
 
 
 def read_lines(path: Path, *, errors: str = "strict") -> Iterator[str]:
-    """Yields the lines of a text file, plain or compressed, without line ends; DataError has the line number."""
+    """Yields the lines of a text file, plain or compressed, without line ends; a DataError names the line."""
     number = 0
     try:
         with open_text(path) as stream:
@@ -269,7 +269,7 @@ def _blocks_of_lines(stream: IO[bytes]) -> Iterator[list[bytes]]:
     rest = b""
     while block := stream.read1(MAX_SENTENCE_BYTES):  # type: ignore[attr-defined]
         *lines, rest = (rest + block).split(b"\n")
-        if len(lines[0] if lines else rest) > MAX_SENTENCE_BYTES:  # all others begin and end in this block
+        if len(lines[0] if lines else rest) > MAX_SENTENCE_BYTES:  # all other lines begin and end in this block
             raise _LongLineError
         yield lines
     if rest:
@@ -296,7 +296,7 @@ def read_table(
             )
         chosen = [cells[column].strip() for column in columns]
         if not all(chosen):
-            raise DataError(f"{path}:{number}: an empty cell; expected text in columns {', '.join(map(str, columns))}")
+            raise DataError(f"{path}:{number}: empty cell; expected text in columns {', '.join(map(str, columns))}")
         rows.append((number, chosen))
     if not rows:
         raise DataError(f"{path}: no lines of data; expected a tab-separated file")

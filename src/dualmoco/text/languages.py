@@ -14,14 +14,14 @@ from itertools import islice
 from dualmoco.core.errors import DataError
 
 SAMPLED_CHUNKS, CHUNK_LINES, FEWEST_CHUNKS = 20, 10, 3  # of `common_language`
-SAMPLED_LINES, SAMPLED_CHARACTERS = 2000, 200  # lines that a language is recognised by, and characters of each
+SAMPLED_LINES, SAMPLED_CHARACTERS = 2000, 200  # lines to recognise a language by, and characters of each
 IDENTIFIED_CHARACTERS = 4000
 CLEAR_SHARE = 0.8  # share of the lines that must have one script
-KANA_SHARE = 0.1  # share of kana among the letters from which Han characters are Japanese
-HAN_WEIGHT = 3  # Latin letters that one Han character counts as, because it says as much
-AMBIGUOUS_MARGIN = 3.0  # difference of log-probability below which either of two languages may be right
+KANA_SHARE = 0.1  # minimum share of kana among the letters of Japanese text
+HAN_WEIGHT = 3  # Latin letters that one Han character counts as, because it carries as much information
+AMBIGUOUS_MARGIN = 3.0  # two languages are ambiguous below this difference in log-probability
 FOREIGN_MARGIN, FOREIGN_MARGIN_PER_LETTER = 10.0, 0.2
-"""Differences of log-probability from which a short text is in none of the languages it is compared with.
+"""Above this difference in log-probability, a short text is in none of the languages it is compared with.
 `benchmarks.identification` measures all three."""
 logger = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ SCRIPTS: dict[str, frozenset[str]] = {  # as the first words of the Unicode name
     for code in codes.split()
 }
 
-ALIASES: dict[str, str] = {  # three-letter codes and old names of each language
+ALIASES: dict[str, str] = {  # three-letter codes and old codes of each language
     alias: code
     for code, *aliases in map(
         str.split,
@@ -75,7 +75,7 @@ ALIASES: dict[str, str] = {  # three-letter codes and old names of each language
 }
 
 VARIETIES = {"yue": "zh", "wuu": "zh", "lzh": "zh", "pcm": "en", "sco": "en"}
-"""What identification may take a language for, Traditional Chinese above all, and the language it then is."""
+"""Languages that identification may return for varieties such as Traditional Chinese, and the language it means."""
 
 WITHOUT_SPACES = frozenset({"zh", "yue", "ja", "th", "lo", "km", "my", "bo"})
 """Languages that write no spaces between words, nor between sentences."""
@@ -89,7 +89,7 @@ class AmbiguousLanguageError(DataError):
 
     def __init__(self, name: str, candidates: Sequence[str]) -> None:
         likely = ", ".join(candidates[:-1]) + f" or {candidates[-1]}"
-        super().__init__(f"{name}: may be {likely}; expected more text, or its language by name")
+        super().__init__(f"{name}: may be {likely}; expected more text, or the name of its language")
         self.candidates = list(candidates)
 
 
@@ -111,7 +111,7 @@ def base_language(code: str) -> str:
 
 
 def text_separator(left: str, right: str, lang: str) -> str:
-    """What separates two texts that are joined: a space, unless the language writes none and they are not both Latin.
+    """The separator between two texts: a space, unless the language writes none and the texts are not both Latin.
 
     Latin words keep their space in Chinese text, as in `Free` and `Software`.
     """
@@ -127,7 +127,7 @@ COMMON_WORDS = {
     )
 }
 """Common words of a language that others of its script do not have."""
-COMMON_SHARE = 0.3  # of the words of a text, if it need not be identified
+COMMON_SHARE = 0.3  # share of common words that makes identification unnecessary
 
 
 def scripts_of(code: str) -> frozenset[str]:
@@ -173,15 +173,15 @@ def recognize_language(texts: Iterable[str], known: Sequence[str] | None, name: 
     """Recognises the language of a text by its script, and where several languages share the script, by its words.
 
     Args:
-        texts: Its lines or sentences; the first 2,000 are looked at.
+        texts: Lines or sentences; only the first 2,000 are used.
         known: Languages to choose from; None for any.
-        name: What the text is, for messages.
+        name: Name of the text in error messages.
 
     Returns:
         One of `known`; another code if the text is clearly in none of them; empty if it has no letters.
 
     Raises:
-        AmbiguousLanguageError: The text is too short to tell languages of one script apart.
+        AmbiguousLanguageError: The text is too short to distinguish languages of one script.
         DataError: The sentences are in several scripts.
     """
     lines = _sample(texts)
@@ -194,7 +194,7 @@ def recognize_language(texts: Iterable[str], known: Sequence[str] | None, name: 
     if count < CLEAR_SHARE * len(lines):
         shares = ", ".join(f"{100 * part / len(lines):.0f} % {name}" for name, part in scripts.most_common(3))
         raise DataError(
-            f"{name}: sentences in several scripts ({shares}); expected one language: name it, or separate them"
+            f"{name}: sentences in several scripts ({shares}); expected one language: give its name, or split the text"
         )
     fitting = [lang for lang in known if script in SCRIPTS.get(base_language(lang), {script})]
     if not fitting:
@@ -203,9 +203,9 @@ def recognize_language(texts: Iterable[str], known: Sequence[str] | None, name: 
 
 
 def apparent_language(texts: Iterable[str], lang: str) -> str:
-    """The language that a text clearly has instead of `lang`, by its script, or by its words if it has 30 lines.
+    """The language that a text clearly has instead of `lang`: by its script, or by its words if it has 30 lines.
 
-    Empty if it may well be in `lang`.
+    Empty if the text may be in `lang`.
     """
     lines = _sample(texts)
     script, count = Counter(map(main_script, lines)).most_common(1)[0] if lines else ("", 0)
@@ -255,13 +255,13 @@ def _ranked(lines: Sequence[str]) -> dict[str, float]:
 
 
 def _identified(lines: Sequence[str], known: Sequence[str]) -> str:
-    """The most likely language; varieties count as the language they belong to, unless they are known."""
+    """The most likely language; a variety counts as the language it belongs to, unless the variety is known."""
     found = next(iter(_ranked(lines)), "")
     return found if found in known else VARIETIES.get(found, found)
 
 
 def _obvious(lines: Sequence[str], script: str, fitting: Sequence[str]) -> str:
-    """The language of a text that need not be identified, which takes a moment; empty if it must be.
+    """The language of a text if it is obvious without identification, which is slow; otherwise empty.
 
     Han characters without kana are Chinese, and some languages have common words that others of their script lack.
     """
@@ -275,7 +275,7 @@ def _obvious(lines: Sequence[str], script: str, fitting: Sequence[str]) -> str:
 
 
 def _other_language(lines: Sequence[str], script: str, known: Sequence[str]) -> str:
-    """What a text in another script than the known languages looks like: a language, or else its script."""
+    """The language, or else the script, of a text whose script is not that of a known language."""
     found = _identified(lines, known)
     fits = script in SCRIPTS.get(found, {script}) and find_language(found, known) is None
     return found if found and fits else script.capitalize()
@@ -306,6 +306,6 @@ def _only(languages: Sequence[str], name: str) -> str:
 
 
 def _likelihood(lang: str, ranked: dict[str, float]) -> float:
-    """The log-probability of a language or of its likeliest variety."""
+    """The log-probability of a language or of its most likely variety."""
     names = [lang, *(variety for variety, whole in VARIETIES.items() if whole == lang)]
     return max(ranked.get(name, float("-inf")) for name in names)

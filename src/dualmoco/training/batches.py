@@ -1,7 +1,7 @@
-"""The batches of each step: which pairs they hold, in shuffled batches of similar length, and their tokens.
+"""The batches of each step: the choice of their pairs, in shuffled batches of similar length, and their tokens.
 
 The rows of a step are a pure function of the seed, the step number and the steps at which the stages of a curriculum
-began. A run can therefore resume at any step, and every process knows its share of a batch.
+began. So a run can resume at any step, and every process knows its share of a batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from dualmoco.data.pairs import Pairs, WeightedRows, stage_rows
 from dualmoco.models.network import Features, TokenParts
 from dualmoco.training.schedule import RunProgress
 
-PREFETCH = 2  # steps whose batches are made ahead
+PREFETCH = 2  # steps whose batches are made in advance
 
 
 class BatchOrder:
@@ -68,7 +68,7 @@ class BatchOrder:
         return window[place * self.batch_size : (place + 1) * self.batch_size]
 
     def _shuffle(self, generator: np.random.Generator) -> np.ndarray:
-        """The rows of an epoch in random order: each as often as its weight says, fractions by random choice."""
+        """The rows of an epoch in random order, repeated by their weights, with fractions by random choice."""
         taken = []
         for rows, weight in self.parts:
             times, some = divmod(round(weight * len(rows)), len(rows))
@@ -79,7 +79,7 @@ class BatchOrder:
 
 
 class Curriculum:
-    """The batches of all stages of a run, one stage after the other; a run without a curriculum is one stage."""
+    """The batches of all stages of a run, one stage after another; a run without a curriculum is one stage."""
 
     def __init__(self, orders: Sequence[BatchOrder], until: Sequence[float], batches_per_epoch: int) -> None:
         self.orders, self.until, self.batches_per_epoch = orders, until, batches_per_epoch
@@ -88,7 +88,7 @@ class Curriculum:
 
     @property
     def shares(self) -> list[float]:
-        """Each stage's share of the schedule."""
+        """The share of the schedule of each stage."""
         return [until - before for before, until in itertools.pairwise([0.0, *self.until])]
 
     def rows(self, step: int) -> np.ndarray:
@@ -101,7 +101,7 @@ class Curriculum:
         return bisect_right(self.progress.stage_starts, step) - 1
 
     def advance(self, step: int, done: float) -> bool:
-        """Begins the next stage, after the batches that `prefetch` has made, if its time has come; returns whether."""
+        """Begins the next stage if it is due, after the batches that `prefetch` has made; returns whether it began."""
         starts = self.progress.stage_starts
         begun = len(starts)
         while len(starts) < len(self.orders) and done >= self.until[len(starts) - 1]:
@@ -216,7 +216,7 @@ class PairLoader:
         tgt: Tokenize,
         shard: ShardSpec,
         *,
-        mask_repeats: bool = True,  # equal texts have equal ids; otherwise every pair has ids of its own
+        mask_repeats: bool = True,  # equal texts have equal ids; otherwise every pair has its own ids
         language: int = 0,
     ) -> None:
         self.pairs, self.order, self.src, self.tgt, self.shard = pairs, order, src, tgt, shard
@@ -235,18 +235,18 @@ class PairLoader:
 
 
 class LanguageLoader:
-    """The micro-batches of several languages, one of them in each step, as often as their shares say."""
+    """The micro-batches of several languages, one language per step, in proportion to their shares."""
 
     def __init__(self, loaders: Sequence[PairLoader], shares: Sequence[float]) -> None:
         self.loaders, self.shares = loaders, np.array(shares)
         self.batches_per_epoch = sum(loader.batches_per_epoch for loader in loaders)
-        self._taken: list[tuple[int, int]] = []  # of each step: the loader, and its own step
+        self._taken: list[tuple[int, int]] = []  # for each step: the loader, and the number of its step
 
     def step(self, step: int) -> list[PairBatch]:
         """The micro-batches of a step."""
         counts = np.bincount([loader for loader, _ in self._taken], minlength=len(self.loaders))
         while len(self._taken) <= step:
-            wanted = int(np.argmin((counts + 1) / self.shares))  # the one whose next step is due first
+            wanted = int(np.argmin((counts + 1) / self.shares))  # the loader whose next step is due first
             self._taken.append((wanted, int(counts[wanted])))
             counts[wanted] += 1
         loader, own_step = self._taken[step]

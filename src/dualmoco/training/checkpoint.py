@@ -1,8 +1,8 @@
 """Stopping and resuming: signals, and checkpoints from which a run continues as if it had never stopped.
 
-A checkpoint holds the parameters and buffers of the objective (encoders, momentum encoders, queues, heads), the state
-of the optimizer, the random number generators of every process, and the progress, from which the order of the data
-follows. The files are safetensors and JSON. `checkpoint_model.py` makes a model of its encoders.
+A checkpoint contains the parameters and buffers of the objective (encoders, momentum encoders, queues, heads), the
+state of the optimizer, the random number generators of every process, and the progress, from which the order of the
+data follows. The files are safetensors and JSON. `checkpoint_model.py` makes a model of its encoders.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def save_checkpoint(
 ) -> None:
     """Writes a checkpoint and removes the oldest beyond `keep`; every process calls this, and the first one writes.
 
-    `encoders` are those by language whose names in `model.safetensors` are written too, for `checkpoint_model.py`.
+    The names of `encoders` (by language) in `model.safetensors` are written too, for `checkpoint_model.py`.
     """
     generators = _gather_generators()
     if process_rank() != 0:
@@ -100,7 +100,7 @@ def save_checkpoint(
 def load_checkpoint(
     checkpoint: Path, objective: Objective, optimizer: Any, scaler: Any, *, signature: str
 ) -> RunProgress:
-    """Restores the state that `save_checkpoint` wrote; RunError if it is damaged or of other settings or data."""
+    """Restores the state that `save_checkpoint` wrote; RunError if it is damaged or has other settings or data."""
     try:
         state = json.loads((checkpoint / "state.json").read_text(encoding="utf-8"))
         weights, moments, generators = (
@@ -132,13 +132,13 @@ def load_checkpoint(
 
 @torch.no_grad()
 def copy_tensors(own: dict[str, Tensor], given: dict[str, Tensor]) -> None:
-    """Copies values into the tensors of the same names."""
+    """Copies values into the tensors with the same names."""
     for name, tensor in own.items():
         tensor.copy_(given[name])
 
 
 def check_tensors(own: dict[str, Tensor], given: dict[str, Tensor], checkpoint: Path, advice: str) -> None:
-    """Refuses tensors of a checkpoint that are not the expected ones, by name, shape and type, with RunError."""
+    """RunError if the names, shapes or types of a checkpoint's tensors are not the expected ones."""
     for name in sorted({*own, *given}):
         found, expected = (
             f"{tuple(some[name].shape)} {some[name].dtype}" if name in some else "missing" for some in (given, own)
@@ -148,7 +148,7 @@ def check_tensors(own: dict[str, Tensor], given: dict[str, Tensor], checkpoint: 
 
 
 def _restore_moments(moments: dict[str, Tensor], optimizer: Any) -> dict[int, dict[str, Tensor]]:
-    """The state of the optimizer by parameter; ValueError if one has neither its parameter's shape nor is a number."""
+    """The state of the optimizer by parameter; ValueError unless each has its parameter's shape or is a number."""
     shapes = [weight.shape for group in optimizer.param_groups for weight in group["params"]]
     restored: dict[int, dict[str, Tensor]] = {}
     for key, value in moments.items():
@@ -171,18 +171,18 @@ def last_checkpoint(out: Path) -> Path | None:
 
 
 def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers by name; those with two names occur once."""
+    """Parameters and buffers by name; shared ones occur once."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
 
 
 def state_tensors(objective: Objective) -> dict[str, Tensor]:
-    """The tensors of an objective that a checkpoint holds."""
+    """The tensors of an objective that belong in a checkpoint."""
     constant = {id(tensor) for module in objective.constant_modules() for tensor in module_tensors(module).values()}
     return {name: tensor for name, tensor in module_tensors(objective).items() if id(tensor) not in constant}
 
 
 def module_names(objective: nn.Module, modules: Mapping[str, nn.Module]) -> dict[str, str]:
-    """The names, by the keys of `modules`, of those that are part of an objective."""
+    """The names of the given modules that are part of an objective, by their keys in `modules`."""
     names = {id(module): name for name, module in objective.named_modules()}
     return {key: names[id(module)] for key, module in modules.items() if id(module) in names}
 

@@ -1,6 +1,7 @@
-"""Exports models, and also the encoders of a checkpoint, or its momentum encoders, as a model.
+"""Exports models, and encoders or momentum encoders of a checkpoint, as a model.
 
-A checkpoint has the tensors of its encoders by name; their architecture and tokenizers are in `initial/` of the run.
+A checkpoint contains the tensors of its encoders by name; their architecture and tokenizers are in `initial/` of the
+run.
 """
 
 from __future__ import annotations
@@ -46,30 +47,36 @@ def export_encoders(
     Args:
         model: A model or run folder, a hybrid, a hub name, `package:NAME` of a network, or a checkpoint in its run
             folder, such as `runs/tiny/checkpoints/step-00000400`.
-        lang: The language; None for all languages of a checkpoint as one sentence-transformers folder.
+        lang: Language; None for all languages of a checkpoint as one sentence-transformers folder.
         to: sentence-transformers, onnx or onnx-int8.
-        out: The folder to write; an earlier export there is replaced.
-        momentum: Whether to take the momentum encoders of a checkpoint.
+        out: Folder to write; an earlier export is replaced.
+        momentum: Whether to export the momentum encoders of a checkpoint.
         overwrite: Whether to replace any folder there.
 
     Returns:
         A summary of the export.
 
     Raises:
-        ConfigError: An unknown target, a missing language, or a folder that holds something else.
-        ModelError: A model that has no such export, or whose export does not return its vectors.
+        ConfigError: The target is unknown, the language is missing, or the folder contains other files.
+        ModelError: The model cannot be exported, or the export does not return the vectors of the model.
         RunError: The folder cannot be written, or the checkpoint is not one of its run.
     """
     out = Path(out)
     if not is_checkpoint(Path(model)):
         if momentum:
-            raise ConfigError(f"{model}: not a checkpoint; expected one for --momentum, such as {CHECKPOINT_EXAMPLE}")
+            raise ConfigError(
+                f"{model}: not a checkpoint; expected a checkpoint for --momentum, such as {CHECKPOINT_EXAMPLE}"
+            )
         if lang is None:
-            raise ConfigError(f"{model}: no language; expected --lang LANG: only checkpoints are exported with all")
+            raise ConfigError(
+                f"{model}: no language; expected --lang LANG: only checkpoints are exported with all languages"
+            )
         return export_model(model, lang, to, out, overwrite=overwrite)
     check_export(model, to, out, overwrite=overwrite)
     if lang is None and to != SENTENCE_TRANSFORMERS:
-        raise ConfigError(f"--to {to} without --lang; expected a language: only {SENTENCE_TRANSFORMERS} takes several")
+        raise ConfigError(
+            f"--to {to} without --lang; expected a language: only {SENTENCE_TRANSFORMERS} supports several"
+        )
     require("accelerate", "train", "The export of a checkpoint")
     checkpoint = Path(model)
     if lang is None:
@@ -84,7 +91,7 @@ def export_encoders(
 
 
 def write_checkpoint(checkpoint: Path, folder: Path, *, momentum: bool) -> tuple[list[str], float]:
-    """Writes the encoders of a checkpoint into an empty folder, and compares what it opens as with them.
+    """Writes the encoders of a checkpoint into an empty folder, opens it, and compares the vectors of both.
 
     Returns:
         The languages, and the lowest cosine between vectors of the checkpoint and of the folder.
@@ -114,7 +121,7 @@ def write_checkpoint(checkpoint: Path, folder: Path, *, momentum: bool) -> tuple
 
 
 def _open_checkpoint(checkpoint: Path, *, momentum: bool) -> tuple[dict[str, Encoder], dict[str, Any]]:
-    """The encoders of a checkpoint by language, and what is known of them."""
+    """The encoders of a checkpoint by language, and their settings."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -140,7 +147,7 @@ def _open_checkpoint(checkpoint: Path, *, momentum: bool) -> tuple[dict[str, Enc
         raise ConfigError(f"{checkpoint}: has no momentum encoders; expected no --momentum")
     for lang, name in names[TRAINED].items():  # a frozen encoder is not part of a checkpoint
         own, given = module_tensors(encoders[lang]), _tensors_of(name, weights)
-        if momentum:  # weights that do not learn may be stored once for both encoders
+        if momentum:  # frozen weights may be stored once for both encoders
             still = [key for key in given if key in own and not own[key].requires_grad]
             given = {key: given[key] for key in still} | _tensors_of(names[MOMENTUM][lang], weights)
         check_tensors(own, given, checkpoint, "export another checkpoint")

@@ -32,15 +32,15 @@ from dualmoco.models.load import find_folder, open_model
 from dualmoco.models.model import Model
 from dualmoco.search.exact import nearest_both_ways
 
-TRIED_WEIGHTS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 8.0)  # of each further part, relative to the first one
+TRIED_WEIGHTS = (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 4.0, 8.0)  # weights of each further part, relative to the first part
 FEWEST_HELDOUT_PAIRS = 10
 
 
 @dataclass(frozen=True)
 class WeightTrial:
-    """How well some weights retrieve translations, as shares from 0 to 1."""
+    """Retrieval accuracy of some weights, as shares from 0 to 1."""
 
-    weights: tuple[float, ...]  # one per part; 0 for all but one measures that part alone
+    weights: tuple[float, ...]  # one per part; all but one are 0 to measure a single part
     src_to_tgt: float
     tgt_to_src: float
 
@@ -52,14 +52,14 @@ class WeightTrial:
 
 @dataclass(frozen=True)
 class Combined:
-    """What was written."""
+    """A summary of the new model."""
 
     out: str
     parts: list[HybridPart]
     sha256: str  # checksum of the hybrid
     trials: list[WeightTrial]  # results on held-out pairs; empty if weights were given
     pairs: int  # held-out pairs of the trials
-    unreadable: int = 0  # lines of the pairs that were left out
+    unreadable: int = 0  # skipped lines of the pairs
 
 
 def combine(
@@ -77,36 +77,38 @@ def combine(
     """Writes several models as one, in a folder that `load` and every command accept.
 
     Args:
-        models: Two or more model or run folders, hub names or `package:NAME`, all of the same languages or for any. A
+        models: Two or more model or run folders, hub names or `package:NAME`, all with the same languages or for any. A
             package that is not a network is not copied, so it must be installed wherever the hybrid is used.
-        out: The folder to write, into which the models are copied; an earlier hybrid there is replaced.
-        weights: One per model, above 0: cosines are their weighted mean. Equal if neither weights nor pairs are given.
-        pairs: Held-out translations, a file or pairs of sentences, on which weights are chosen by retrieval.
-        src_lang: The language of the pairs' first side.
-        tgt_lang: The language of the pairs' second side.
-        on_error: What to do with a line of the pairs that cannot be read: stop, or skip.
-        overwrite: Replace a folder that holds something else.
+        out: Folder to write and to copy the models into; an earlier hybrid is replaced.
+        weights: One weight above 0 per model: cosines are weighted means (default: equal weights, or chosen on pairs).
+        pairs: Held-out translations, a file or pairs of sentences, to choose the weights on by retrieval.
+        src_lang: Language of the first side of the pairs.
+        tgt_lang: Language of the second side of the pairs.
+        on_error: What to do with unreadable lines of the pairs: stop, or skip.
+        overwrite: Whether to replace a folder with other contents.
         progress: Whether to show progress bars.
 
     Returns:
-        What was written.
+        A summary of the hybrid.
 
     Raises:
-        ConfigError: A single model, weights of 0 or below, weights and pairs together, or a folder that holds something
-            else.
+        ConfigError: There is only one model, a weight is not above 0, both weights and pairs are given, or the folder
+            has other contents.
         ModelError: A model cannot be opened safely, is a hybrid or not a network, or has other languages.
-        DataError: Pairs that cannot be read, or too few of them.
+        DataError: The pairs cannot be read, or there are too few.
         RunError: The folder cannot be written.
     """
     names, out = [str(model) for model in models], Path(out)
     if weights is not None and pairs is not None:
-        raise ConfigError("weights and held-out pairs; expected one of them: pairs choose the weights")
+        raise ConfigError(
+            "weights and held-out pairs were both given; expected only one of them, because pairs choose the weights"
+        )
     weights = [1.0] * len(names) if weights is None else list(weights)
     check_weights(weights, len(names))
     check_place(out, [Path(name) for name in names], "hybrid", replace=overwrite or is_hybrid(out))
     folders = [_part_folder(name) for name in names]
     if any(out.resolve().is_relative_to(folder.resolve()) for folder in folders if folder):
-        raise ConfigError(f"{out}: lies in one of the models; expected a folder outside of them")
+        raise ConfigError(f"{out}: is inside one of the models; expected a folder outside of them")
     opened = [open_model(name) for name in names]
     languages = shared_languages(opened)
     trials, count = list[WeightTrial](), 0
@@ -119,13 +121,13 @@ def combine(
     with new_folder(out) as folder:
         parts = []
         for number, (model, source, weight) in enumerate(zip(opened, folders, weights, strict=True), start=1):
-            place = f"part-{number}" if source else names[number - 1]  # a package stays where it is
+            place = f"part-{number}" if source else names[number - 1]  # a package is not copied
             part = HybridPart(place, float(weight), model.identity.sha256, model.identity.name)
             if source:
                 copy_model(source, folder / part.folder)
             parts.append(part)
         write_hybrid(folder, parts, {"pairs": count, "trials": [asdict(trial) for trial in trials]})
-        sha256 = open_model(folder).identity.sha256  # holds the copies to their checksums
+        sha256 = open_model(folder).identity.sha256  # verifies the checksums of the copies
     return Combined(str(out), parts, sha256, trials, count, problems.count)
 
 
@@ -148,7 +150,7 @@ def try_weights(
 
 
 def best_weights(trials: Sequence[WeightTrial]) -> tuple[float, ...]:
-    """The best weights among those that use every part; in a tie, those nearest to equal."""
+    """The best weights that use every part; in a tie, the weights nearest to equal."""
     allowed = [trial for trial in trials if all(trial.weights)]
     return max(
         allowed, key=lambda trial: (trial.score, -sum(abs(math.log(weight)) for weight in trial.weights))
@@ -161,7 +163,7 @@ def _part_folder(name: str) -> Path | None:
     if folder is None and name.startswith(PACKAGE_PREFIX):
         return None
     if folder is None:
-        raise ModelError(f"{name}: is not a network; expected a model folder, a hub name or package:NAME of one")
+        raise ModelError(f"{name}: is not a network; expected the model folder, hub name or package:NAME of a network")
     if is_hybrid(folder):
         raise ModelError(f"{name}: is a hybrid; expected single models: combine all of its parts")
     if is_onnx_folder(folder):

@@ -20,11 +20,11 @@ from dualmoco.models.config import Attention, EncoderConfig, EncoderKind, Projec
 
 SCHEDULE_LENGTHS = ("epochs", "steps", "minutes")
 """Keys of `schedule` that say how long to train; a run can be resumed with a higher one."""
-LEAST_TEMPERATURE = 0.01  # of a learned one: CLIP's bound, which scales cosines by at most 100
+LEAST_TEMPERATURE = 0.01  # lower bound of a learned temperature; as in CLIP, cosines are scaled by at most 100
 FREE_SETTINGS = {
     "out": "",
     "data.root": "",
-    "optimizer.accumulate": "the result changes by rounding, and by the dropout that is drawn",
+    "optimizer.accumulate": "the result changes by rounding and by random dropout",
     "optimizer.gradient_checkpointing": "",
     "schedule.evaluate": "",
     "schedule.checkpoint_every": "",
@@ -32,10 +32,10 @@ FREE_SETTINGS = {
     "schedule.keep": "",
     "schedule.trackers": "",
 }
-"""Settings that cannot change what is learnt or which model is the best, with a note on what else changes.
+"""Settings that affect neither learning nor the choice of the best model, with a note on what else changes.
 
-They do not count in a run's fingerprint, and a run can be resumed with other values. `schedule.evaluate_every` is not
-among them: it decides which models are compared.
+They are not part of a run's fingerprint, and a run can be resumed with other values. `schedule.evaluate_every` is not
+among them, because it decides which models are compared.
 """
 
 
@@ -69,16 +69,16 @@ class ContrastConfig:
     queue_size: int = 409_600  # negatives; with a frozen encoder, random keys per step
     temperature: float = 0.04  # divides the cosines
     learn_temperature: bool = False  # train the temperature, which stays at least 0.01
-    momentum: float = 0.999  # of equation 1; 0 copies the encoders: the paper's "w/o momentum"
+    momentum: float = 0.999  # momentum in equation 1; 0 copies the encoders (the paper's "w/o momentum")
     batch_keys: bool = False  # use the keys of the current batch as negatives too
     key_dropout: bool = False  # dropout in the momentum encoders
-    mask_repeats: bool = True  # do not score a text of the pair that occurs among the negatives
-    hard_negatives: int = 0  # frozen encoder: nearest keys of each pair that are added to the random ones
+    mask_repeats: bool = True  # mask negatives that equal a text of the pair
+    hard_negatives: int = 0  # frozen encoder: nearest keys of each pair to add to the random ones
     margin: float = 0.0  # in-batch: LaBSE's additive margin
     dimensions: list[int] = field(default_factory=list)  # shorter vectors to train as well, such as [256, 64]
 
     def rules(self) -> list[Rule]:
-        """What must be true of these settings."""
+        """The requirements on these settings."""
         temperature, momentum, dimensions = self.temperature, self.momentum, self.dimensions
         descends = all(map(int.__gt__, dimensions, [*dimensions[1:], 0]))
         return [
@@ -95,11 +95,11 @@ class ContrastConfig:
         ]
 
     def prefixes(self, dimension: int) -> list[int]:
-        """The dimensions of the vectors that are contrasted, from that of the encoders down; ConfigError if larger."""
+        """The dimensions to train, starting with that of the encoders; ConfigError if one is larger."""
         shorter = [number for number in self.dimensions if number != dimension]
         if shorter and shorter[0] > dimension:
             raise ConfigError(
-                f"contrast.dimensions is {self.dimensions}; expected at most {dimension}, that of the encoders"
+                f"contrast.dimensions is {self.dimensions}; expected at most {dimension}, the dimension of the encoders"
             )
         return [dimension, *shorter]
 
@@ -109,15 +109,17 @@ class OptimizerConfig:
     """AdamW with warm-up and cosine decay."""
 
     lr: float = 4e-5  # peak learning rate
-    warmup_steps: int = 400  # of linear warm-up
-    weight_decay: float = 1e-4  # of AdamW, for matrices and token vectors
+    warmup_steps: int = 400  # steps of linear warm-up
+    weight_decay: float = 1e-4  # weight decay of AdamW, for matrices and token vectors
     decay_all: bool = False  # weight decay also for biases, LayerNorm and a learned temperature
-    clip: float = 10.0  # largest norm of the gradient
+    clip: float = 10.0  # maximum norm of the gradient
     batch_size: int = 1024  # pairs per step, over all processes
     accumulate: int = 1  # micro-batches per step and process
     gradient_checkpointing: bool = False  # recompute activations in the backward pass to save memory
-    precision: MixedPrecision = MixedPrecision.fp32  # of the forward pass
-    matmul_precision: MatmulPrecision = MatmulPrecision.tf32  # of scores, and of all else in fp32, on NVIDIA GPUs
+    precision: MixedPrecision = MixedPrecision.fp32  # precision of the forward pass
+    matmul_precision: MatmulPrecision = (
+        MatmulPrecision.tf32
+    )  # precision of matrix products in fp32, such as scores, on NVIDIA GPUs
     compile: bool = False  # torch.compile the encoders
 
     def micro_batch_size(self, devices: int) -> int:
@@ -125,7 +127,7 @@ class OptimizerConfig:
         return math.ceil(self.batch_size / (devices * self.accumulate))
 
     def rules(self) -> list[Rule]:
-        """What must be true of these settings."""
+        """The requirements on these settings."""
         return [
             ("optimizer.lr", self.lr, self.lr > 0, "above 0"),
             ("optimizer.warmup_steps", self.warmup_steps, self.warmup_steps >= 0, "at least 0"),
@@ -138,21 +140,23 @@ class OptimizerConfig:
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """How long to train (exactly one of epochs, steps and minutes), and what to do how often, in steps."""
+    """How long to train (exactly one of epochs, steps and minutes), and intervals in steps."""
 
     epochs: float = 0.0  # passes over the training pairs
     steps: int = 0  # optimizer steps
-    minutes: float = 0.0  # of training, without interruptions
+    minutes: float = 0.0  # minutes of training, without interruptions
     evaluate_every: int = 500  # steps between held-out scores
-    evaluate: list[str] = field(default_factory=list)  # tasks of `dualmoco evaluate` to score then, for the log only
+    evaluate: list[str] = field(
+        default_factory=list
+    )  # tasks of `dualmoco evaluate` to score and log at each evaluation
     checkpoint_every: int = 500  # steps between checkpoints
     log_every: int = 10  # steps between lines of the log
     patience: int = 0  # stop after this many evaluations without improvement; 0: never
-    keep: int = 2  # checkpoints that are kept
-    trackers: list[str] = field(default_factory=list)  # of accelerate that also get the log: tensorboard, wandb ...
+    keep: int = 2  # number of checkpoints to keep
+    trackers: list[str] = field(default_factory=list)  # trackers of accelerate to log to: tensorboard, wandb ...
 
     def rules(self) -> list[Rule]:
-        """What must be true of these settings."""
+        """The requirements on these settings."""
         limits = [limit for limit in (self.epochs, self.steps, self.minutes) if limit > 0]
         return [
             ("schedule", limits, len(limits) == 1, "exactly one of epochs, steps and minutes above 0"),
@@ -168,15 +172,15 @@ class NliConfig:
     """Natural language inference (appendix B), which the source encoder reads."""
 
     train: list[str] = field(default_factory=list)  # SNLI or MNLI jsonl, or TSV of premise, hypothesis, label
-    heldout: int = 2000  # examples that measure accuracy
-    features: NliFeatures = NliFeatures.infersent  # of two sentence vectors, for the classifier
+    heldout: int = 2000  # examples held out to measure accuracy
+    features: NliFeatures = NliFeatures.infersent  # features of two sentence vectors for the classifier
     hidden: int = 256  # width of the classifier
-    dropout: float = 0.1  # in the classifier
+    dropout: float = 0.1  # dropout in the classifier
     batch_size: int = 128  # examples per step, over all processes
-    weight: float = 0.1  # of the NLI loss: alpha
+    weight: float = 0.1  # weight of the NLI loss: alpha
 
     def rules(self) -> list[Rule]:
-        """What must be true of these settings."""
+        """The requirements on these settings."""
         return [
             ("nli.heldout", self.heldout, self.heldout > 0, "at least 1"),
             ("nli.batch_size", self.batch_size, self.batch_size > 0, "at least 1"),
@@ -193,7 +197,7 @@ class LanguageConfig:
     share: float = 1.0  # batches of this language for each batch of the target language
 
     def rules(self, key: str) -> list[Rule]:
-        """What must be true of the settings of the language `key`, such as languages[0]."""
+        """The requirements on the settings of the language `key`, such as languages[0]."""
         kind, stages = self.encoder.kind, len(self.data.curriculum)
         one_of_three = "pretrained, bert or static"
         return [
@@ -211,11 +215,11 @@ class TrainConfig:
     """Everything that `dualmoco train` needs to know."""
 
     out: str = ""  # the run folder
-    seed: int = 0  # of all random numbers
-    deterministic: bool = False  # use only algorithms that give the same bits each time, which GPUs do not by default
+    seed: int = 0  # random seed
+    deterministic: bool = False  # use only deterministic algorithms, which GPUs do not by default
     objective: str = "dual-moco"  # what is minimized: dual-moco, in-batch, distill, nli, simcse or a registered name
     options: dict[str, float] = field(default_factory=dict)  # settings of a registered objective
-    teacher: str = ""  # distill: model whose vectors of src sentences are copied
+    teacher: str = ""  # distill: model whose vectors of src sentences are learned
     src: EncoderConfig = field(default_factory=EncoderConfig)
     tgt: EncoderConfig = field(default_factory=EncoderConfig)
     data: DataConfig = field(default_factory=DataConfig)
@@ -232,12 +236,12 @@ class TrainConfig:
 
     @property
     def frozen(self) -> str:
-        """The side whose encoder is frozen, src or tgt; empty if both learn."""
+        """The side whose encoder is frozen, src or tgt; empty if both are trained."""
         return "src" if self.src.frozen else "tgt" if self.tgt.frozen else ""
 
     @property
     def language_pair(self) -> str:
-        """Both languages as the names of test sets have them, such as zh-en: English is last."""
+        """Both languages as in the names of test sets, such as zh-en, with English last."""
         return "-".join(sorted((self.src.lang, self.tgt.lang), key=lambda lang: lang == "en"))
 
     def to_dict(self) -> dict[str, Any]:
@@ -245,7 +249,7 @@ class TrainConfig:
         return cast("dict[str, Any]", json.loads(json.dumps(asdict(self))))
 
     def fingerprint(self, *, with_length: bool = True) -> str:
-        """A short hash of all settings that can change the result, perhaps without the length of the schedule."""
+        """A short hash of all settings that can change the result, optionally without the length of the schedule."""
         settings = self.to_dict()
         lengths = [] if with_length else [f"schedule.{name}" for name in SCHEDULE_LENGTHS]
         for key in [*FREE_SETTINGS, *lengths]:
@@ -254,7 +258,7 @@ class TrainConfig:
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
     def rules(self) -> list[Rule]:
-        """What must be true of these settings, of those of each topic, and of several topics together."""
+        """The requirements on these settings, on those of each topic, and on combinations of topics."""
         src, tgt, hard, precision = self.src, self.tgt, self.contrast.hard_negatives, self.optimizer.precision
         shared = tgt.kind == EncoderKind.shared
         hard_fits = hard == 0 or (hard > 0 and bool(self.frozen))
@@ -264,7 +268,12 @@ class TrainConfig:
             ("tgt.lang", tgt.lang, tgt.lang != src.lang or not tgt.lang, "another language than src.lang"),
             ("src.kind", src.kind.value, src.kind != EncoderKind.shared, "pretrained, bert or static"),
             ("seed", self.seed, self.seed >= 0, "at least 0"),
-            ("tgt.frozen", True, not (src.frozen and tgt.frozen), "false when src.frozen is true: one side must learn"),
+            (
+                "tgt.frozen",
+                True,
+                not (src.frozen and tgt.frozen),
+                "false when src.frozen is true: one side must be trained",
+            ),
             ("tgt.projection_init", "ridge", not both_ridge, "random when src.projection_init is ridge"),
             ("contrast.hard_negatives", hard, hard_fits, "0, or more if src.frozen or tgt.frozen is true"),
         ]
@@ -291,7 +300,12 @@ class TrainConfig:
             ridge, learns = side.projection_init == ProjectionInit.ridge, not (side.frozen and shared)
             known = side.projection or (side.width if side.kind in (EncoderKind.bert, EncoderKind.static) else largest)
             rules += [
-                ("contrast.dimensions", self.contrast.dimensions, largest <= known, f"at most {known}, that of {name}"),
+                (
+                    "contrast.dimensions",
+                    self.contrast.dimensions,
+                    largest <= known,
+                    f"at most {known}, the dimension of {name}",
+                ),
                 (f"{name}.frozen", True, learns, "false when tgt.kind is shared: it is one encoder"),
                 (f"{name}.projection_init", "ridge", not (ridge and shared), "random when tgt.kind is shared"),
                 (

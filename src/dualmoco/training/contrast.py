@@ -25,7 +25,7 @@ from dualmoco.training.infonce import blockwise_info_nce, is_false_negative
 def update_momentum(encoder: nn.Module, momentum_encoder: nn.Module, momentum: float) -> None:
     """Equation 1: moves a momentum encoder towards its base encoder; a momentum of 0 copies it."""
     both = zip(momentum_encoder.parameters(), encoder.parameters(), strict=True)
-    moving = [(own, base) for own, base in both if own is not base]  # weights that do not learn are shared
+    moving = [(own, base) for own, base in both if own is not base]  # frozen weights are shared
     if moving:
         torch._foreach_lerp_([own for own, _ in moving], [base for _, base in moving], 1 - momentum)
 
@@ -35,8 +35,8 @@ def info_nce(
 ) -> Tensor:
     """Equation 2 as the paper writes it: cross-entropy of the translation among K + 1 candidates, without false ones.
 
-    It holds all N * K scores, so it is the reference for tests. Training uses `blockwise_info_nce`, which agrees with
-    it up to rounding; its docstring describes the arguments. Returns the losses (N,).
+    It keeps all N * K scores in memory, so it is only the reference for tests. Training uses `blockwise_info_nce`,
+    which agrees with it up to rounding; its docstring describes the arguments. Returns the losses (N,).
     """
     positive = (query * key).sum(dim=1, keepdim=True) / temperature  # (N, 1)
     negatives = query @ queue.T / temperature  # (N, K)
@@ -51,7 +51,7 @@ class Queue(nn.Module):
 
     def __init__(self, size: int, dimension: int) -> None:
         super().__init__()
-        self.full = False  # known to the host: the length of a full queue is not read from the device
+        self.full = False  # known on the host, so that the length of the queue is not read from the device
         self.vectors = nn.Buffer(torch.zeros(size, dimension))  # (K, D)
         self.ids = nn.Buffer(torch.zeros(size, 2, dtype=torch.long))  # (K, 2): text, its translation
         self.pushed = nn.Buffer(torch.zeros((), dtype=torch.long))  # rows ever enqueued
@@ -104,14 +104,14 @@ class DualMomentumContrast(nn.Module):
         self.log_temperature = nn.Parameter(torch.tensor(math.log(temperature)), requires_grad=learn_temperature)
 
     def with_target(self, tgt_encoder: nn.Module) -> DualMomentumContrast:
-        """The contrast of the same source language with another one, which shares all that belongs to the source."""
+        """The contrast of the same source language with another language; both share the state of the source."""
         size, dimension = self.src_queue.vectors.shape
         other = DualMomentumContrast(
             self.src_encoder,
             tgt_encoder,
             dimension=dimension,
             queue_size=size,
-            temperature=1.0,  # replaced by the shared one
+            temperature=1.0,  # replaced by the shared module
             key_dropout=self.key_dropout,
             dimensions=self.dimensions,
         )
@@ -127,7 +127,7 @@ class DualMomentumContrast(nn.Module):
 
     @torch.no_grad()
     def encode_keys(self, src: Any, tgt: Any, src_ids: Tensor, tgt_ids: Tensor) -> KeyBatch:
-        """Encodes a batch, in any form that the encoders take, with text ids (N,), by the momentum encoders."""
+        """Encodes a batch, in any form that the encoders accept, with text ids (N,), using the momentum encoders."""
         ids = torch.stack([src_ids, tgt_ids], dim=1)  # (N, 2)
         return KeyBatch(self.src_momentum_encoder(src), self.tgt_momentum_encoder(tgt), ids)
 
@@ -144,7 +144,7 @@ class DualMomentumContrast(nn.Module):
             "loss": loss,
             "accuracy": accuracy / 2,  # share of queries closer to their translation than to any negative
             "drift": drift,  # 1 - cosine between base and momentum encoder on the same sentence
-            "spread": spread,  # how far apart the queries are: 0 if they collapse, 1 if they point in all directions
+            "spread": spread,  # spread of the queries: 0 if they collapse, 1 if they point in all directions
             "masked": masked / 2,  # share of scores masked as false negatives
         }
 

@@ -12,11 +12,11 @@ import torch.distributed as dist
 import torch.distributed.nn.functional as dist_nn
 from torch import Tensor
 
-LONGEST_WAIT = timedelta(days=7)  # for one process that downloads, encodes, searches or evaluates for all
+LONGEST_WAIT = timedelta(days=7)  # for one process to download, encode, search or evaluate for all
 
 
 def process_rank() -> int:
-    """The number of this process, from 0."""
+    """The rank of this process, from 0."""
     return dist.get_rank() if dist.is_initialized() else 0
 
 
@@ -35,10 +35,10 @@ def gather_with_gradient(rows: Tensor) -> Tensor:
 
 
 def connect_hosts() -> None:
-    """Opens the connection that the functions below use; every process calls this before one works for the others.
+    """Opens the connection for the functions below; every process calls this before one works for the others.
 
-    It is separate from the connection of the GPUs. A process that waits on it keeps no GPU waiting, and may wait for
-    LONGEST_WAIT, while the exchange of gradients still fails soon if a process hangs.
+    It is separate from the connection of the GPUs. A process may wait on it for LONGEST_WAIT without blocking a GPU,
+    while the exchange of gradients still fails soon if a process hangs.
     """
     if not _alone():
         _hosts(dist.group.WORLD)
@@ -67,14 +67,14 @@ def first_before_others() -> Iterator[None]:
 
 
 def first_numbers(numbers: Tensor) -> Tensor:
-    """The numbers of the first process, on the CPU, on every process."""
+    """The numbers of the first process, on the CPU of every process."""
     if not _alone():
         dist.broadcast(numbers, 0, _hosts(dist.group.WORLD))
     return numbers
 
 
 def highest_numbers(numbers: Tensor) -> Tensor:
-    """The highest of each of the processes' numbers, on the CPU, on every process."""
+    """The maximum of each number over all processes, on the CPU of every process."""
     if not _alone():
         dist.all_reduce(numbers, dist.ReduceOp.MAX, _hosts(dist.group.WORLD))
     return numbers

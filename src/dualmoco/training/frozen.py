@@ -1,4 +1,4 @@
-"""Training against a frozen encoder: its keys, hard negatives among them, batches, and the objective.
+"""Training against a frozen encoder: its keys, hard negatives, batches, and the objective.
 
 The vectors of the frozen side's training sentences are computed once into the run folder, in the format of `dualmoco
 encode`. Encoding resumes after an interruption, and vectors of another model or text are refused. Each step reads the
@@ -44,10 +44,10 @@ KEY_PRECISION = VectorPrecision.fp16  # on disk
 SENTENCES_PER_WRITE = 65_536
 HARD_NEGATIVES_FILE = "hard-negatives.npy"
 SAME_MEANING = 0.9  # keys with at least this cosine may be translations too, so they are not negatives
-EXTRA_NEIGHBORS = 16  # searched in addition to those wanted, because some may be too close
+EXTRA_NEIGHBORS = 16  # searched in addition to the requested number, because some may be too close
 NO_NEIGHBOR = -1
-EXACT_KEYS = 100_000  # neighbours of more keys are searched approximately
-PROBES = 14  # inverted lists that a key is compared with, on average
+EXACT_KEYS = 100_000  # with more keys, neighbours are searched approximately
+PROBES = 14  # inverted lists searched per key, on average
 logger = logging.getLogger(__name__)
 
 
@@ -69,7 +69,7 @@ class FrozenKeys:
 
 
 def encode_keys(config: TrainConfig, pairs: Pairs, out: Path) -> None:
-    """Encodes the frozen side's missing sentences into the run folder; DataError if it has keys of other text."""
+    """Encodes the missing sentences of the frozen side into the run folder; DataError if it has keys of other text."""
     lang = (config.src if config.frozen == "src" else config.tgt).lang
     folder = out / KEY_STORE
     text = folder.with_suffix(".txt")
@@ -79,7 +79,7 @@ def encode_keys(config: TrainConfig, pairs: Pairs, out: Path) -> None:
     store = encode_file(TextFile(text, lang), folder, model, form, done=made.append)
     assert store.lines.min() >= 0, "training pairs have text on both sides"
     encoded = sum(store.shards[number].rows for number in made)
-    logger.info("%s is frozen: %s keys in %s, %s encoded now", lang, f"{store.count:,}", folder, f"{encoded:,}")
+    logger.info("%s is frozen: %s keys in %s, %s of them encoded now", lang, f"{store.count:,}", folder, f"{encoded:,}")
 
 
 def open_keys(config: TrainConfig, pairs: Pairs, out: Path) -> FrozenKeys:
@@ -110,20 +110,20 @@ class HardNegatives:
 
 
 def find_hard_negatives(keys: FrozenKeys, count: int, out: Path) -> None:
-    """Writes up to `count` nearest neighbours of every key into the run folder, unless they are there already."""
+    """Writes up to `count` nearest neighbours of every key into the run folder, unless they are already there."""
     if (out / HARD_NEGATIVES_FILE).exists():
         return
     found = neighbor_keys(keys.vectors, count + EXTRA_NEIGHBORS)
     itself = found.ids == np.arange(len(found.ids))[:, None]  # (n, k)
-    unfit = itself | (found.scores >= SAME_MEANING) | np.isneginf(found.scores)  # also places that were not filled
-    order = np.argsort(unfit, axis=1, kind="stable")[:, :count]  # the nearest that fit come first
+    unfit = itself | (found.scores >= SAME_MEANING) | np.isneginf(found.scores)  # also empty places
+    order = np.argsort(unfit, axis=1, kind="stable")[:, :count]  # the nearest allowed keys come first
     near = np.where(unfit, NO_NEIGHBOR, found.ids)
     with new_file(out / HARD_NEGATIVES_FILE) as stream:
         np.save(stream, np.take_along_axis(near, order, axis=1), allow_pickle=False)
 
 
 def neighbor_keys(vectors: ShardedVectors, k: int) -> Neighbors:
-    """The k nearest keys of every key (n, D); if n is above EXACT_KEYS, of those that share inverted lists with it."""
+    """The k nearest keys of every key (n, D); approximate, by inverted lists, if n is above EXACT_KEYS."""
     count = len(vectors)
     if count <= EXACT_KEYS:
         with counting("searching hard negatives", count, " keys") as progress:
@@ -155,7 +155,7 @@ class Negatives:
         return Negatives(self.vectors.to(device, non_blocking=True), self.ids.to(device, non_blocking=True))
 
     def pinned(self) -> Negatives:
-        """The negatives in memory that a CUDA GPU reads without the CPU, if there is one."""
+        """The negatives in pinned memory if there is a CUDA GPU."""
         if not torch.cuda.is_available():
             return self
         return Negatives(self.vectors.pin_memory(), self.ids.pin_memory())
@@ -163,7 +163,7 @@ class Negatives:
 
 @dataclass(frozen=True)
 class OneSidedBatch:
-    """Sentences of the side that learns as tokens, the keys of their translations, and negatives."""
+    """Sentences of the trained side as tokens, the keys of their translations, and negatives."""
 
     features: TokenParts
     keys: Tensor  # (N, D)
@@ -172,7 +172,7 @@ class OneSidedBatch:
 
     @property
     def pair_tokens(self) -> int:
-        """Tokens of the side that learns, including padding."""
+        """Tokens of the trained side, including padding."""
         return self.features.count
 
     tokens = pair_tokens
@@ -210,17 +210,19 @@ class OneSidedLoader:
     def negative_rows(self, step: int, rows: np.ndarray) -> np.ndarray:
         """The pairs (K,) whose keys are the negatives of a step with the pairs `rows`.
 
-        `queue_size` pairs, or all there are, are drawn by seed and step. With `batch_keys` the step's own pairs come
-        first and count among them. Hard negatives are added. No pair is taken twice.
+        `queue_size` pairs (or all, if there are fewer) are drawn by seed and step. With `batch_keys` they include the
+        step's own pairs, which come first. Hard negatives are added. No pair is used twice.
         """
         own = np.unique(rows)[: self.contrast.queue_size if self.contrast.batch_keys else 0]
         others = len(self.keys) - len(own)
         generator = np.random.default_rng([self.seed, step, 0, 1])  # `BatchOrder` seeds with three numbers at most
         drawn = generator.choice(others, min(self.contrast.queue_size - len(own), others), replace=False, shuffle=False)
-        drawn += np.searchsorted(own - np.arange(len(own)), drawn, side="right")  # numbers of others, own ones skipped
+        drawn += np.searchsorted(
+            own - np.arange(len(own)), drawn, side="right"
+        )  # numbers of other pairs, without the step's own
         parts = [own, np.sort(drawn)]  # in the order on disk
         if self.hard is not None:
-            parts.append(np.setdiff1d(self.hard.of(rows), np.concatenate(parts)))  # no key counts twice
+            parts.append(np.setdiff1d(self.hard.of(rows), np.concatenate(parts)))  # no key is used twice
         return np.concatenate(parts)
 
     def _batch(self, rows: np.ndarray, negatives: Negatives) -> OneSidedBatch:
@@ -230,7 +232,7 @@ class OneSidedLoader:
 
 
 class OneSidedMoco(Objective):
-    """Dual momentum contrast if one encoder is frozen: InfoNCE of the other one against its keys."""
+    """Dual momentum contrast with one frozen encoder: InfoNCE of the other encoder against its keys."""
 
     trains_prefixes = True
 
@@ -243,7 +245,7 @@ class OneSidedMoco(Objective):
 
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:
-        """Settings of momentum encoders and queues that a frozen encoder does not have."""
+        """Requirements on settings of momentum encoders and queues, which a frozen encoder does not have."""
         contrast, frozen = config.contrast, f"when {config.frozen}.frozen is true"
         return [
             ("contrast.mask_repeats", False, contrast.mask_repeats, f"true {frozen}"),
@@ -271,7 +273,7 @@ class OneSidedMoco(Objective):
         return OneSidedLoader(config, pairs, inputs.order, keys, self.encoder.tokenize, inputs.shard, hard)
 
     def begin_step(self, micro_batches: Sequence[OneSidedBatch]) -> list[Negatives]:
-        """Moves the negatives to the device: one copy for all micro-batches, and none of steps to come."""
+        """Moves the negatives of this step to the device, one copy for all micro-batches."""
         return [micro_batches[0].negatives.to(self.log_temperature.device)] * len(micro_batches)
 
     def forward(self, batch: OneSidedBatch, prepared: Negatives) -> Metrics:
@@ -291,5 +293,5 @@ class OneSidedMoco(Objective):
         limit_temperature(self.log_temperature)
 
     def state_metrics(self, batch_size: int) -> dict[str, float]:
-        """The temperature, which may be learnt."""
+        """The temperature, which may be learned."""
         return {"temperature": self.log_temperature.exp().item()}

@@ -1,8 +1,8 @@
 """Losses that compare all pairs of a batch, computed in micro-batches with the gradients of the whole batch.
 
 With several micro-batches, each is encoded twice (GradCache: Gao et al., 2021). The first pass keeps only the vectors,
-from which the loss of the whole batch and its gradient by each vector follow. The second pass repeats the same dropout
-and sends these gradients through the encoder. Memory is that of one micro-batch.
+which determine the loss of the whole batch and its gradient with respect to each vector. The second pass repeats the
+same dropout and propagates these gradients through the encoder. It needs only the memory of one micro-batch.
 
 Shapes: N pairs in a micro-batch, D dimension.
 """
@@ -24,15 +24,15 @@ from dualmoco.training.objective import FLOAT_BYTES, Metrics, Objective, Objecti
 
 @dataclass(frozen=True)
 class CachedGradients:
-    """What the second pass over a micro-batch needs."""
+    """Input of the second pass over a micro-batch."""
 
-    gradients: list[Tensor]  # (N, D) each: of the loss by the vectors of this micro-batch, times the micro-batches
-    metrics: Metrics  # of the whole batch
+    gradients: list[Tensor]  # (N, D) each: gradient of the loss for the vectors of this micro-batch, times their number
+    metrics: Metrics  # metrics of the whole batch
     random: tuple[Tensor, ...]  # state of the random numbers before the first pass
 
 
 class WholeBatchObjective(Objective):
-    """An objective whose loss compares every pair with all others of the batch, whatever the micro-batches are."""
+    """An objective whose loss compares every pair with all others of the batch, across micro-batches."""
 
     @classmethod
     def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
@@ -45,7 +45,7 @@ class WholeBatchObjective(Objective):
         )
 
     def encode_batch(self, batch: PairBatch) -> list[Tensor]:
-        """The vectors (N, D) that `compare` takes."""
+        """The vectors (N, D) for `compare`."""
         raise NotImplementedError
 
     def compare(self, vectors: Sequence[Tensor], src_ids: Tensor, tgt_ids: Tensor) -> Metrics:
@@ -53,7 +53,7 @@ class WholeBatchObjective(Objective):
         raise NotImplementedError
 
     def begin_step(self, micro_batches: Sequence[PairBatch]) -> list[CachedGradients | None]:
-        """Computes the gradients by the vectors of the whole batch if it comes in several micro-batches."""
+        """Computes the gradients for all vectors of the batch if it has several micro-batches."""
         if len(micro_batches) == 1:
             return [None]
         states, encoded = [], []
@@ -91,7 +91,7 @@ def _random_state(device: torch.device) -> tuple[Tensor, ...]:
 
 @contextmanager
 def _repeated_random(state: tuple[Tensor, ...], device: torch.device) -> Iterator[None]:
-    """Draws random numbers from a former state again; afterwards the present state is back."""
+    """Draws random numbers from an earlier state inside the block, then restores the current state."""
     present = _random_state(device)
     _set_random_state(state, device)
     try:

@@ -1,4 +1,4 @@
-"""How good the encoders are while they train: retrieval on held-out pairs, and a score of the objective's own."""
+"""Held-out scores during training: retrieval on held-out pairs, and the objective's own score."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dualmoco.search.exact import nearest_both_ways
 from dualmoco.training.distributed import first_numbers
 from dualmoco.training.objective import HeldoutTask
 
-SENTENCES_PER_UPDATE = 4096  # encoded between two updates of the progress bar
+SENTENCES_PER_UPDATE = 4096  # sentences between two updates of the progress bar
 
 
 @dataclass(frozen=True)
@@ -44,16 +44,16 @@ class Heldout:
     def __init__(
         self, pairs: Sequence[Pairs], src: Encoder, others: Sequence[Encoder], task: HeldoutTask | None = None
     ) -> None:
-        self.task, self.scores = task, list[float]()  # of each other language, from 0 to 1
+        self.task, self.scores = task, list[float]()  # scores of each other language, from 0 to 1
         self.sides = [
             side
             for part, encoder in zip(pairs, others, strict=True)
             for side in zip((src, encoder), part.texts(), strict=True)
         ]
-        self.kept: dict[int, Vectors] = {}  # of frozen encoders, by side: they do not change
+        self.kept: dict[int, Vectors] = {}  # vectors of frozen encoders, by side, which do not change
 
     def score(self) -> HeldoutScore:
-        """Scores the present encoders with a progress bar, and leaves them in evaluation mode."""
+        """Scores the current encoders with a progress bar, and leaves them in evaluation mode."""
         total = sum(len(texts) for side, (_, texts) in enumerate(self.sides) if side not in self.kept)
         total += self.task.sentences if self.task else 0
         with counting("encoding held-out sentences", total) as progress:
@@ -62,7 +62,7 @@ class Heldout:
         both_ways = [nearest_both_ways(src, tgt, 1) for src, tgt in zip(vectors[::2], vectors[1::2], strict=True)]
         found = np.array([[near.found_translations.mean() for near in pair] for pair in both_ways])
         self.scores = found.mean(axis=1).tolist()
-        src_to_tgt, tgt_to_src = found.mean(axis=0).tolist()  # over the languages
+        src_to_tgt, tgt_to_src = found.mean(axis=0).tolist()  # mean over the languages
         score = own if own is not None and self.task and self.task.decides else (src_to_tgt + tgt_to_src) / 2
         return HeldoutScore(src_to_tgt, tgt_to_src, own, score)
 
@@ -89,7 +89,7 @@ def encode_heldout(encoder: Encoder, texts: list[str], progress: Progress) -> Ve
 
 
 def share_score(score: HeldoutScore | None) -> HeldoutScore:
-    """The first process's score on every process, so that all choose the same model; others may give None."""
+    """The score of the first process on every process, so that all choose the same model; others may pass None."""
     numbers = torch.full((4,), math.nan, dtype=torch.float64)
     if score is not None:
         own = math.nan if score.nli is None else score.nli

@@ -1,7 +1,7 @@
 """InfoNCE over a queue in blocks: the loss of equation 2 in memory that does not grow with the queue.
 
-`contrast.info_nce` is the same loss in six lines and the reference in the tests. Training always uses the kernel here:
-the two round differently, so choosing between them by size would change trained weights.
+`contrast.info_nce` is the same loss in six lines and the reference in the tests. Training always uses the kernel here,
+because the two round differently, and choosing between them by size would change trained weights.
 
 Shapes: N queries, D dimension, K rows in the queue, B rows per block.
 """
@@ -18,8 +18,8 @@ from torch.nn.functional import normalize
 
 from dualmoco.training.config import LEAST_TEMPERATURE
 
-BLOCK_ROWS = 2048  # on a CPU: the scores of one block stay in its cache
-GPU_BLOCK_BYTES = 64 * 2**20  # on a GPU: of the scores of one block, enough to keep it busy
+BLOCK_ROWS = 2048  # on a CPU, so that the scores of one block stay in its cache
+GPU_BLOCK_BYTES = 64 * 2**20  # size of the scores of one block on a GPU, enough to keep it busy
 SCORE_BYTES = 4
 
 
@@ -69,9 +69,9 @@ def blockwise_info_nce(
         temperature: Positive scalar.
         query_ids: Ids (N, 2) of each query's text and of its translation.
         queue_ids: Ids (K, 2) of each row's text and of its translation.
-        dimensions: D, then fewer components: the loss is the mean over the prefixes of all vectors that have so many
+        dimensions: D, then fewer components. The loss is the mean over prefixes of the vectors with these numbers of
             components, each scaled to unit length (Matryoshka representation learning: Kusupati et al., 2022). If
-            empty, D alone.
+            empty, only D.
         block_rows: B, which changes speed and memory but not the result; 0 chooses it by device.
 
     Returns:
@@ -89,7 +89,7 @@ def blockwise_info_nce(
 
 
 def choose_block_rows(queries: int, device: torch.device) -> int:
-    """B for a number of queries: limited by the cache of a CPU, or by GPU_BLOCK_BYTES."""
+    """B for a number of queries, limited by the cache of a CPU or by GPU_BLOCK_BYTES."""
     return BLOCK_ROWS if device.type == "cpu" else max(BLOCK_ROWS, GPU_BLOCK_BYTES // (SCORE_BYTES * queries))
 
 

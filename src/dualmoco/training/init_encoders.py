@@ -1,6 +1,6 @@
 """The encoders that a run starts from.
 
-They are saved in the run folder, so that all processes and a resumed run start from the same ones.
+They are saved in the run folder, so that all processes and a resumed run start from the same encoders.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dualmoco.training.config import TrainConfig
 from dualmoco.training.distributed import wait_for_all
 
 INITIAL = "initial"
-TOKENIZER_SENTENCES = 2_000_000  # at most, to train tokenizers on
+TOKENIZER_SENTENCES = 2_000_000  # maximum pairs to train tokenizers on
 TRAINS_TOKENIZER = {EncoderKind.bert, EncoderKind.static}
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def check_named_models(config: TrainConfig, out: Path) -> None:
 
 
 def teacher_digest(config: TrainConfig) -> str:
-    """A hash of the teacher, if there is one: checkpoints do not hold it, and it must not change during a run."""
+    """A hash of the teacher, if any: it is not in checkpoints, and it must not change during a run."""
     folder = find_folder(config.teacher) if config.teacher else None
     return f"-{folder_sha256(folder)[:16]}" if folder else ""
 
@@ -104,21 +104,21 @@ def open_initial(config: TrainConfig, initial: Path) -> dict[str, Encoder]:
         set_trainable(encoder, settings)
         set_dropout(encoder, settings)
         if settings.adapter.rank:
-            torch.manual_seed(config.seed)  # every process, and a run that starts again, begins with the same adapter
+            torch.manual_seed(config.seed)  # every process and a resumed run start with the same adapter
             add_adapter(encoder, settings)
         freeze_unused(encoder)
     return encoders
 
 
 def set_dropout(encoder: Encoder, config: EncoderConfig) -> None:
-    """Sets the dropout of an encoder, and says if it has none."""
+    """Sets the dropout of an encoder, and logs if it has none."""
     encoder.set_dropout(config.dropout)
     if config.dropout and not encoder.has_dropout:
         logger.warning("%s: dropout %s has no effect, because this model has no dropout", config.lang, config.dropout)
 
 
 def set_attention(encoder: Encoder, config: EncoderConfig) -> None:
-    """Sets the attention of an encoder; ModelError if it has no such attention."""
+    """Sets the attention of an encoder; ModelError if it does not support it."""
     if config.attention != Attention.auto and is_static(encoder):
         raise ModelError(f"{config.lang}: attention {config.attention} of a static model; expected auto")
     try:
@@ -129,7 +129,7 @@ def set_attention(encoder: Encoder, config: EncoderConfig) -> None:
 
 
 def check_attention(config: TrainConfig) -> None:
-    """Refuses flash attention without a CUDA GPU or its package, before the data is read."""
+    """Refuses flash attention without a CUDA GPU or its package, before the data are read."""
     for name, side in (("src", config.src), ("tgt", config.tgt)):
         if side.attention != Attention.flash_attention_2:
             continue
@@ -145,7 +145,7 @@ def check_attention(config: TrainConfig) -> None:
 
 
 def freeze_unused(encoder: Encoder) -> None:
-    """Freezes weights without influence on the vectors, such as BERT's pooler: DDP waits for all that learn."""
+    """Freezes weights without effect on the vectors, such as BERT's pooler, because DDP waits for their gradients."""
     weights = [weight for weight in encoder.parameters() if weight.requires_grad]
     if weights:
         vector = encoder.eval()(encoder.tokenize(["a"]))
@@ -155,21 +155,21 @@ def freeze_unused(encoder: Encoder) -> None:
 
 
 def compile_encoders(objective: nn.Module) -> None:
-    """Compiles all encoders of an objective, those that it has copied too: a copy is not compiled."""
+    """Compiles all encoders of an objective, including its copies, because copying loses compilation."""
     for encoder in objective.modules():
         if isinstance(encoder, Encoder):
-            encoder.layers.compile(dynamic=True)  # not the loop over the parts of a batch, whose number varies
+            encoder.layers.compile(dynamic=True)  # not the loop over the parts of a batch, because their number varies
 
 
 def weight_groups(config: TrainConfig, encoders: dict[str, Encoder], objective: nn.Module) -> list[dict[str, Any]]:
-    """The weights that learn, by learning rate and weight decay.
+    """The trained weights, by learning rate and weight decay.
 
-    Weights of no encoder, such as an NLI head, learn at the full rate. Weights of fewer than two dimensions (biases,
-    normalization, a temperature) do not decay unless `decay_all` is set.
+    Weights outside the encoders, such as an NLI head, have the full learning rate. Weights of fewer than two dimensions
+    (biases, normalization, a temperature) have no decay unless `decay_all` is set.
     """
     scales = {
         weight: side.lr_scale
-        for side in reversed(config.encoders)  # src decides for a shared encoder
+        for side in reversed(config.encoders)  # a shared encoder uses the settings of src
         for weight in encoders[side.lang].parameters()
     }
     optimizer = config.optimizer
@@ -200,7 +200,7 @@ def _tokenizer_texts(config: TrainConfig, split: Split) -> dict[str, list[str]]:
     drawn = [_draw_texts(part.train, config.seed) for part in (split, *split.others)]
     logger.info("training tokenizers on %s pairs", f"{sum(len(src) for src, _ in drawn):,}")
     src = [text for texts, _ in drawn for text in texts[: TOKENIZER_SENTENCES // len(drawn)]]
-    if len(drawn) > 1:  # what goes together is learnt from the first sentences
+    if len(drawn) > 1:  # merges are learned from the first sentences
         src = [src[row] for row in np.random.default_rng([config.seed, 6]).permutation(len(src))]
     return dict(zip((side.lang for side in config.encoders), [src, *(tgt for _, tgt in drawn)], strict=True))
 
@@ -211,7 +211,7 @@ def _draw_texts(pairs: Pairs, seed: int) -> tuple[list[str], list[str]]:
 
 
 def converted_text(config: TrainConfig) -> dict[str, object]:
-    """How prepared pairs or pretrained encoders convert text (see `TextConversion`); the saved model does the same."""
+    """The text conversion of prepared pairs or pretrained encoders, which the saved model applies too."""
     chinese = Chinese.keep
     for folder in filter(None, (data.prepared for data in (config.data, *(more.data for more in config.languages)))):
         manifest = read_prepared_manifest(Path(folder))
@@ -228,6 +228,6 @@ def converted_text(config: TrainConfig) -> dict[str, object]:
 
 
 def _base_conversion(side: EncoderConfig) -> TextConversion:
-    """How the model that a side starts from converts its sentences."""
+    """The text conversion of the model that a side starts from."""
     folder = find_folder(side.name) if side.kind == EncoderKind.pretrained else None
     return read_conversion(folder).of(side.lang) if folder else NO_CONVERSION

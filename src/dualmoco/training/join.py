@@ -1,8 +1,8 @@
-"""Adds a language to a model: a bitext of one of its languages with a new one in, the model with the new one out.
+"""Adds a language to a model: a bitext of one of its languages and a new language in, the extended model out.
 
 The pairs are prepared, a table of token vectors is trained against the frozen encoder of the known language, and the
-table is stored as int8 next to the encoders that were there, whose files are copied. Everything unfinished is in the
-folder OUT.work, from which the same call resumes.
+table is stored as int8 next to copies of the existing encoders. Unfinished work is in the folder OUT.work, from which
+the same call resumes.
 """
 
 from __future__ import annotations
@@ -53,17 +53,17 @@ DEFAULT_VOCABULARY = 22_000
 LONGEST_PIECE, LONGEST_PIECE_WITHOUT_SPACES = 16, 4  # characters of a vocabulary entry
 CONTRAST = ContrastConfig(queue_size=8192, temperature=0.07)
 OPTIMIZER = OptimizerConfig(lr=2e-2, warmup_steps=100, weight_decay=0.0, batch_size=512)
-FEWEST_PAIRS = 1000  # of a bitext
-FEWEST_TOKENS = 1000  # of a vocabulary
+FEWEST_PAIRS = 1000  # minimum pairs of a bitext
+FEWEST_TOKENS = 1000  # minimum tokens of a vocabulary
 MOST_HELD_OUT_PAIRS, HELD_OUT_SHARE = 2000, 0.1
-COUNTED_PAIRS = 20_000  # read before the work starts, to recognise languages
+COUNTED_PAIRS = 20_000  # pairs read before the work starts, to recognise languages
 WORK_RECORD = "join.json"
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Joined:
-    """What was written."""
+    """A summary of the new model."""
 
     out: str
     lang: str  # the new language
@@ -72,8 +72,8 @@ class Joined:
     heldout: int  # pairs held out
     to_known: float  # share of the held-out sentences whose nearest neighbour is their translation
     from_known: float  # the same in the other direction
-    threshold: float  # of `mine`
-    precision: float  # of pairs above the threshold, if 3 % of the lines have a translation
+    threshold: float  # default threshold of `mine`
+    precision: float  # precision above the threshold, if 3 % of the lines have a translation
     recall: float
     steps: int
     minutes: float
@@ -83,7 +83,7 @@ class Joined:
 
 @dataclass(frozen=True)
 class _Job:
-    """A model, the language that joins it, and how."""
+    """A model, the language that joins it, and the settings."""
 
     base: Model
     folder: Path  # of the base
@@ -102,7 +102,7 @@ class _Job:
         return self.langs[1] if self.known == self.langs[0] else self.langs[0]
 
     def record(self) -> dict[str, Any]:
-        """What must be the same when the work is resumed."""
+        """The settings that must be the same when the work is resumed."""
         corpora, exclude = self.prepare.corpora, self.prepare.exclude.files
         files = [name for corpus in corpora for name in (*corpus.files, *corpus.tgt_files)]
         return {
@@ -138,31 +138,31 @@ def join(
     overwrite: bool = False,
     progress: bool = True,
 ) -> Joined:
-    """Writes a model that has one more language; the vectors of the other languages do not change.
+    """Adds a language to a model; the vectors of the other languages do not change.
 
     Args:
         model: A model with one encoder per language, such as `en-zh-static` or a folder that this function wrote.
         pairs: One or more bitext files of the new language and a language of the model.
-        out: The folder to write; unfinished work is in OUT.work, and the same call resumes it.
+        out: Folder to write; unfinished work is in OUT.work, and the same call resumes it.
         src_lang: Language of the first side; recognised if None.
         tgt_lang: Language of the second side; recognised if None.
         tgt_files: Second sides of line-aligned files, one per file in `pairs`.
-        format: Format of the files, if their extensions do not say.
+        format: Format of the files (default: by extension).
         columns: Columns of both sides, by name or number.
         exclude: Test files, or globs, whose sentences must not be in the training pairs.
-        minutes: Minutes of training.
-        vocabulary: Token vectors of the new language, each of as many bytes as the model has dimensions.
-        on_error: What to do with a line that cannot be read: stop (default) or skip.
-        overwrite: Replace a folder that is there.
+        minutes: Training time in minutes.
+        vocabulary: Number of token vectors of the new language; each takes one byte per dimension of the model.
+        on_error: What to do with unreadable lines: stop (default) or skip.
+        overwrite: Whether to replace an existing folder.
         progress: Whether to show progress bars.
 
     Returns:
-        What was written, and how good it is on held-out pairs.
+        A summary of the model, with its accuracy on held-out pairs.
 
     Raises:
         ConfigError: A setting is invalid, or the folder exists.
         DataError: A file cannot be read, or there are too few pairs.
-        ModelError: The model cannot be opened or is of another kind; it already has both languages, or has neither.
+        ModelError: The model cannot be opened, is of another kind, or has both or neither of the languages.
         RunError: The work folder belongs to another call or is in use, or the disk is full.
     """
     if not 0 < minutes < math.inf:
@@ -195,7 +195,7 @@ def join(
 
 
 def _read_sample(config: PrepareConfig) -> Iterator[tuple[str, str]]:
-    """Yields the pairs of all files, as far as they can be read."""
+    """Yields the readable pairs of all files."""
     for corpus in config.corpora:
         columns = (corpus.columns[0], corpus.columns[1]) if corpus.columns else None
         tgt_files = find_files(corpus.tgt_files, config.root)
@@ -214,7 +214,7 @@ def _find_languages(
         texts = [pair[side] for pair in sample]
         code = lang or recognize_language(texts, None)
         if not code:
-            raise ConfigError(f"side {side + 1} of the pairs: no language recognised; give it with --src and --tgt")
+            raise ConfigError(f"side {side + 1} of the pairs: language not recognised; give it with --src and --tgt")
         if lang and (looks := apparent_language(texts, lang)):
             warn_of_language(f"side {side + 1} of the pairs", looks, lang)
         found.append(find_language(code, own) or code)
@@ -233,12 +233,12 @@ def _find_languages(
 
 
 def _held_out(pairs: int) -> int:
-    """The number of pairs to hold out: some more than calibration needs, because it takes distinct sentences."""
+    """The number of pairs to hold out: more than calibration needs, because it uses only distinct sentences."""
     return min(MOST_HELD_OUT_PAIRS, max(FEWEST_HELD_OUT + FEWEST_HELD_OUT // 4, round(HELD_OUT_SHARE * pairs)))
 
 
 def _cleaning(langs: tuple[str, str], folder: Path) -> list[str]:
-    """Settings of `prepare`: Chinese as the model knows it, and no check of scripts if one is not known."""
+    """Settings of `prepare`: Chinese in the script of the model, and no check of scripts if one is unknown."""
     bases = [base_language(lang) for lang in langs]
     chinese = read_conversion(folder).chinese
     settings = []
@@ -250,7 +250,7 @@ def _cleaning(langs: tuple[str, str], folder: Path) -> list[str]:
 
 
 def _join(job: _Job) -> Joined:
-    """Does what is left to do."""
+    """Runs the remaining steps."""
     _check_work(job)
     if not is_prepared(job.work / "prepared"):
         prepare(job.prepare)
@@ -270,7 +270,7 @@ def _join(job: _Job) -> Joined:
 
 
 def _check_work(job: _Job) -> None:
-    """Writes the record of the work; RunError if it was started with something else, except fewer minutes."""
+    """Writes the record of the work; RunError if it was started with other settings, except for fewer minutes."""
     path, record = job.work / WORK_RECORD, job.record()
     old = read_json(path) if path.is_file() else record
     for key, value in record.items():
@@ -361,7 +361,7 @@ def _assemble(job: _Job, heldout: Sequence[tuple[str, str]], result: TrainResult
 
 
 def _accuracy(model: Model, job: _Job, heldout: Sequence[tuple[str, str]]) -> tuple[float, float]:
-    """Retrieval of held-out translations, from the new language and to it."""
+    """Retrieval accuracy of held-out translations, from and to the new language."""
     vectors = {lang: model.encode([pair[side] for pair in heldout], lang=lang) for side, lang in enumerate(job.langs)}
     near = nearest_both_ways(vectors[job.new], vectors[job.known], 1)
     return float(near[0].found_translations.mean()), float(near[1].found_translations.mean())

@@ -1,4 +1,4 @@
-"""What a training step costs: operations and device memory, estimated from the shapes of the encoders.
+"""The cost of a training step: operations and device memory, estimated from the shapes of the encoders.
 
 `check_memory` refuses a run that cannot fit, and `dualmoco plan` prints the numbers. Only matrix products are counted,
 with two operations for each multiplication and addition.
@@ -31,15 +31,17 @@ from dualmoco.training.objective import FLOAT_BYTES
 from dualmoco.training.objectives import objective_class
 
 CUDA = "cuda"  # PyTorch's type of the GPUs that `dualmoco plan` knows
-SAVED_FLOATS = 16.6  # kept for the backward pass by PyTorch's BERT, as rows of `width` numbers per token and layer
+SAVED_FLOATS = (
+    16.6  # activations of PyTorch's BERT for the backward pass, as rows of `width` numbers per token and layer
+)
 SAVED_BY_DROPOUT = 2.0  # more of these rows with dropout, in two masks of floats
-SAVED_ATTENTIONS = 3  # and with dropout, L x L floats per head: probabilities, their mask, the product of both
+SAVED_ATTENTIONS = 3  # also with dropout, L x L floats per head: probabilities, their mask, and the product of both
 CUDA_SAVED_BY_DROPOUT = 0.5  # instead of both on CUDA: two masks of bytes, and attention in one kernel
 CHECKPOINTED_FLOATS = 1.3  # these rows with gradient checkpointing
 MIXED_SHARE = 0.63  # of these bytes with mixed precision
-SURVEYED_SENTENCES = 20_000  # per stage, whose tokens are counted
+SURVEYED_SENTENCES = 20_000  # batches per stage whose tokens are counted
 MOST_MICRO_BATCHES = 64
-GPU_RESERVED = 600 * 2**20  # bytes that the driver takes
+GPU_RESERVED = 600 * 2**20  # memory of the driver in bytes
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 GIB = 2**30
 
@@ -58,11 +60,11 @@ class Lengths:
 class Memory:
     """Bytes of one device."""
 
-    weights: float  # of both encoders
-    momentum: float  # of the momentum encoders
+    weights: float  # weights of both encoders
+    momentum: float  # weights of the momentum encoders
     learning: float  # gradients and the state of AdamW
     queue: float  # both queues, or the negatives of a frozen encoder
-    activations: float  # kept for the backward pass of the longest micro-batch, and its gradients
+    activations: float  # activations for the backward pass of the longest micro-batch, and their gradients
     scores: float
 
     @property
@@ -80,7 +82,7 @@ class StepCost:
 
     @property
     def total(self) -> float:
-        """The sum of both."""
+        """The total."""
         return self.encoders + self.scores
 
 
@@ -137,11 +139,11 @@ def device_memory(
 def saved_bytes(
     shape: Shape, tokens: float, dropout: float, *, checkpointing: bool = False, kind: str = "cpu"
 ) -> float:
-    """Bytes that one sentence keeps for the backward pass on a kind of device.
+    """Bytes that one sentence needs for the backward pass on a kind of device.
 
     Attention is PyTorch's scaled_dot_product_attention. Its fused kernels keep their output, one log-sum-exp per head
     and token, and the state of the random numbers instead of a mask. CUDA is assumed to have such a kernel for every
-    batch: the memory-efficient one takes padding masks and dropout, also on a V100. A CPU has one only without
+    batch: the memory-efficient one supports padding masks and dropout, even on a V100. A CPU has one only without
     dropout; with dropout the attention of all heads is kept.
     """
     if checkpointing:
@@ -155,7 +157,7 @@ def saved_bytes(
 
 
 def _learning_share(side: EncoderConfig, shape: Shape) -> float:
-    """The share of an encoder's weights that learn."""
+    """The share of an encoder's weights that are trained."""
     if side.frozen:
         return 0.0
     if (side.trainable == ALL and not side.adapter.rank) or not shape.layers:
@@ -171,7 +173,7 @@ def _learning_share(side: EncoderConfig, shape: Shape) -> float:
 def check_memory(
     config: TrainConfig, split: Split, order: Curriculum, encoders: tuple[Encoder, Encoder], devices: int
 ) -> None:
-    """Refuses a run that cannot fit into the memory of this machine's devices, and says which settings would fit."""
+    """Refuses a run that cannot fit into the memory of this machine's devices, and suggests settings that would fit."""
     shapes = read_shape(encoders[0]), read_shape(encoders[1])
     longest = float(config.src.max_tokens), float(config.tgt.max_tokens)
     room, kind = memory_here() - used_here(), kind_here()
@@ -189,7 +191,7 @@ def check_memory(
 
 def kind_here() -> str:
     """The type of this machine's device, as PyTorch names it."""
-    device = torch.accelerator.current_accelerator()  # of the build, also if there is none in the machine
+    device = torch.accelerator.current_accelerator()  # version of the build, even without a GPU in the machine
     return device.type if device and torch.accelerator.is_available() else "cpu"
 
 
@@ -217,7 +219,7 @@ def peak_here() -> float:
 
 
 def survey_lengths(order: Curriculum, split: Split, encoders: tuple[Encoder, Encoder], stage: int) -> Lengths:
-    """Counts the tokens of sentences in a sample of a stage's batches; the longest ones as if padded to the longest."""
+    """Counts tokens in a sample of a stage's batches; the longest batch counts as fully padded."""
     own = order.orders[stage]
     count = max(1, min(own.batches_per_epoch, SURVEYED_SENTENCES // own.batch_size))
     lengths, longest = [], []
@@ -230,7 +232,7 @@ def survey_lengths(order: Curriculum, split: Split, encoders: tuple[Encoder, Enc
 
 
 def whole_run(stages: Sequence[Lengths], shares: Sequence[float]) -> Lengths:
-    """The lengths of a run whose stages have these shares of it."""
+    """The lengths of a whole run, from the shares of its stages."""
     return Lengths(
         sum(share * stage.src for share, stage in zip(shares, stages, strict=True)),
         sum(share * stage.tgt for share, stage in zip(shares, stages, strict=True)),
@@ -242,7 +244,7 @@ def whole_run(stages: Sequence[Lengths], shares: Sequence[float]) -> Lengths:
 def advise(
     config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float, kind: str
 ) -> str:
-    """What to set so that a run fits into `room` bytes of each device of a kind."""
+    """Advice on settings that make a run fit into `room` bytes per device of a kind."""
     settings = fitting_settings(config, shapes, lengths, devices, room, kind)
     return f"it would fit with {' '.join(settings)}" if settings else "no setting makes it fit: use smaller encoders"
 
@@ -250,7 +252,7 @@ def advise(
 def fitting_settings(
     config: TrainConfig, shapes: tuple[Shape, Shape], lengths: Lengths, devices: int, room: float, kind: str = "cpu"
 ) -> list[str]:
-    """Overrides that fit into `room` bytes per device, a smaller queue last because it changes the result; or none."""
+    """Overrides that fit into `room` bytes per device, or none; a smaller queue is last, because it changes results."""
     optimizer, size = config.optimizer, config.contrast.queue_size
     most = min(optimizer.batch_size // (2 * devices), MOST_MICRO_BATCHES)  # at least two pairs per micro-batch
     more = [n for n in range(optimizer.accumulate + 1, most + 1) if optimizer.batch_size % (n * devices) == 0]

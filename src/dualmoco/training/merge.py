@@ -1,6 +1,6 @@
-"""Puts the languages of several models that share a space into one model folder, with a card.
+"""Merges the languages of several models that share a space into one model folder, with a model card.
 
-Models share a space if an encoder is the same in both, as the frozen encoder is in every model that `join` makes.
+Models share a space if they have an equal encoder, such as the frozen encoder in every model that `join` makes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class JoinedLanguage:
     """How a language joined a model, for its record and card."""
 
     lang: str
-    known: str  # the language of the model that its sentences are translations of
+    known: str  # language of the model on the other side of its training pairs
     base: str  # name of the model that it joined
     base_sha256: str
     corpora: dict[str, int]  # training pairs of each corpus
@@ -51,7 +51,7 @@ class JoinedLanguage:
 
 @dataclass(frozen=True)
 class Merged:
-    """What was written."""
+    """A summary of the new model."""
 
     out: str
     languages: list[str]
@@ -62,18 +62,18 @@ def merge(models: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fa
     """Writes a model with the languages of several models of one space; no vector changes.
 
     Args:
-        models: Two or more models with one encoder per language. Each has an encoder in common with those before it;
-            the encoder of a language that several models have is the same in all of them.
-        out: The folder to write.
-        overwrite: Replace a folder that is there.
+        models: Two or more models with one encoder per language. Each must share an encoder with the models before it,
+            and models with the same language must have the same encoder for it.
+        out: Folder to write.
+        overwrite: Whether to replace an existing folder.
 
     Returns:
-        What was written.
+        A summary of the model.
 
     Raises:
-        ConfigError: A single model, or a folder that is there.
-        ModelError: A model cannot be opened or is of another kind; models of different dimension or of spaces that do
-            not connect; or a language with two different encoders.
+        ConfigError: There is only one model, or the folder exists.
+        ModelError: A model cannot be opened or is of another kind, the models have different dimensions or do not share
+            a space, or a language has two different encoders.
         RunError: The folder cannot be written.
     """
     if len(models) < 2:
@@ -113,7 +113,7 @@ def _find_owners(opened: Sequence[tuple[Model, Path]]) -> dict[str, int]:
             if not same_encoder(opened[owners[lang]][1], folder, lang):
                 other = opened[owners[lang]][0].identity.name
                 raise ModelError(
-                    f"{lang}: encoded differently by {other} and {name}; expected one encoder: leave one out"
+                    f"{lang}: encoded differently by {other} and {name}; expected one encoder: remove one of the models"
                 )
         if not shared:
             raise ModelError(
@@ -125,7 +125,7 @@ def _find_owners(opened: Sequence[tuple[Model, Path]]) -> dict[str, int]:
 
 
 def check_new_folder(out: Path, models: Sequence[Path], *, overwrite: bool) -> None:
-    """ConfigError if `out` exists, unless it may be replaced, or if it holds one of the models."""
+    """ConfigError if `out` exists and must not be replaced, or if it contains one of the models."""
     check_place(out, models, "model", replace=True)
     if out.exists() and not overwrite:
         raise ConfigError(f"{out}: exists; expected a new folder, or --overwrite to replace it")
@@ -156,7 +156,7 @@ def language_card(name: str, folder: Path, model: Model, base: Path) -> str:
 
 
 def _language_tables(joined: Sequence[JoinedLanguage], calibrations: Sequence[ModelCalibration]) -> list[str]:
-    """What is known of the languages that joined, as paragraphs."""
+    """The records of the languages that joined, as paragraphs."""
     quality = [
         [
             f"{one.lang}, through {one.known}",
@@ -190,5 +190,5 @@ def _language_tables(joined: Sequence[JoinedLanguage], calibrations: Sequence[Mo
 
 
 def joined_record(joined: Sequence[dict[str, Any]], new: JoinedLanguage) -> dict[str, Any]:
-    """The part of a model's record that lists the languages which joined."""
+    """The part of a model's record that lists the languages that joined."""
     return {JOINED_KEY: [*joined, asdict(new)]}

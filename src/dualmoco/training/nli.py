@@ -29,7 +29,7 @@ from dualmoco.training.batches import Batch, BatchOrder, Loader, ShardSpec, Toke
 from dualmoco.training.config import NliConfig, NliFeatures, TrainConfig
 from dualmoco.training.objective import HeldoutTask, Metrics, Objective, ObjectiveCost, RunInputs
 
-HELDOUT_EXAMPLES = 256  # per batch
+HELDOUT_EXAMPLES = 256  # examples per batch
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def nli_accuracy(examples: Sequence[NliExample], head: NliHead, progress: Progre
 
 
 class Nli(Objective):
-    """NLI alone: SBERT-NLI and InferSent. Only the source encoder learns, unless both languages share it."""
+    """Only NLI: SBERT-NLI and InferSent. Only the source encoder is trained, unless both languages share it."""
 
     is_alone: ClassVar[bool] = True
 
@@ -199,7 +199,7 @@ class Nli(Objective):
         return {"loss": loss, "accuracy": accuracy, "nli_loss": loss.detach(), "nli_accuracy": accuracy}
 
     def save_files(self, folder: Path) -> None:
-        """Writes the classifier into a folder of its own, next to what sentence-transformers reads."""
+        """Writes the classifier into a separate folder, next to the files of sentence-transformers."""
         (folder / NLI_FOLDER).mkdir()
         classifier = self.head.classifier
         weights = {name: value.cpu().contiguous() for name, value in classifier.state_dict().items()}
@@ -237,7 +237,7 @@ class MultiTaskBatch:
 
 @dataclass(frozen=True)
 class MultiTaskLoader:
-    """The batches of two loaders side by side; an epoch is one of the first."""
+    """The batches of two loaders side by side; epochs are those of the first loader."""
 
     base: Loader
     nli: NliLoader
@@ -303,21 +303,21 @@ class MultiTask(Nli):
         return self.base.state_metrics(batch_size)
 
     def momentum_encoders(self) -> dict[str, nn.Module]:
-        """Those of the other objective."""
+        """Same as in the other objective."""
         return self.base.momentum_encoders()
 
     def constant_modules(self) -> list[nn.Module]:
-        """Those of the other objective."""
+        """Same as in the other objective."""
         return self.base.constant_modules()
 
     def save_files(self, folder: Path) -> None:
-        """Writes what both tasks add to the model."""
+        """Writes the files that both tasks add to the model."""
         super().save_files(folder)
         self.base.save_files(folder)
 
 
 def with_nli(objective: type[Objective]) -> type[Objective]:
-    """The class that trains NLI next to an objective; an objective that is NLI already stays as it is."""
+    """The class that trains NLI next to an objective; an NLI objective is not changed."""
     if issubclass(objective, Nli):
         return objective
     own = {"base_class": objective, "options": objective.options, "trains_prefixes": objective.trains_prefixes}

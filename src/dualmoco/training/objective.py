@@ -1,4 +1,4 @@
-"""The interface of a loss: what an objective declares about itself, and what the training loop calls.
+"""The interface of a loss: the properties that an objective declares, and the methods that the training loop calls.
 
 The trainer, the memory estimate and the checks of a recipe know objectives only through this class. `objectives.py`
 has those that come with the package, and docs/contributing/add-a-loss.md shows how to add one.
@@ -28,14 +28,14 @@ FLOAT_BYTES = 4
 
 @dataclass(frozen=True)
 class RunInputs:
-    """What an objective makes its batches from."""
+    """The input for the batches of an objective."""
 
     config: TrainConfig
     split: Split
     order: Curriculum
     encoders: dict[str, Encoder]  # by language
     accelerator: Accelerator
-    files: Any = None  # what `Objective.read_files` returned
+    files: Any = None  # result of `Objective.read_files`
     other_orders: Sequence[Curriculum] = ()  # of the further languages
 
     @property
@@ -62,19 +62,19 @@ class RunInputs:
 
 @dataclass(frozen=True)
 class ObjectiveCost:
-    """What an objective costs in addition to the weights of the encoders; estimates for `dualmoco plan`."""
+    """The estimated cost of an objective, in addition to the weights of the encoders, for `dualmoco plan`."""
 
     passes: int = 1  # forward and backward passes of each encoder over its side of a batch
     extra_forwards: int = 0  # further passes of each encoder over its side, without gradients
-    momentum_encoders: bool = False  # whether each encoder has one, which encodes the batch too
-    operations: float = 0.0  # of the scores in one step, on all devices together
+    momentum_encoders: bool = False  # whether each encoder has a momentum encoder, which also encodes the batch
+    operations: float = 0.0  # operations for the scores of one step, on all devices together
     queue: float = 0.0  # bytes of vectors that stay on each device
     scores: float = 0.0  # bytes of the scores of a micro-batch
-    more_src_sentences: int = 0  # that the source encoder reads in each step besides the pairs
+    more_src_sentences: int = 0  # sentences that the source encoder reads in each step besides the pairs
 
 
 def queue_cost(config: TrainConfig, dimension: int, devices: int, *, directions: int) -> ObjectiveCost:
-    """What one or two queues cost that are scored in blocks; two come with momentum encoders."""
+    """The cost of one or two queues that are scored in blocks; two queues have momentum encoders."""
     batch, size = config.optimizer.batch_size, config.contrast.queue_size
     components = sum(config.contrast.prefixes(dimension))
     rows = config.optimizer.micro_batch_size(devices)
@@ -88,37 +88,37 @@ def queue_cost(config: TrainConfig, dimension: int, devices: int, *, directions:
 
 @dataclass(frozen=True)
 class HeldoutTask:
-    """A held-out score of an objective's own, in addition to retrieval."""
+    """A held-out score of the objective, in addition to retrieval."""
 
-    measure: Callable[[Progress], float]  # the score of the present encoders, from 0 to 1
-    sentences: int  # encoded by `measure`, for the progress bar
+    measure: Callable[[Progress], float]  # function that scores the current encoders, from 0 to 1
+    sentences: int  # number of sentences that `measure` encodes, for the progress bar
     decides: bool  # whether this score chooses the best model, instead of retrieval
 
 
 class Objective(nn.Module):
     """A way to train two encoders; the constructor takes `(src: Encoder, tgt: Encoder, config: TrainConfig)`.
 
-    Its parameters and buffers are the state of a run: they go to the device, the optimizer and the checkpoints. Only
-    the constructor and `forward` are mandatory.
+    Its parameters and buffers are the state of a run: they are moved to the device, optimized and saved in checkpoints.
+    Only the constructor and `forward` are required.
     """
 
     options: ClassVar[dict[str, float]] = {}
-    """Settings of its own with their defaults; a recipe changes them under `options`."""
+    """Additional settings with their defaults; a recipe changes them under `options`."""
     frozen_variant: ClassVar[type[Objective] | None] = None
-    """The class that replaces this one if an encoder is frozen; None if both encoders must learn."""
+    """The class that replaces this one if an encoder is frozen; None if both encoders must be trained."""
     trains_prefixes: ClassVar[bool] = False
     """Whether it trains the shorter vectors of `contrast.dimensions`."""
     takes_languages: ClassVar[bool] = False
-    """Whether it trains more than two languages: the constructor then takes their encoders as a fourth argument."""
+    """Whether it trains more than two languages; the constructor then takes their encoders as a fourth argument."""
 
     @classmethod
     def rules(cls, config: TrainConfig) -> list[Rule]:
-        """What must be true of the settings."""
+        """The requirements on the settings."""
         return []
 
     @classmethod
     def cost(cls, config: TrainConfig, dimension: int, devices: int = 1) -> ObjectiveCost:
-        """What the objective costs; by default as much as scoring each sentence against the whole batch."""
+        """The cost of the objective; by default, that of scoring each sentence against the whole batch."""
         batch, rows = config.optimizer.batch_size, config.optimizer.micro_batch_size(devices)
         return ObjectiveCost(
             operations=12.0 * batch * batch * dimension, scores=8 * FLOAT_BYTES * rows * rows * devices
@@ -141,7 +141,7 @@ class Objective(nn.Module):
         return PairLoader(inputs.split.train, inputs.order, *tokenizers, inputs.shard, mask_repeats=mask)
 
     def make_heldout_task(self, inputs: RunInputs) -> HeldoutTask | None:
-        """Makes a held-out score of its own, if it has one."""
+        """Makes the held-out score of the objective, if it has one."""
         return None
 
     def begin_step(self, micro_batches: Sequence[Any]) -> list[Any]:
@@ -167,8 +167,8 @@ class Objective(nn.Module):
         return {}
 
     def constant_modules(self) -> list[nn.Module]:
-        """Modules that a resumed run opens again by name, so that checkpoints do not hold them."""
+        """Modules that a resumed run opens again by name, so they are not in checkpoints."""
         return []
 
     def save_files(self, folder: Path) -> None:
-        """Writes what belongs to the model besides its encoders into a model folder."""
+        """Writes the parts of the model besides its encoders into a model folder."""

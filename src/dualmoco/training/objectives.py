@@ -49,8 +49,10 @@ class DualMoco(Objective):
             key_dropout=config.contrast.key_dropout,
             dimensions=config.contrast.prefixes(src.dimension),
         )
-        self.others = nn.ModuleList(map(self.contrast.with_target, others))  # of src with each further language
-        self.language = 0  # of the step; 0 is tgt
+        self.others = nn.ModuleList(
+            map(self.contrast.with_target, others)
+        )  # contrasts of src with each further language
+        self.language = 0  # language of the step; 0 is tgt
         self.langs = [encoder.lang for encoder in config.encoders]
 
     @property
@@ -161,9 +163,9 @@ def rank_translations(
         key: Unit vectors (N, D); row i is the translation of query i.
         query_ids: Text ids (N,) of the queries.
         key_ids: Text ids (N,) of the keys.
-        temperature: Positive.
-        margin: Subtracted from the scores of the positives.
-        dimensions: D, then fewer components, as `blockwise_info_nce` takes them.
+        temperature: Positive scalar.
+        margin: Margin to subtract from the scores of the positives.
+        dimensions: D, then fewer components, as in `blockwise_info_nce`.
 
     Returns:
         The mean loss, and the share of queries whose whole vectors are nearest to their translation.
@@ -183,7 +185,7 @@ def rank_translations(
 
 
 class Distill(Objective):
-    """SBERT-p (Reimers and Gurevych, 2020): both encoders copy a teacher's vectors of the source sentences."""
+    """SBERT-p (Reimers and Gurevych, 2020): both encoders learn a teacher's vectors of the source sentences."""
 
     def __init__(self, src: Encoder, tgt: Encoder, config: TrainConfig) -> None:
         super().__init__()
@@ -280,8 +282,8 @@ def register(name: str, objective: type[Objective]) -> None:
     """Makes a loss of your own available to recipes.
 
     Args:
-        name: The value of `objective` in a recipe.
-        objective: The class; one that was registered under this name before is replaced.
+        name: Value of `objective` in a recipe.
+        objective: Class of the objective; it replaces a class that was registered under this name.
 
     Raises:
         ConfigError: The name belongs to an objective of the package.
@@ -292,7 +294,7 @@ def register(name: str, objective: type[Objective]) -> None:
 
 
 def objective_class(config: TrainConfig) -> type[Objective]:
-    """The class that minimizes what a recipe asks for, with a frozen encoder and NLI taken into account."""
+    """The class for the objective of a recipe, including frozen encoders and NLI."""
     if config.objective not in OBJECTIVES:
         raise ConfigError(f"objective is {config.objective!r}; expected one of {', '.join(OBJECTIVES)}")
     chosen = OBJECTIVES[config.objective]

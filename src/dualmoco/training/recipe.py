@@ -9,14 +9,14 @@ from dualmoco.training.config import TrainConfig
 
 
 def load_config(recipe: str | Path, overrides: list[str] | None = None) -> TrainConfig:
-    """Reads and checks a recipe; overrides such as `contrast.queue_size=8192` are stronger than the file."""
+    """Reads and checks a recipe; overrides such as `contrast.queue_size=8192` take precedence over the file."""
     settings = read_recipe(TrainConfig, recipe, overrides, extra="train")
     check_config(settings)
     return settings
 
 
 def check_config(config: TrainConfig) -> None:
-    """Checks the rules of all settings and of the objective; ConfigError names the key and what it must be."""
+    """Checks the rules of all settings and of the objective; ConfigError names the key and the expected value."""
     check_rules(config.rules())
 
     from dualmoco.training.objectives import OBJECTIVES, objective_class

@@ -34,7 +34,7 @@ from dualmoco.training.run_folder import TRACKER_FOLDER, check_run_folder, check
 from dualmoco.training.trainer import ScoreModel, Trainer, TrainResult
 
 ACCELERATE_PRECISION = {MixedPrecision.fp32: "no", MixedPrecision.bf16: "bf16", MixedPrecision.fp16: "fp16"}
-DIGITS = 15  # hexadecimal ones of a digest that are compared: they fit into 64 bits
+DIGITS = 15  # hexadecimal digits of a digest that are compared; they fit into 64 bits
 CUBLAS_WORKSPACE, DETERMINISTIC_WORKSPACES = "CUBLAS_WORKSPACE_CONFIG", (":4096:8", ":16:8")
 logger = logging.getLogger(__name__)
 
@@ -52,25 +52,25 @@ def train(
 ) -> TrainResult:
     """Trains two encoders as a recipe says.
 
-    `dualmoco.train` is this function with `open_tasks` of `evaluation/training_scores.py`: a folder imports only from
-    those before it, and evaluation comes after training.
+    `dualmoco.train` is this function with `open_tasks` of `evaluation/training_scores.py`, because a folder imports
+    only from folders before it, and evaluation comes after training.
 
     Args:
         recipe: A YAML file, or the settings themselves.
-        overrides: Settings such as `contrast.queue_size=8192`, stronger than the file.
-        resume: Continue from the last checkpoint in the run folder, if there is one; the schedule may be longer now.
+        overrides: Settings such as `contrast.queue_size=8192`, which take precedence over the file.
+        resume: Whether to resume from the last checkpoint in the run folder, if any; the schedule may be longer.
         progress: Whether to show progress bars.
-        open_tasks: Reads the test sets of `schedule.evaluate`, before anything else is done.
+        open_tasks: Function that reads the test sets of `schedule.evaluate`, before any other work.
 
     Returns:
-        How far training came and how well it did on held-out pairs.
+        The progress of training, and the scores on held-out pairs.
 
     Raises:
         ConfigError: The recipe cannot be read, or a setting is invalid.
         DataError: The pairs cannot be read, or there are too few; the run folder has keys of another model or text.
         ModelError: A model cannot be loaded safely.
-        RunError: The run folder holds another run or is in use, a checkpoint does not fit or cannot be written, the run
-            does not fit into memory, or the loss is not a number.
+        RunError: The run folder contains another run or is in use, a checkpoint does not fit or cannot be written, the
+            run does not fit into memory, or the loss is not a number.
     """
     with showing(progress):
         config = _settings(recipe, overrides)
@@ -102,11 +102,11 @@ def _train(config: TrainConfig, *, resume: bool, score_model: ScoreModel | None 
     check_run_folder(config, out, resume=resume)
     lock = locked(out) if accelerator.is_main_process else nullcontext()  # the first process locks for all
     with arithmetic(config, accelerator.device), lock:
-        check_run_folder(config, out, resume=resume)  # another run may have ended in it meanwhile
+        check_run_folder(config, out, resume=resume)  # another run may have finished in it meanwhile
         if accelerator.is_main_process:
             check_named_models(config, out)
         prepared = [config.data.prepared, *(language.data.prepared for language in config.languages)]
-        with first_before_others() if any(prepared) else nullcontext():  # the first unpacks for all
+        with first_before_others() if any(prepared) else nullcontext():  # the first process unpacks for all
             split = load_splits(config)
         check_same_pairs(split)
         _say("pairs: %s", ", ".join(f"{count:,} {reason}" for reason, count in split.counts.items() if count))
@@ -146,12 +146,12 @@ def start_accelerator(config: TrainConfig) -> Accelerator:
 
 @contextmanager
 def arithmetic(config: TrainConfig, device: torch.device) -> Iterator[None]:
-    """Multiplies matrices in the precision of a recipe, deterministically if it says so; restores both at the end."""
+    """Sets the precision of matrix products and determinism as in the recipe; restores both at the end."""
     matmul, is_cuda = torch.backends.cuda.matmul, device.type == "cuda"
     former = is_cuda and matmul.allow_tf32, torch.are_deterministic_algorithms_enabled()
     if is_cuda:
         matmul.allow_tf32 = config.optimizer.matmul_precision == MatmulPrecision.tf32
-        _say("matrix products of fp32, such as scores, are computed in %s", config.optimizer.matmul_precision)
+        _say("matrix products in fp32, such as scores, are computed in %s", config.optimizer.matmul_precision)
     if config.deterministic:
         check_workspace(device)
         torch.use_deterministic_algorithms(True)
@@ -165,7 +165,7 @@ def arithmetic(config: TrainConfig, device: torch.device) -> Iterator[None]:
 
 
 def _say(message: str, *values: object) -> None:
-    """Logs a message once, not by every process."""
+    """Logs a message only on the first process."""
     if process_rank() == 0:
         logger.info(message, *values)
 
@@ -181,7 +181,7 @@ def check_workspace(device: torch.device) -> None:
 
 
 def check_same_pairs(split: Split) -> None:
-    """Refuses processes that read other pairs than the first one, for example from another node's disk."""
+    """Refuses processes that read pairs other than those of the first process, for example from another node's disk."""
     own = torch.tensor([[int(digest[:DIGITS], 16)] for digest in split.digest().split("-")])
     if not torch.equal(first_numbers(own.clone()), own):
         raise RunError(
@@ -210,7 +210,7 @@ def check_division(config: TrainConfig, processes: int) -> None:
 def build_trainer(
     config: TrainConfig, split: Split, accelerator: Accelerator, score_model: ScoreModel | None = None
 ) -> Trainer:
-    """Does everything between reading the pairs and the first step, and writes the inputs into the run folder."""
+    """Prepares the first step after the pairs were read, and writes the inputs into the run folder."""
     objective, (order, *other_orders) = objective_class(config), orders_of(config, split)
     files = objective.read_files(config)
     encoders = start_encoders(config, split, Path(config.out), accelerator)
@@ -221,7 +221,7 @@ def build_trainer(
     if config.optimizer.compile:
         compile_encoders(built)
     if accelerator.is_main_process:
-        write_inputs(config, split, Path(config.out))  # from here on the folder holds this run, to be resumed
+        write_inputs(config, split, Path(config.out))  # from here on the folder contains this run, which can be resumed
     return Trainer(inputs, built, score_model)
 
 

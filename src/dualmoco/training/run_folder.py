@@ -24,8 +24,13 @@ from dualmoco.training.config import FREE_SETTINGS, SCHEDULE_LENGTHS, TrainConfi
 from dualmoco.training.objective import Objective
 
 TRACKED_PROJECT, TRACKER_FOLDER = "dualmoco", "trackers"
-BEFORE_FIRST_STEP = ("initial", ".initial.partial", "data.json", LOCK)  # left by a run killed before its first step
-LONGER = "the learning rate decays to the new end, so the result differs from that of a run of this length"
+BEFORE_FIRST_STEP = (
+    "initial",
+    ".initial.partial",
+    "data.json",
+    LOCK,
+)  # files of a run that was killed before its first step
+LONGER = "the learning rate decays to the new end, so the result differs from a run of this length"
 logger = logging.getLogger(__name__)
 
 
@@ -73,7 +78,7 @@ class RunLog:
 
 
 def logged_metrics(record: dict[str, Any]) -> dict[str, float]:
-    """The numbers of a record by name, except the step; those of a group such as `heldout` are `heldout/score`."""
+    """The numbers of a record by name, except for the step; groups are joined by a slash, as in `heldout/score`."""
     groups = {name: value if isinstance(value, dict) else {"": value} for name, value in record.items()}
     return {
         f"{group}/{name}" if name else group: value
@@ -91,7 +96,7 @@ def without_nan(value: Any) -> Any:
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log, without a last line that was cut short."""
+    """The records of a log, without an incomplete last line."""
     records = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         try:
@@ -102,11 +107,11 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 
 def check_trackers(config: TrainConfig) -> None:
-    """Refuses trackers that accelerate does not support, or whose package is missing, with ConfigError."""
+    """ConfigError for trackers that accelerate does not support, or whose package is missing."""
     known, installed = sorted(LOGGER_TYPE_TO_CLASS), [str(kind) for kind in get_available_trackers()]
     for name in config.schedule.trackers:
         if name not in known:
-            raise ConfigError(f"schedule.trackers has {name!r}; expected some of {', '.join(known)}")
+            raise ConfigError(f"schedule.trackers has {name!r}; expected only {', '.join(known)}")
         if name not in installed:
             raise ConfigError(f"schedule.trackers has {name!r}, whose package is not installed; pip install {name}")
 
@@ -122,7 +127,7 @@ def start_trackers(accelerator: Accelerator, config: TrainConfig, step: int) -> 
     settings = _flatten(OmegaConf.create(config.to_dict()))
     try:
         accelerator.init_trackers(TRACKED_PROJECT, settings, own)
-    except Exception as error:  # whatever the tracker's library raises, for example without an account
+    except Exception as error:  # trackers raise any error, for example without an account
         reason = str(error).strip().partition("\n")[0]
         raise RunError(f"schedule.trackers is {config.schedule.trackers}: one cannot be started: {reason}") from error
     trackers: Sequence[GeneralTracker] = accelerator.trackers
@@ -130,18 +135,20 @@ def start_trackers(accelerator: Accelerator, config: TrainConfig, step: int) -> 
 
 
 def check_run_folder(config: TrainConfig, out: Path, *, resume: bool) -> None:
-    """Refuses a folder that holds something other than this run, or this run if `resume` is off."""
+    """Refuses a folder with anything other than this run, and if `resume` is off, with this run."""
     if not out.exists():
         return
     if not out.is_dir():
-        raise RunError(f"{out}: is a file; expected a folder for the run: choose another with out=FOLDER")
+        raise RunError(f"{out}: is a file; expected a folder for the run: choose one with out=FOLDER")
     settings = out / "config.yaml"
     if not settings.is_file():
         if any(child.name not in BEFORE_FIRST_STEP for child in out.iterdir()):
-            raise RunError(f"{out}: holds files but no run; choose another with out=FOLDER")
+            raise RunError(f"{out}: contains files but no run; choose another folder with out=FOLDER")
         return
     if not resume:
-        raise RunError(f"{out}: already holds a run; set resume=True to continue it, or choose another with out=FOLDER")
+        raise RunError(
+            f"{out}: already contains a run; set resume=True to resume it, or choose another folder with out=FOLDER"
+        )
     for key, old, new in _changes(config, settings):
         if key not in FREE_SETTINGS and not _is_longer(key, old, new):
             raise RunError(
@@ -160,7 +167,7 @@ def _changes(config: TrainConfig, settings: Path) -> Iterator[tuple[str, str | N
 
 
 def _is_longer(key: str, old: str | None, new: str | None) -> bool:
-    """Whether a change makes the schedule longer, in the unit that it was given in."""
+    """Whether a change makes the schedule longer, in its own unit."""
     return key in [f"schedule.{name}" for name in SCHEDULE_LENGTHS] and 0 < float(old or 0) < float(new or 0)
 
 
@@ -185,7 +192,7 @@ def save_model(
     text: dict[str, object],
     config: TrainConfig,
 ) -> None:
-    """Writes the present encoders as a model folder; `record` (step, score, signature) goes into `dualmoco.json`."""
+    """Writes the current encoders as a model folder, and `record` (step, score, signature) into `dualmoco.json`."""
     trained = trained_dimensions(config, encoders)
     with new_folder(out) as folder:
         save_encoders(encoders, folder)
@@ -197,7 +204,7 @@ def save_model(
 
 
 def trained_dimensions(config: TrainConfig, encoders: dict[str, Encoder]) -> dict[str, Any]:
-    """What a model's record says of the shorter vectors that were trained; nothing if there are none."""
+    """The part of a model's record about shorter vectors that were trained; empty if there are none."""
     dimension, contrast = encoders[config.src.lang].dimension, config.contrast
     return {DIMENSIONS_KEY: contrast.prefixes(dimension)} if contrast.dimensions else {}
 

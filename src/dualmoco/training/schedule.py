@@ -1,4 +1,4 @@
-"""The schedule of a run: how far it has come, and the learning rate and the end that follow from that.
+"""The schedule of a run: its progress, and from it the learning rate and the end.
 
 All functions are pure: the same progress gives the same answers on every process.
 """
@@ -15,14 +15,14 @@ FINISHED = "finished"
 
 @dataclass
 class RunProgress:
-    """How far a run has come."""
+    """The progress of a run."""
 
     step: int = 0  # optimizer steps done
     seconds: float = 0.0  # spent on training, without interruptions
     best: float = -1.0  # held-out score
     best_step: int = 0  # 0: not evaluated yet
     stale: int = 0  # evaluations since the best one
-    stage_starts: list[int] = field(default_factory=lambda: [0])  # first steps of the curriculum's stages so far
+    stage_starts: list[int] = field(default_factory=lambda: [0])  # first steps of the curriculum stages so far
 
     def evaluated(self, score: float) -> bool:
         """Records the score of an evaluation; returns whether it is the best so far."""
@@ -48,11 +48,11 @@ class Schedule:
         return "s" if self.in_seconds else "steps"
 
     def position(self, progress: RunProgress) -> float:
-        """How much is done, in `unit`."""
+        """The finished part of the schedule, in `unit`."""
         return progress.seconds if self.in_seconds else progress.step
 
     def done(self, progress: RunProgress) -> float:
-        """The share of the schedule that is done."""
+        """The finished share of the schedule."""
         return self.position(progress) / self.total
 
     def lr(self, progress: RunProgress) -> float:
@@ -61,7 +61,7 @@ class Schedule:
         return self.optimizer.lr * warmup * (1 + math.cos(math.pi * min(1.0, self.done(progress)))) / 2
 
     def stop(self, progress: RunProgress) -> str:
-        """Why the run is over, or an empty string while it is not."""
+        """The reason why the run is over, or an empty string."""
         if self.done(progress) >= 1:
             return FINISHED
         return f"no better for {progress.stale} evaluations" if 0 < self.patience <= progress.stale else ""

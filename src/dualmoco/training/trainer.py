@@ -1,6 +1,6 @@
 """The training loop: optimizer steps on accelerate, evaluations, checkpoints and the end.
 
-`objectives.py` has what is minimized, `schedule.py` the learning rate and the end, `checkpoint.py` what is saved.
+`objectives.py` defines the losses, `schedule.py` the learning rate and the end, and `checkpoint.py` the saved state.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from dualmoco.training.schedule import FINISHED, RunProgress, Schedule
 
 ScoreModel = Callable[[Path], dict[str, float]]
 """Scores a model folder on test sets; the results, by name, are only logged."""
-SCORED = ".scored"  # folder of the model while it is scored
+SCORED = ".scored"  # folder of a model while it is scored
 MOST_SKIPPED = 50  # steps in a row whose gradients overflow in fp16; each halves the loss scale, which starts at 2^16
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class TrainResult:
-    """How far training came and how well it did on held-out pairs."""
+    """The progress of training, and the scores on held-out pairs."""
 
     out: str
     step: int
     seconds: float
-    before: HeldoutScore  # of the untrained encoders
-    best: float | None  # None before the first evaluation: there is no model then
+    before: HeldoutScore  # score of the untrained encoders
+    best: float | None  # None before the first evaluation, when there is no model yet
     best_step: int | None
     stop: str  # "finished", "no better for ...", or the name of a signal
 
@@ -65,7 +65,9 @@ class Trainer:
         self.config, self.accelerator, self.encoders, self.order = config, accelerator, inputs.encoders, inputs.order
         self.out, self.skipped = Path(config.out), 0  # steps in a row
         self.lr = 0.0  # of the last step
-        self.unread: list[Metrics] = []  # of the last steps, on the device: reading them would wait for it
+        self.unread: list[
+            Metrics
+        ] = []  # metrics of the last steps, on the device, because reading them would wait for it
         self.score_model = score_model
         self.text = read_conversion(self.out / INITIAL).to_json()
         self.objective = objective.to(accelerator.device)
@@ -76,7 +78,7 @@ class Trainer:
         self.schedule = Schedule(config, self.loader.batches_per_epoch)
         optimizer = torch.optim.AdamW(weight_groups(config, self.encoders, objective), fused=True)
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for it
+            warnings.filterwarnings("ignore", message=".*broadcast_buffers")  # accelerate has no newer name for this
             self.model, self.optimizer = accelerator.prepare(self.objective, optimizer)
         data = f"{inputs.split.digest()}{teacher_digest(config)}"
         self.signature = f"{config.fingerprint()}-{data}"
@@ -133,7 +135,7 @@ class Trainer:
         return [batch.to(self.accelerator.device) for batch in self.loader.step(step)]
 
     def step(self, micro_batches: Sequence[Batch], progress: RunProgress) -> Metrics:
-        """Takes one optimizer step; returns its metrics, averaged over micro-batches, on the device."""
+        """Runs one optimizer step; returns its metrics, averaged over micro-batches, on the device."""
         self.lr = self.schedule.lr(progress)
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * group["lr_scale"]
@@ -155,7 +157,7 @@ class Trainer:
         return dict(zip(metrics[0], table.mean(dim=0), strict=True)) | {"gradient_norm": norm.detach().float()}
 
     def _read_metrics(self, progress: RunProgress) -> dict[str, float]:
-        """The metrics of the last step, averaged over processes; DivergenceError if an unread step went wrong."""
+        """The metrics of the last step, averaged over processes; DivergenceError if an unread step diverged."""
         names, first = list(self.unread[0]), progress.step - len(self.unread) + 1
         table = torch.stack([torch.stack(list(metrics.values())) for metrics in self.unread])  # one step per row
         self.unread = []
@@ -181,14 +183,14 @@ class Trainer:
         raise DivergenceError(f"step {step}: {found}; {kept}; {advice} and start another run")
 
     def _agree(self, progress: RunProgress, signals: list[str]) -> str:
-        """Why to stop now, if at all: the same answer, and the same clock, on every process."""
+        """The reason to stop now, if any: the same reason and the same clock on every process."""
         number = signal.Signals[signals[0]].value if signals else 0
         numbers = highest_numbers(torch.tensor([number, progress.seconds], dtype=torch.float64)).tolist()
         number, progress.seconds = int(numbers[0]), numbers[1]
         return signal.Signals(number).name if number else self.schedule.stop(progress)
 
     def _advance(self, progress: RunProgress) -> None:
-        """Begins the next stage of the curriculum when its time has come."""
+        """Begins the next stage of the curriculum when it is due."""
         if self.order.advance(progress.step, self.schedule.done(progress)) and self.accelerator.is_main_process:
             stage, first = len(progress.stage_starts), progress.stage_starts[-1]
             logger.info("stage %d of %d of the curriculum begins at step %d", stage, len(self.order.orders), first)
@@ -227,7 +229,7 @@ class Trainer:
         wait_for_all()
 
     def _score_tasks(self, step: int) -> dict[str, dict[str, float]]:
-        """The scores of the tasks of `schedule.evaluate`, which decide nothing; call it on the first process."""
+        """The scores of the tasks of `schedule.evaluate`, only for the log; call it on the first process."""
         if self.score_model is None:
             return {}
         folder = self.out / SCORED

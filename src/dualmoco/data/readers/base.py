@@ -24,13 +24,13 @@ Problem = tuple[int, str]  # line number, and what is wrong with the line
 Report = Callable[[int, str], None]  # callback: line number, and what is wrong with the line
 LOGGED_PROBLEMS = 10
 logger = logging.getLogger(__name__)
-PARSED_ROWS = 20_000  # of a block that is not made of lines
+PARSED_ROWS = 20_000  # of a block that does not consist of lines
 NEWLINE, TAB, RETURN = 10, 9, 13
 COLUMN_NAMES = (("src", "tgt"), ("source", "target"), ("sentence1", "sentence2"), ("text1", "text2"))
 
 
 class SkippedLines:
-    """Counts lines that cannot be read, and logs the first ones; if `skip` is false, the first one is an error."""
+    """Counts unreadable lines, and logs the first few; without `skip`, the first unreadable line is an error."""
 
     def __init__(self, *, skip: bool) -> None:
         self.skip, self.count = skip, 0
@@ -38,9 +38,9 @@ class SkippedLines:
     def report(self, path: Path, line: int, what: str) -> None:
         """Reports what is wrong with a line of a file."""
         if not self.skip:
-            raise DataError(f"{path}:{line}: {what}; on_error=skip leaves such lines out")
+            raise DataError(f"{path}:{line}: {what}; fix the line, or skip unreadable lines with on_error=skip")
         if self.count < LOGGED_PROBLEMS:
-            logger.warning("left out %s:%d: %s", path, line, what)
+            logger.warning("skipped %s:%d: %s", path, line, what)
         self.count += 1
 
 
@@ -54,7 +54,7 @@ class TableLayout:
     exact: bool  # whether more columns are an error: a stray separator shifts columns, unless the user gave numbers
 
     def fits(self, found: Any) -> Any:
-        """Whether rows with this number of columns hold a pair."""
+        """Whether rows with this number of columns contain a pair."""
         return found == self.columns if self.exact else found >= self.columns
 
     def complaint(self, found: int, separated: str) -> str:
@@ -79,7 +79,7 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Bytes of its files; 0 for a folder or a hub dataset."""
+        """Size of the files in bytes; 0 for a folder or a hub dataset."""
         paths = (path for path in (self.path, self.tgt_path) if path and path.is_file())
         return sum(path.stat().st_size for path in paths)
 
@@ -94,7 +94,7 @@ class Source:
     def open_tgt(self) -> IO[bytes]:
         """Opens the target side of two aligned files; DataError if that is impossible."""
         if self.tgt_path is None:
-            raise DataError(f"{self.path}: one side of two aligned files; expected the other one too (set tgt_files)")
+            raise DataError(f"{self.path}: one of two aligned files; expected the other file too (set tgt_files)")
         return _open(open_text, self.tgt_path, None)
 
     def find_columns(self, cells: Sequence[str], line: int, separated: str) -> tuple[TableLayout, bool]:
@@ -150,7 +150,7 @@ def _open(
 
 
 def follow(sources: Iterable[Source], advance: Callable[[int], object]) -> Iterator[Source]:
-    """Yields sources that report how many bytes are read; at its end, a source reports what is left of its size."""
+    """Yields sources that report the bytes read; at its end, a source reports the rest of its size."""
     for source in sources:
         done = 0
 
@@ -171,7 +171,7 @@ class Raw(Protocol):
         """Number of its last line."""
 
     def parse(self) -> tuple[PairBlock, list[Problem]]:
-        """Its pairs, and the lines that cannot be read."""
+        """The pairs of the block, and the unreadable lines."""
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ class RawLines:
         return self.first + self.data.count(b"\n") - self.data.endswith(b"\n")
 
     def decode(self) -> tuple[str, Ints, list[Problem]]:
-        """The text of the lines that are UTF-8, their numbers, and the other lines."""
+        """The text and the numbers of the lines in UTF-8, and the other lines."""
         try:
             return self.data.decode("utf-8"), np.arange(self.first, self.last + 1), []
         except UnicodeDecodeError:
@@ -338,7 +338,7 @@ def pick_pair(record: Any, keys: tuple[str, str]) -> tuple[str, str]:
     if not isinstance(src, str) or not isinstance(tgt, str):
         raise ValueError(f"{keys[0]} or {keys[1]} is not a string; expected two sentences")
     if not is_unicode(src) or not is_unicode(tgt):
-        raise ValueError("contains half a surrogate pair; expected text")
+        raise ValueError("contains an unpaired surrogate; expected text")
     return src, tgt
 
 
@@ -348,7 +348,7 @@ def clip_reason(text: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a string can be encoded as UTF-8: it has no half of a surrogate pair."""
+    """Whether a string can be encoded as UTF-8: it has no unpaired surrogate."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -45,7 +45,7 @@ def read_arrow(source: Source, report: Report) -> Iterator[Raw]:
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch whose offsets are valid; those of a damaged file may point anywhere. UTF-8 is checked for each row."""
+    """Checks the offsets of a batch, which may point anywhere in a damaged file. UTF-8 is checked for each row."""
     for column in batch.columns:
         column.view(_binary_type(column.type)).validate(full=True)
     return batch
@@ -87,18 +87,18 @@ def _check_buffers(batch: pa.RecordBatch) -> None:
     """ArrowInvalid if offsets lead out of the memory of a batch, which would crash the process."""
     import pyarrow as pa
 
-    batch.validate()  # lengths; offsets are checked column by column, because only the first fault is reported
+    batch.validate()  # lengths; offsets are checked column by column, because only the first error is reported
     for column in _flatten(batch.columns):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
             is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
-            if not is_text or "Invalid UTF8" not in str(error):  # which costs only its own row
+            if not is_text or "Invalid UTF8" not in str(error):  # which affects only its own row
                 raise
 
 
 def _flatten(columns: Iterable[Any]) -> Iterator[Any]:
-    """Columns, with the fields of structures in place of these."""
+    """The columns, with each structure replaced by its fields."""
     import pyarrow as pa
 
     for column in columns:

@@ -16,7 +16,7 @@ NumberedCells = tuple[int, list[str]]  # number of a line, and its cells
 
 
 def read_extra_columns(source: Source, form: str, lines: Sequence[int]) -> dict[str, list[str]]:
-    """The other columns of the given lines, which are in ascending order, by name; empty if the format has none.
+    """The other columns, by name, of the given lines (in ascending order); empty if the format has none.
 
     Columns without a header are named after their number, from 1. Missing values are empty.
     """

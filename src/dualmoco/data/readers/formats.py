@@ -30,7 +30,7 @@ READERS: dict[str, tuple[Reader, tuple[str, ...]]] = {  # and their extensions
 
 def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterator[Row]:
     """Yields the pairs of a file, or of a folder written by `prepare`, numbered across its files."""
-    # Sentences are as in the file, possibly empty; `report` is called for every line that cannot be read.
+    # Sentences are unchanged and possibly empty; `report` is called for every unreadable line.
     if form != "dataset" and not source.path.exists():
         raise DataError(f"{source.path}: no such file; expected sentence pairs")
     before = last = 0
@@ -49,8 +49,8 @@ def read_pairs(source: Source, form: str = "auto", *, report: Report) -> Iterato
 def parse_blocks(source: Source, form: str, report: Report) -> Iterator[tuple[PairBlock, int]]:
     """Yields the pairs of a file in blocks, each with the number of its last line.
 
-    `report` is called for every line that cannot be read, and where a file breaks off after some pairs, once for its
-    rest; if `report` raises, so does this function.
+    `report` is called for every unreadable line, and once if the file breaks off after some pairs. If `report` raises,
+    so does this function.
     """
     last = 0
     try:
@@ -77,7 +77,7 @@ def find_shards(source: Source) -> list[Source]:
 
 
 def read_blocks(source: Source, form: str, report: Report) -> Iterator[Raw]:
-    """Yields the raw blocks of a file; `report` is called for lines that the reader itself cannot read."""
+    """Yields the raw blocks of a file; `report` is called for lines that the reader cannot read."""
     reader, _ = READERS[form if form != "auto" else guess_format(source)]
     line = 0
     try:

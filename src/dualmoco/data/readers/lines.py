@@ -55,7 +55,7 @@ def read_tsv(source: Source, report: Report) -> Iterator[Raw]:
 
 
 def read_csv(source: Source, report: Report) -> Iterator[Raw]:
-    """Comma-separated columns, quoted as by spreadsheets."""
+    """Comma-separated columns, quoted as in spreadsheets."""
     with source.open_lines() as stream:
         text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
         yield from in_blocks(_csv_rows(csv.reader(text, strict=True), source, report))
@@ -121,7 +121,7 @@ def _member(archive: zipfile.ZipFile, lang: str, path: Path) -> str:
     exact = [name for name in names if PurePath(name).suffix[1:] == lang]
     loose = [name for name in names if base_language(PurePath(name).suffix[1:]) == base_language(lang)]
     if not (exact or loose):
-        raise DataError(f"{path}: holds {', '.join(archive.namelist())}; expected a file that ends in .{lang}")
+        raise DataError(f"{path}: contains {', '.join(archive.namelist())}; expected a file that ends with .{lang}")
     return (exact or loose)[0]
 
 

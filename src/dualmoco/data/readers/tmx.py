@@ -16,7 +16,7 @@ from dualmoco.text.languages import base_language
 XML_BYTES = 1 << 18
 FORMATTING = {"bpt", "ept", "it", "ph", "ut"}  # inline elements with formatting codes instead of text
 MAX_SEGMENT_CHARACTERS = 1 << 20
-MAX_CATALOGUE_BYTES = 50_000_000  # unpacked; polib takes many times as much, and large catalogues have 10 MB
+MAX_CATALOGUE_BYTES = 50_000_000  # unpacked; polib needs many times as much memory, and large catalogues have 10 MB
 
 
 def read_tmx(source: Source, report: Report) -> Iterator[Raw]:
@@ -43,7 +43,7 @@ def _units(source: Source, units: _Units) -> Iterator[Row]:
             raise DataError(f"{source.path}:{parser.CurrentLineNumber}: {error}") from None
     for lang in (source.src, source.tgt):
         if units.seen and base_language(lang) not in units.seen:
-            raise DataError(f"{source.path}: no {lang} segment; it holds {', '.join(sorted(units.seen))}")
+            raise DataError(f"{source.path}: no {lang} segments; found {', '.join(sorted(units.seen))}")
 
 
 class _RefusedError(Exception):
@@ -142,7 +142,7 @@ class _TmxUnits(_Units):
 
 
 class _XliffUnits(_Units):
-    """Units of XLIFF, where the file names the languages of all sources and targets."""
+    """Units of XLIFF, where the file declares the languages of all sources and targets."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -184,7 +184,7 @@ class _XliffUnits(_Units):
 
 
 def read_gettext(source: Source, report: Report) -> Iterator[Raw]:
-    """Translated messages of a .po or .mo file that are neither fuzzy nor obsolete; of plurals the last form."""
+    """Translated messages of a .po or .mo file that are neither fuzzy nor obsolete; for plurals, the last form."""
     yield from in_blocks(_messages(source))
 
 
@@ -212,7 +212,7 @@ def _load(source: Source) -> tuple[str, list[tuple[str, str, int]]]:
         try:
             catalogue = load(plain.name)
             entries = [_texts(entry) for entry in catalogue.translated_entries()]
-        except Exception as error:  # polib has no exception of its own; a damaged file raises any of Python's
+        except Exception as error:  # polib has no exception class; a damaged file raises any of Python's
             reason = " ".join(str(error).replace(plain.name, str(source.path)).split())
             raise DataError(f"{source.path}: not a gettext catalogue, or damaged ({reason})") from None
     return base_language(catalogue.metadata.get("Language", "")), entries

@@ -20,11 +20,11 @@ from dualmoco.models.model import ONNX_INT8
 from dualmoco.models.network import Encoder
 
 OPSET = 17
-MOST_GRAPH_BYTES = (1 << 31) - (1 << 20)  # a graph is one protobuf message, which cannot hold two GiB
+MOST_GRAPH_BYTES = (1 << 31) - (1 << 20)  # a graph is one protobuf message, which is limited to two GiB
 
 
 class _UnitVectors(nn.Module):
-    """An encoder that takes its inputs by position, as the exporter passes them."""
+    """An encoder with positional inputs, as the exporter expects."""
 
     def __init__(self, encoder: Encoder, inputs: tuple[str, ...]) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class _UnitVectors(nn.Module):
 
 
 def make_graph(name: str, encoder: Encoder, source: TokenSource) -> bytes:
-    """Makes the graph of a network for the back-end ONNX or ONNX_INT8; the same network gives the same bytes."""
+    """Makes the graph of a network for the back-end ONNX or ONNX_INT8; equal networks give byte-identical graphs."""
     check_onnx("onnx", "onnxruntime")
     if name == ONNX_INT8:
         return quantize_network(encoder.cpu(), source, CHECK_SENTENCES)
@@ -52,7 +52,7 @@ def export_graph(encoder: Encoder, source: TokenSource) -> bytes:
     try:
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), torch.inference_mode():
             path = Path(folder) / GRAPH_FILE
-            warnings.simplefilter("ignore")  # the exporter warns about every constant that it takes from the example
+            warnings.simplefilter("ignore")  # the exporter warns about every constant in the example
             torch.onnx.export(
                 _UnitVectors(encoder, source.inputs).eval(),
                 tuple(map(torch.from_numpy, example.values())),

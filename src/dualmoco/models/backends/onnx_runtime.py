@@ -1,6 +1,6 @@
 """The ONNX back-ends: a graph in onnxruntime on the CPU, in fp32 or int8, without PyTorch; and its folder on disk.
 
-A folder holds the graph, a tokenizer and `config.json` with checksums of both. Shapes: n sentences, D dimension.
+A folder contains the graph, a tokenizer and `config.json` with checksums of both. Shapes: n sentences, D dimension.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from dualmoco.models.text_normalization import parse_conversion
 
 ONNX_BATCH_TOKENS = 512
 WITHOUT_OVERFLOW = "session.x64quantprecision", "1"
-"""Setting for CPUs without VNNI, which would add two products in 16 bits: slower, and exact."""
-OLDEST_ONNXRUNTIME = "1.23"  # as in pyproject.toml
+"""Slower but exact setting for CPUs without VNNI, which otherwise add two products in 16 bits."""
+OLDEST_ONNXRUNTIME = "1.23"  # same as in pyproject.toml
 ONNX_OUTPUT = "sentence_embedding"
 GRAPH_FILE, ONNX_CONFIG = "model.onnx", "config.json"
 ONNX_FORMAT = "dualmoco-onnx-1"
@@ -44,13 +44,13 @@ HOW_TO_USE = (
 
 
 class OnnxBackend(TokenBackend):
-    """Runs a graph, or a file of one, in onnxruntime; `threads` each run a batch, by default one per core."""
+    """Runs a graph, or a graph file, in onnxruntime; each of `threads` (default: one per core) runs a batch."""
 
     def __init__(self, name: str, graph: bytes | Path, source: TokenSource, threads: int | None = None) -> None:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1  # a batch is too small to split: each core runs its own
+        options.intra_op_num_threads = 1  # a batch is too small to split, so each core runs its own
         if not has_int8_instructions():
             options.add_session_config_entry(*WITHOUT_OVERFLOW)
         try:
@@ -76,7 +76,7 @@ class OnnxBackend(TokenBackend):
 
 
 def check_onnx(*packages: str) -> None:
-    """Refuses to work without the packages of the extra, onnx and onnxruntime, with ModelError."""
+    """ModelError if onnx or onnxruntime is not installed."""
     missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ModelError(f"{' and '.join(missing)} not installed; expected for ONNX: pip install 'dualmoco[onnx]'")
@@ -88,7 +88,7 @@ class OnnxConfig:
 
     backend: str
     lang: str
-    any_language: bool  # whether the model takes text of any language, not only of `lang`
+    any_language: bool  # whether the model accepts text of any language, not only of `lang`
     model: str
     sha256: str  # checksum of the model that was exported
     pooling: str
@@ -98,13 +98,13 @@ class OnnxConfig:
     padding: Padding
     prompt: str
     lowest_cosine: float  # lowest cosine with the model itself, on the check sentences
-    positions: int | None = None  # most tokens that the network can take; exports of earlier versions do not say
+    positions: int | None = None  # maximum tokens of the network; missing in exports of earlier versions
     text: dict[str, Any] = field(default_factory=dict)  # the text conversion of the model
     files: dict[str, str] = field(default_factory=dict)  # the checksum of each file
 
 
 def write_onnx_folder(folder: Path, graph: bytes, source: TokenSource, config: OnnxConfig) -> None:
-    """Writes a graph, its tokenizer and `config`, to which the checksums of both are added, into a folder."""
+    """Writes a graph, its tokenizer, and `config` with the checksums of both, into a folder."""
     write_bytes(folder / GRAPH_FILE, graph)
     tokenizer: Tokenizer = Tokenizer.from_str(source.tokenizer.to_str())
     token = tokenizer.id_to_token(source.padding.token_id) or "[PAD]"

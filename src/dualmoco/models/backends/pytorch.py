@@ -1,4 +1,4 @@
-"""The PyTorch back-end, which is the reference that all other back-ends are checked against.
+"""The PyTorch back-end, which is the reference for all other back-ends.
 
 A back-end other than PyTorch is used only if its vectors of `CHECK_SENTENCES` agree with those of PyTorch. Shapes: n
 sentences, D dimension.
@@ -32,7 +32,7 @@ from dualmoco.models.network import Encoder, count_positions, text_tokenizer
 GPU_BATCH_TOKENS = 16_384
 LIBRARY_BATCH = 32  # sentences per batch if the network's own library tokenizes them
 CHECK_BATCH = 8
-UNLIMITED_TOKENS = 1_000_000  # libraries write a far larger number as the maximum length of a model that names none
+UNLIMITED_TOKENS = 1_000_000  # libraries write a far larger number if a model has no maximum length
 
 LOWEST_COSINE = {"sentence-transformers": 0.99999, STATIC: 0.999, ONNX: 0.999, ONNX_INT8: 0.99}
 CHECK_SENTENCES = (
@@ -70,11 +70,11 @@ CHECK_SENTENCES = (
     "虽然最初的结果看起来很有希望，但由于期间更换过一台仪器，研究小组还是把整个实验重复了三遍，才允许自己把它写下来。",
     "The river was long, and so was the story that the old sailor told about it. " * 40,
 )
-"""Several lengths and scripts, from one character to more tokens than a network takes."""
+"""Sentences of several lengths and scripts, from one character to more tokens than a network can take."""
 
 
 class TorchBackend(TokenBackend):
-    """Runs a network with PyTorch on its device: the same operations as its own library, less padding."""
+    """Runs a network with PyTorch on its device: the same operations as its own library, with less padding."""
 
     name = TORCH
 
@@ -85,7 +85,7 @@ class TorchBackend(TokenBackend):
         super().__init__(source, encoder.dimension, batch_tokens, one_thread_workers if is_cpu else lambda: None)
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors (n, D) of sentences in their order, as the network makes them."""
+        """Vectors (n, D) of sentences in their order, without normalization."""
         self.encoder.eval()
         return super().encode(texts)
 
@@ -98,7 +98,7 @@ class TorchBackend(TokenBackend):
 
 
 class LibraryBackend:
-    """Runs a network whose own library must tokenize: a table of token vectors, or one with inputs of its own."""
+    """Runs a network whose own library must tokenize: a table of token vectors, or a network with special inputs."""
 
     name, is_unit = TORCH, False
 
@@ -106,18 +106,18 @@ class LibraryBackend:
         self.encoder, self.dimension = encoder, encoder.dimension
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors (n, D) of sentences in their order, as the network makes them."""
+        """Vectors (n, D) of sentences in their order, without normalization."""
         return encode_by_itself(self.encoder, texts)
 
 
 def run_in_torch(encoder: Encoder) -> TorchBackend | LibraryBackend:
-    """The back-end of a network, on the device where it is."""
+    """The back-end of a network, on its current device."""
     source = token_source(encoder)
     return LibraryBackend(encoder) if source is None else TorchBackend(encoder, source)
 
 
 def token_source(encoder: Encoder) -> TokenSource | None:
-    """The tokens of a transformer; None for an encoder that takes more than ids, mask and types of plain text."""
+    """The tokens of a transformer; None for an encoder that needs more than ids, mask and types of plain text."""
     tokenizer = text_tokenizer(encoder)
     inputs = tuple(encoder.tokenize(["a"])) if tokenizer else ()
     if tokenizer is None or not set(inputs) <= {TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES}:
@@ -134,7 +134,7 @@ def token_source(encoder: Encoder) -> TokenSource | None:
 
 @torch.inference_mode()
 def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = LIBRARY_BATCH) -> Vectors:
-    """Vectors (n, D) of sentences, tokenized and padded by the network's own library: slow, and the reference."""
+    """Vectors (n, D) of sentences, tokenized and padded by the network's own library: slow, but the reference."""
     encoder.eval()
     device = next(encoder.parameters()).device
     order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
@@ -147,12 +147,12 @@ def encode_by_itself(encoder: Encoder, texts: Sequence[str], batch_size: int = L
 
 
 def reference_vectors(encoder: Encoder, sentences: Sequence[str] = CHECK_SENTENCES) -> Vectors:
-    """The vectors of the check sentences, as the network itself makes them."""
+    """The vectors of the check sentences from the network itself."""
     return encode_by_itself(encoder, sentences, CHECK_BATCH)
 
 
 def check_agreement(name: str, encode: Callable[[Sequence[str]], Vectors], reference: Vectors) -> float:
-    """The lowest cosine of a back-end's vectors with the network's own of CHECK_SENTENCES; ModelError if too low."""
+    """The lowest cosine between vectors of a back-end and of the network for CHECK_SENTENCES; ModelError if too low."""
     expected, found = unit_vectors(reference), unit_vectors(encode(CHECK_SENTENCES))
     cosines = np.einsum("nd,nd->n", expected, found, dtype=np.float64)  # (n,)
     cosines[~expected.any(axis=1) & ~found.any(axis=1)] = 1.0

@@ -1,7 +1,7 @@
 """The layout of a sentence-transformers folder, read without that library: layers by language, settings, tensors.
 
-For back-ends that support some kinds of models in every detail. For everything else they raise `UnknownLayoutError`,
-and sentence-transformers itself opens the model. Shapes: E inputs, D outputs.
+The back-ends that use this support some kinds of models in every detail. For all others the functions raise
+`UnknownLayoutError`, and sentence-transformers itself opens the model. Shapes: E inputs, D outputs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnknownLayoutError(Exception):
 
 
 LAYOUT_ERRORS = (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError, UnknownLayoutError)
-"""The errors that reading a folder of unknown layout can raise."""
+"""Errors that reading a folder of unknown layout can raise."""
 
 
 class Layer(NamedTuple):
@@ -44,7 +44,7 @@ class Layer(NamedTuple):
 
 
 def read_layout(folder: Path) -> dict[str, tuple[Layer, ...]]:
-    """The layers of each encoder by language, or of a single one under ANY_LANGUAGE, without dropout."""
+    """The layers of each encoder by language, or of a single encoder under ANY_LANGUAGE, without dropout."""
     # UnknownLayoutError if a router does more than choose by language.
     modules = json.loads((folder / MODULES_FILE).read_text(encoding="utf-8"))
     layers = [_layer(module["type"], folder / module["path"]) for module in modules]
@@ -69,25 +69,25 @@ def _without_dropout(layers: list[Layer]) -> tuple[Layer, ...]:
 
 
 def read_settings(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """The settings of a layer; none if it has no such file."""
+    """The settings of a layer; empty if it has no settings file."""
     path = folder / name
     content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     return content
 
 
 def read_prompt(folder: Path, lang: str) -> str:
-    """The text that a model expects before every sentence of a language, or ANY_LANGUAGE."""
+    """The text that a model expects before every sentence of a language (or ANY_LANGUAGE)."""
     config = read_settings(folder, PROMPTS_FILE)
     return choose_prompt(config.get("prompts") or {}, config.get("default_prompt_name"), lang)
 
 
 def choose_prompt(prompts: Mapping[str, str | None], default: str | None, lang: str) -> str:
-    """The prompt with the name of a route, as for the tasks of sentence-transformers; otherwise the default one."""
+    """The prompt with the name of a route, as for tasks in sentence-transformers; otherwise the default prompt."""
     return str(prompts.get(lang if lang and lang in prompts else default or "") or "")
 
 
 def pop_normalize(layers: list[Layer]) -> bool:
-    """Removes normalization to unit length from the end of an encoder; False if it does not end so."""
+    """Removes normalization to unit length from the end of an encoder; False if there is none."""
     if not layers or layers[-1].kind != NORMALIZE:
         return False
     if not _keeps_names(read_settings(layers.pop().folder)):
@@ -114,12 +114,12 @@ def read_projection(folder: Path) -> tuple[np.ndarray, np.ndarray | None]:
 
 
 def _keeps_names(config: dict[str, Any]) -> bool:
-    """Whether a layer takes sentence vectors and replaces them."""
+    """Whether a layer transforms sentence vectors."""
     return all(config.get(key) in (None, SENTENCE_VECTORS) for key in ("module_input_name", "module_output_name"))
 
 
 def read_tensors(folder: Path, *, spare: int = 0) -> dict[str, np.ndarray]:
-    """All tensors of a layer in fp32, however they are stored; matrices get `spare` rows of zeros at their end."""
+    """All tensors of a layer in fp32, however they are stored; `spare` rows of zeros are appended to matrices."""
     if (folder / INT8_FILE).is_file():
         return read_packed(folder / INT8_FILE, spare=spare)
     path = folder / WEIGHTS_FILE
@@ -144,14 +144,14 @@ def read_tokenizer(folder: Path) -> Tokenizer:
         raise UnknownLayoutError
     try:
         tokenizer: Tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the tokenizers library raises nothing more specific
+    except Exception as error:  # the tokenizers library raises no more specific error
         reason = str(error).strip().partition("\n")[0]
         raise ModelError(f"{path}: cannot be read as a tokenizer ({reason}); save or download it again") from error
     return tokenizer
 
 
 def _read_bfloat16(path: Path) -> dict[str, np.ndarray]:
-    """Tensors in bf16, which numpy lacks: a bf16 is the upper half of an fp32."""
+    """Tensors in bf16, which numpy lacks; a bf16 is the upper half of an fp32."""
     read: Any = deserialize  # has no types
     return {
         name: (np.frombuffer(tensor["data"], dtype="<u2").astype(np.uint32) << 16)

@@ -1,8 +1,8 @@
 """The static back-end: the average of token vectors from a table, without PyTorch.
 
 Most of the time goes into tokenizing, so `WordCache` keeps the tokens of words. It works for tokenizers that treat the
-text between two spaces independently; other tokenizers, and text without spaces, are tokenized as usual, with the same
-result. Shapes: n sentences, T tokens of all of them, V tokens in the table, D dimension.
+text between two spaces independently. Other tokenizers, and text without spaces, are handled as usual, with the same
+result. Shapes: n sentences, T tokens in all of them, V tokens in the table, D dimension.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NEW_SHARE = 0.25  # if a larger share of the words in a block is new, the cache 
 
 @dataclass(frozen=True)
 class StaticTable:
-    """An encoder that averages token vectors, its projections multiplied in."""
+    """An encoder that averages token vectors, with its projections multiplied in."""
 
     tokenizer: Tokenizer  # without padding and truncation
     vectors: Vectors  # token vectors of shape (V + 1, D); the last row is for a sentence without tokens
@@ -55,11 +55,11 @@ class StaticTable:
 
 
 def check_vocabulary(shape: tuple[int, ...], tokenizer: Tokenizer, place: Path | str) -> None:
-    """Refuses token vectors, given by their shape, that are not (V, D) with a row per token, with ModelError."""
+    """ModelError if the shape of token vectors is not (V, D) with one row per token."""
     needed = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1) + 1
     if len(shape) != 2 or shape[0] < needed or not shape[1]:
         raise ModelError(
-            f"{place}: token vectors of shape {shape}; expected at least {needed:,} rows, one for each token of "
+            f"{place}: token vectors of shape {shape}; expected at least {needed:,} rows, one per token of "
             f"{TOKENIZER_FILE}, and a dimension above 0"
         )
 
@@ -75,7 +75,7 @@ class StaticBackend:
         self.dimension = int(table.vectors.shape[1])
 
     def encode(self, texts: Sequence[str]) -> Vectors:
-        """Vectors (n, D) of sentences in their order; zeros where the model gives zeros."""
+        """Vectors (n, D) of sentences in their order; zeros for sentences without tokens."""
         windows = [self._encode_window(texts[start : start + WINDOW]) for start in range(0, len(texts), WINDOW)]
         if len(windows) == 1:
             return windows[0]
@@ -99,20 +99,20 @@ class StaticBackend:
 
 
 class TokenRuns(NamedTuple):
-    """The tokens of several sentences, one after the other."""
+    """The tokens of several sentences, one after another."""
 
     ids: Ids  # (T,)
-    lengths: Ids  # (n,) tokens of each sentence
+    lengths: Ids  # (n,) number of tokens of each sentence
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int] | Ids]) -> TokenRuns:
-        """The tokens of sentences that are given one by one."""
+        """The tokens of sentences given as separate lists."""
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         return cls(np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(lengths.sum())), lengths)
 
 
 def sum_rows(table: Vectors, tokens: TokenRuns) -> Vectors:
-    """Sums (n, D) of the rows of a table that sentences consist of; its last row for a sentence without tokens."""
+    """Sums (n, D) of the table rows of each sentence's tokens; the last row for a sentence without tokens."""
     # The first tokens of many sentences are looked up together, then the second ones are added, and so on.
     starts = np.cumsum(tokens.lengths) - tokens.lengths
     order = np.argsort(-tokens.lengths, kind="stable")
@@ -132,7 +132,7 @@ def sum_rows(table: Vectors, tokens: TokenRuns) -> Vectors:
 
 
 class WordCache:
-    """Tokenizes sentences; a word that was seen before is looked up. The tokenizer neither pads nor truncates."""
+    """Tokenizes sentences, and looks up words that it has seen before. The tokenizer neither pads nor truncates."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
@@ -166,7 +166,7 @@ class WordCache:
 
 
 def splits_at_spaces(tokenizer: Tokenizer) -> bool:
-    """Whether the tokens of a text are those of its words; True only if every component is known to work so."""
+    """Whether the tokens of a text are the tokens of its words; True only if that is known for every component."""
     normalizers = _component_types(tokenizer.normalizer, "normalizers")
     splitters = _component_types(tokenizer.pre_tokenizer, "pretokenizers")
     added = tokenizer.get_added_tokens_decoder().values()
@@ -180,7 +180,7 @@ def splits_at_spaces(tokenizer: Tokenizer) -> bool:
 
 
 def _component_types(component: Any, inner: str) -> list[str]:
-    """The kinds of a normalizer or splitter, and of those that it is a sequence of."""
+    """The type of a normalizer or splitter, and if it is a sequence, the types of its members."""
     if component is None:
         return []
     part = json.loads(component.__getstate__())
@@ -190,8 +190,8 @@ def _component_types(component: Any, inner: str) -> list[str]:
 def read_static_folder(folder: Path, prompt: str = "") -> dict[str, StaticTable] | None:
     """The tables of a sentence-transformers folder; None if an encoder is not static.
 
-    Languages that share an encoder and its prompt get the same table; the key of a single one is ANY_LANGUAGE. An empty
-    prompt means the model's own.
+    Languages that share an encoder and its prompt get the same table. The key of a single encoder is ANY_LANGUAGE. An
+    empty prompt means the model's own.
     """
     try:
         layout = read_layout(folder)
@@ -200,7 +200,7 @@ def read_static_folder(folder: Path, prompt: str = "") -> dict[str, StaticTable]
         prompted = {key: replace(tables[key[0]], prompt=key[1]) for key in dict.fromkeys(used.values())}
         return {lang: prompted[key] for lang, key in used.items()}
     except LAYOUT_ERRORS:
-        return None  # sentence-transformers opens it, or says what is wrong with it
+        return None  # sentence-transformers opens it, or reports what is wrong
 
 
 def _read_table(layers: Sequence[Layer]) -> StaticTable:
@@ -223,5 +223,5 @@ def _read_table(layers: Sequence[Layer]) -> StaticTable:
             raise ModelError(f"{place}: a matrix of shape {matrix.shape}; expected {vectors.shape[1]} columns")
         vectors = vectors @ matrix.T if bias is None else vectors @ matrix.T + bias
     tokenizer.no_padding()
-    tokenizer.no_truncation()  # length costs nothing
+    tokenizer.no_truncation()  # long sentences cost nothing
     return StaticTable(tokenizer, np.ascontiguousarray(vectors), normalize)

@@ -25,14 +25,14 @@ from dualmoco.core.vectors import Ids, Vectors
 
 WINDOW = 4096  # sentences that are tokenized and sorted by length together
 CPU_BATCH_TOKENS = 1024
-"""For PyTorch: more tokens do not fit the cache of a core, fewer make the matrix products too small."""
+"""For PyTorch; more tokens do not fit the cache of a core, and fewer make the matrix products too small."""
 TOKEN_IDS, TOKEN_MASK, TOKEN_TYPES = "input_ids", "attention_mask", "token_type_ids"
 Arrays = dict[str, np.ndarray]
 
 
 @dataclass(frozen=True)
 class Padding:
-    """How the shorter sentences of a batch are filled up."""
+    """How the shorter sentences of a batch are padded."""
 
     token_id: int
     type_id: int = 0
@@ -47,15 +47,15 @@ class TokenSource:
     inputs: tuple[str, ...]  # some of TOKEN_IDS, TOKEN_MASK and TOKEN_TYPES
     padding: Padding
     prompt: str = ""  # text before every sentence
-    positions: int | None = None  # most tokens that the network can take; None if there is no such limit
+    positions: int | None = None  # maximum tokens of the network; None if unlimited
 
     @property
     def max_tokens(self) -> int | None:
-        """Tokens after which a sentence is cut; None if it is not."""
+        """Number of tokens after which a sentence is cut; None if unlimited."""
         return int(self.tokenizer.truncation["max_length"]) if self.tokenizer.truncation else None
 
     def limited(self, max_tokens: int) -> TokenSource:
-        """The same with another limit; ConfigError if the network cannot take that many tokens."""
+        """A copy with another limit; ConfigError if the network cannot take that many tokens."""
         fewest = self.tokenizer.num_special_tokens_to_add(False) + 1
         most = self.positions or self.max_tokens
         if max_tokens < fewest or (most and max_tokens > most):
@@ -66,7 +66,7 @@ class TokenSource:
         return replace(self, tokenizer=tokenizer)
 
     def batches(self, texts: Sequence[str], batch_tokens: int) -> Iterator[Arrays]:
-        """Yields sentences as arrays (N, L), in batches of at most so many tokens."""
+        """Yields sentences as arrays (N, L), in batches of at most `batch_tokens` tokens."""
         encodings, lengths = self.tokenize([self.prompt + text for text in texts])
         for rows in batch_by_length(lengths, batch_tokens):
             yield self.pad([encodings[row] for row in rows])
@@ -94,12 +94,12 @@ class TokenSource:
 
 
 class TokenBackend(ABC):
-    """A back-end that runs a network over the tokens of sentences, on several batches at once if it has workers.
+    """A back-end that runs a network on the tokens of sentences, several batches at once if it has workers.
 
     Args:
         source: Tokens of the network.
         dimension: D.
-        batch_tokens: Most tokens of a batch, with padding.
+        batch_tokens: Maximum tokens per batch, including padding.
         make_workers: Makes the threads that each run a batch; None to run one batch after the other.
     """
 
@@ -111,23 +111,23 @@ class TokenBackend(ABC):
     ) -> None:
         self.source, self.dimension, self.batch_tokens = source, dimension, batch_tokens
         self._make_workers = make_workers
-        self.batch_size: int | None = None  # most sentences of a batch
-        self.cut = 0  # sentences that were cut so far
+        self.batch_size: int | None = None  # maximum sentences per batch
+        self.cut = 0  # number of sentences cut so far
         self._workers: Executor | None = None
-        self._process = 0  # that made the workers
+        self._process = 0  # process that made the workers
 
     @property
     def max_tokens(self) -> int | None:
-        """Tokens after which a sentence is cut; None if it is not."""
+        """Number of tokens after which a sentence is cut; None if unlimited."""
         return self.source.max_tokens
 
     @property
     def positions(self) -> int | None:
-        """Most tokens that the network can take; None if there is no such limit."""
+        """Maximum tokens of the network; None if unlimited."""
         return self.source.positions
 
     def limited(self, max_tokens: int | None, batch_size: int | None) -> TokenBackend:
-        """The same network with other limits; None keeps its own."""
+        """A copy of the network with other limits; None keeps the current limit."""
         other = copy(self)
         other.batch_size, other.cut = batch_size, 0
         if max_tokens is not None:
@@ -139,7 +139,7 @@ class TokenBackend(ABC):
         vectors: Vectors = np.empty((len(texts), self.dimension), dtype=np.float32)
         for start in range(0, len(texts), WINDOW):
             window = [self.source.prompt + text for text in texts[start : start + WINDOW]]
-            place = {text: row for row, text in enumerate(dict.fromkeys(window))}  # equal sentences are run once
+            place = {text: row for row, text in enumerate(dict.fromkeys(window))}  # equal sentences are encoded once
             rows = [place[text] for text in window]
             encodings, lengths = self.source.tokenize(list(place))
             self._count_cut(encodings, lengths, rows)
@@ -160,7 +160,7 @@ class TokenBackend(ABC):
         return found
 
     def _count_cut(self, encodings: list[Encoding], lengths: Ids, rows: list[int]) -> None:
-        """Counts sentences that were longer than the tokenizer returns them."""
+        """Counts sentences that the tokenizer truncated."""
         if self.max_tokens is not None:
             full = np.flatnonzero(lengths >= self.max_tokens).tolist()
             cut = {row for row in full if encodings[row].overflowing}
@@ -178,7 +178,7 @@ class TokenBackend(ABC):
 
 
 def batch_by_length(lengths: Ids, batch_tokens: int, batch_size: int | None = None) -> list[Ids]:
-    """Splits sentences of the given lengths (n,) into batches of similar length: row numbers, shortest first."""
+    """Splits sentences with the given lengths (n,) into batches of similar length: row numbers, shortest first."""
     order = np.argsort(lengths, kind="stable")
     most = batch_size or len(order)
     batches, start = [], 0
@@ -190,14 +190,14 @@ def batch_by_length(lengths: Ids, batch_tokens: int, batch_size: int | None = No
 
 
 def check_length(given: Any, positions: int | None, place: Path | str) -> int:
-    """The maximum length of a model in tokens, at most its positions; ModelError if `given` is not one."""
+    """The maximum length of a model in tokens, at most its positions; ModelError if `given` is not a valid length."""
     if not isinstance(given, int | float) or not 1 <= given < math.inf:
-        raise ModelError(f"{place}: model_max_length {given!r}; expected the most tokens of a sentence, at least 1")
+        raise ModelError(f"{place}: model_max_length {given!r}; expected the maximum number of tokens, at least 1")
     return int(given) if positions is None else min(int(given), positions)
 
 
 def one_thread_workers() -> ThreadPoolExecutor | None:
-    """As many workers of one thread each as PyTorch has threads; None if that is one."""
+    """One single-threaded worker per thread of PyTorch; None if PyTorch has only one thread."""
     import torch
 
     _survive_forks()
@@ -207,7 +207,7 @@ def one_thread_workers() -> ThreadPoolExecutor | None:
 
 @cache
 def _survive_forks() -> None:
-    """Lets PyTorch use one thread in forked processes, because the threads of OpenMP would wait there for ever."""
+    """Lets PyTorch use one thread in forked processes, because OpenMP threads would deadlock there."""
     import torch
 
     if hasattr(os, "register_at_fork"):

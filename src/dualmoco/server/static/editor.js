@@ -74,7 +74,7 @@ function drawLink(row) {
   const badge = make("button", "badge", `${type} ${sign}`.trim());
   badge.type = "button";
   badge.tabIndex = -1;
-  badge.title = row.status === "confirmed" ? "Confirmed; click to take it back" : `${shown}; click to confirm`;
+  badge.title = row.status === "confirmed" ? "Confirmed; click to undo" : `${shown}; click to confirm`;
   badge.setAttribute("aria-label", `Link ${type}, ${row.status === "automatic" ? `confidence ${shown}` : row.status}`);
   link.append(svg, badge);
   return link;
@@ -341,7 +341,7 @@ const actions = {
         showNote(`Aligned again in ${((performance.now() - started) / 1000).toFixed(1)} s`);
       } catch (error) {
         if (error.message !== "realign changes nothing") throw error;
-        showNote("Everything is as the aligner would have it");
+        showNote("The aligner has nothing to change");
       }
     }),
   find: () => openFind(),
@@ -535,7 +535,7 @@ const KEYS = [
   [".", "nextSentence", "next sentence of the side"],
   [",", "previousSentence", "previous sentence of the side"],
   ["Enter", "confirmNext", "confirm, and go to the next unconfirmed link"],
-  ["c", "confirm", "confirm, or take it back"],
+  ["c", "confirm", "confirm, or undo the confirmation"],
   ["n", "nextDoubtful", "next doubtful link"],
   ["p", "previousDoubtful", "previous doubtful link"],
   ["m", "merge", "merge with the next link"],

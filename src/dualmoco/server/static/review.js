@@ -75,7 +75,7 @@ function showCurrent(row) {
   const place = byId("current");
   place.className = `card current ${row?.verdict ?? ""}`;
   if (!row) {
-    const text = list.total ? "Opening the pair" : "No pair is like that. Choose another filter.";
+    const text = list.total ? "Opening the pair" : "No pair matches. Choose another filter.";
     place.replaceChildren(element("p", text, { class: "muted" }));
     return;
   }
@@ -136,9 +136,9 @@ function showState(state) {
   byId("interval").textContent = value === null ? "" : `95 % interval ${percent(low, 0)} to ${percent(high, 0)}`;
   byId("basis").textContent =
     `Of the ${amount(estimate.kept)} pairs above ${estimate.threshold.toFixed(4)}, ${amount(estimate.judged)} are ` +
-    `judged; ${amount(estimate.drawn)} of them were drawn at random and stand for the others.` +
+    `judged; ${amount(estimate.drawn)} of them were drawn at random and represent the others.` +
     (estimate.unknown > 0 && estimate.kept
-      ? ` No drawn pair stands for ${percent(estimate.unknown)}: judge more in the random order.`
+      ? ` No drawn pair represents ${percent(estimate.unknown)}: judge more in random order.`
       : "");
   const recall = estimate.recall;
   byId("recall").textContent =
@@ -265,7 +265,7 @@ onSubmit("threshold-form", () => setThreshold(byId("threshold").valueAsNumber));
 onSubmit("wish", async () => {
   const precision = byId("wished").valueAsNumber / 100;
   const { estimate } = await getJson(`${url}/threshold?precision=${precision}&sure=${byId("sure").checked ? 1 : 0}`);
-  if (!estimate) throw new Error("No threshold is known to reach this precision. Judge more pairs in the random order, or ask for less.");
+  if (!estimate) throw new Error("No threshold is known to reach this precision. Judge more pairs in random order, or lower the precision.");
   setThreshold(estimate.threshold);
 });
 onSubmit("export", async () => {

@@ -24,5 +24,5 @@ if (job) {
     .catch(showError);
 } else {
   progress.hidden = true;
-  step.textContent = "The file of this review is gone. Put it back, and reload the page.";
+  step.textContent = "The file of this review is missing. Restore it, and reload the page.";
 }

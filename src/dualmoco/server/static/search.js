@@ -36,7 +36,7 @@ async function refresh(chosen) {
   fill(byId("lang"), answer.languages.map((code) => [code, nameOf(code)]), "recognised");
   byId("text").disabled = byId("query").querySelector("button").disabled = indexes.length === 0;
   byId("query").hidden = indexes.length === 0;
-  if (!indexes.length) byId("status").textContent = "There is no index yet. Build one of your files below.";
+  if (!indexes.length) byId("status").textContent = "There is no index yet. Build one from your files below.";
   showFilters();
   showIndexes(answer, refresh);
 }
@@ -58,7 +58,7 @@ function describe(index) {
   if (!index.lists) return `${size} Exact search: every sentence is compared.`;
   const { lists, probes, recall } = index.lists;
   const share = `${(100 * recall).toFixed(1)} % of the true nearest sentences, measured on a sample`;
-  return `${size} Approximate search: looks into ${probes} of ${lists} lists and finds ${share}. Scores are exact.`;
+  return `${size} Approximate search: searches ${probes} of ${lists} lists and finds ${share}. Scores are exact.`;
 }
 
 function filterField(name, kind, values) {
