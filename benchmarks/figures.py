@@ -90,7 +90,7 @@ def main() -> None:
     for wanted in STUDY_FIGURES:
         draw_study(wanted)
     draw_frozen()
-    draw_accuracy("accuracy-small", "Two small BERTs from scratch")
+    draw_accuracy("accuracy-small", "Held-out pairs: two small BERTs from scratch")
 
 
 def read_tables(page: str, section: str) -> list[list[list[str]]]:
@@ -206,7 +206,7 @@ def draw_frozen() -> None:
     """Draws the accuracies of the page on freezing one side against minutes, the mean of both directions."""
     head, *rows = read_tables("frozen", "Measured")[0]
     ends: dict[str, tuple[float, float, str]] = {}
-    with new_figure("Freezing one side, or training both", WIDTH, 3.4) as (figure, axes):
+    with new_figure("Tatoeba zh-en, mean of both ways: one side frozen, or both trained", WIDTH, 3.4) as (figure, axes):
         for number, row in enumerate(rows):
             color = COLORS[number // 2]
             points = [
@@ -219,7 +219,7 @@ def draw_frozen() -> None:
             ends[row[0]] = (*points[-1], color)
         axes.set(
             xlabel="minutes of training on two cores",
-            ylabel="Tatoeba, both ways: translations found, %",
+            ylabel="translations found, %",
             xlim=(-0.3, 20.5),
         )
         axes.set_xticks(range(0, 21, 5))
@@ -243,12 +243,14 @@ def draw_accuracy(name: str, title: str) -> None:
             ends[f"{wrap(system, 24)}, {mean[-1]:.1f}"] = (minutes[-1], mean[-1], color)
         axes.set(
             xlabel="minutes of CPU time on one thread",
-            ylabel="held-out pairs: translations found, %",
+            ylabel="translations found, %",
             xlim=(0, minutes[-1]),
             ylim=(0, None),
         )
         label_ends(axes, ends)
-        figure.supxlabel("Lines: mean of three seeds. Bands: lowest and highest seed.", **NOTE_STYLE)
+        seeds = max(map(len, content["curves"].values()))
+        note = f"Lines: mean of {seeds} seeds. Bands: lowest and highest seed." if seeds > 1 else "One seed."
+        figure.supxlabel(note, **NOTE_STYLE)
     save_figure(figure, FIGURES / f"{name}.svg")
 
 
