@@ -223,6 +223,7 @@ def draw_frozen() -> None:
             xlim=(-0.3, 20.5),
         )
         axes.set_xticks(range(0, 21, 5))
+        axes.set_yticks(range(80, 97, 4))
         label_ends(axes, ends)
         figure.supxlabel("One run each.", **NOTE_STYLE)
     save_figure(figure, FIGURES / "frozen.svg")
