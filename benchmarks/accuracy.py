@@ -2,8 +2,8 @@
 
     python -m benchmarks.accuracy recipes/small-cpu.yaml schedule.evaluate_every=200 --data DATA --minutes 2.5
 
-The minutes are CPU time of the process on one thread, so that the result does not depend on what else the machine
-does. Evaluations on the way count, after as many pairs with every system; reading the pairs and building encoders,
+The minutes are CPU time of the process on one thread, so that the result depends little on what else the machine does.
+Evaluations on the way count, after as many pairs with every system; reading the pairs and building encoders,
 tokenizers and hashes does not. All systems start from the same encoders, read the same pairs and follow one rule for
 the learning rate: linear warm-up over the first tenth of the minutes, as sentence-transformers' guide has it, and
 cosine decay, from the recipe's rate times the root of the batch size over the recipe's.
