@@ -75,9 +75,7 @@ def main() -> None:
         card.write_text(kept, encoding="utf-8")
     write_json(HOME / CHECKSUMS, checksums | {parsed.name: folder_sha256(folder)})
     size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
-    is_stored = any(
-        path.is_dir() for path in folder.iterdir()
-    )  # not only names of other models
+    is_stored = any(path.is_dir() for path in folder.iterdir())  # not only names of other models
     for langs, rows in heldout.items():
         for title, place in (("whole", parsed.model), ("packed", str(folder))) if is_stored else ():
             shares = " / ".join(f"{share:.2f}" for share in retrieval(place, rows, langs))

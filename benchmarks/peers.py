@@ -1,12 +1,17 @@
-"""The losses of sentence-transformers on our encoders: peers for measurements of training."""
+"""The losses and the sampler of sentence-transformers on our encoders: peers for measurements of training."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, Literal
 
+import numpy as np
 import torch
+from datasets import Dataset
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.base.modules import Router
+from sentence_transformers.base.sampler import NoDuplicatesBatchSampler
 from sentence_transformers.sentence_transformer.losses import (
     CachedMultipleNegativesRankingLoss,
     MultipleNegativesRankingLoss,
@@ -14,8 +19,9 @@ from sentence_transformers.sentence_transformer.losses import (
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from dualmoco.data.pairs import Pairs
 from dualmoco.models.network import Encoder, Features, TokenParts
-from dualmoco.training.batches import PairBatch
+from dualmoco.training.batches import Curriculum, PairBatch
 
 BOTH_WAYS: tuple[Literal["query_to_doc", "doc_to_query"], ...] = ("query_to_doc", "doc_to_query")
 
@@ -38,6 +44,32 @@ def cached_loss(model: SentenceTransformer, temperature: float, piece: int) -> n
         model, scale=1 / temperature, mini_batch_size=piece, directions=BOTH_WAYS
     )
     return loss
+
+
+class DistinctBatches(Curriculum):
+    """Random batches in which no sentence repeats, by sentence-transformers' sampler; steps must be asked in turn."""
+
+    def __init__(self, pairs: Pairs, batch_size: int, seed: int) -> None:
+        super().__init__([], [1.0], max(1, len(pairs) // batch_size))
+        src, tgt = pairs.texts()
+        self.sampler = NoDuplicatesBatchSampler(
+            Dataset.from_dict({"src": src, "tgt": tgt}),
+            batch_size,
+            drop_last=True,
+            generator=torch.Generator(),
+            seed=seed,
+            precompute_hashes=True,
+        )
+        self.batches = self._batches()
+
+    def _batches(self) -> Iterator[list[int]]:
+        for epoch in count():
+            self.sampler.set_epoch(epoch)
+            yield from self.sampler
+
+    def rows(self, step: int) -> np.ndarray:
+        """The next rows, whatever the number of the step."""
+        return np.array(next(self.batches))
 
 
 def peer_features(batch: PairBatch) -> list[dict[str, Any]]:

@@ -1,7 +1,6 @@
 """Accuracy over minutes of training with one encoder frozen, with both trained, static and hybrid; and their speed.
 
-    python -m benchmarks.towers curve runs/locked --data DATA --partner runs/static --json locked.json
-    python -m benchmarks.towers plot static.json locked.json both.json --out docs/figures/towers.png
+    python -m benchmarks.towers curve runs/locked --data DATA --partner runs/static
     python -m benchmarks.towers speed recipes/join-language.yaml
     python -m benchmarks.towers keys
 
@@ -68,12 +67,7 @@ def main() -> None:
     curve.add_argument("--partner", help="finished model to combine with each checkpoint in the rows of the hybrid")
     curve.add_argument("--weights", default="1,1", help="of that model and of the run (default: 1,1)")
     curve.add_argument("--pair", default=PAIR, help="test set, such as deu-eng (default: cmn-eng)")
-    curve.add_argument("--json", required=True, type=Path, help="file to write")
     curve.set_defaults(work=score_run)
-    plot = commands.add_parser("plot", help="draw curves")
-    plot.add_argument("curves", nargs="+", type=Path, help="files of `curve`")
-    plot.add_argument("--out", required=True, type=Path, help="PNG to write")
-    plot.set_defaults(work=draw)
     speed = commands.add_parser("speed", help="pairs per second with the source side frozen, and with both learning")
     speed.add_argument("recipe", help="two encoders and pairs")
     speed.add_argument("overrides", nargs="*", metavar="key=value", help="settings that override the recipe")
@@ -86,7 +80,7 @@ def main() -> None:
 
 
 def score_run(parsed: argparse.Namespace) -> None:
-    """Writes minutes and accuracies of every checkpoint, those of the start first."""
+    """Prints minutes and accuracies of every checkpoint, those of the start first."""
     config = load_config(parsed.run / "config.yaml")
     test = Tatoeba(parsed.data / "eval" / "tatoeba", parsed.pair)
     encoders = open_routes(parsed.run / INITIAL)
@@ -105,10 +99,8 @@ def score_run(parsed: argparse.Namespace) -> None:
         row = {"minutes": round(minutes, 2), **accuracies(own, "alone")}
         if other:
             row |= accuracies([join_vectors(pair, weights) for pair in zip(other, own, strict=True)], "hybrid")
-        print(row, flush=True)
         rows.append(row)
-    content = {"run": str(parsed.run), "frozen": config.frozen, "rows": rows}
-    parsed.json.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    print_table(rows)
 
 
 def load_state(objective: Objective, checkpoint: Path) -> float:
@@ -127,31 +119,6 @@ def accuracies(sides: Sequence[Vectors], name: str) -> dict[str, float]:
         f"{name} {way}": round(100 * float(side.found_translations.mean()), 1)
         for way, side in zip(("there", "back"), near, strict=True)
     }
-
-
-def draw(parsed: argparse.Namespace) -> None:
-    """One line per run and form: the mean of both directions over minutes."""
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    for path in parsed.curves:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for form, style in (("alone", "-"), ("hybrid", "--")):
-            points = [
-                (row["minutes"], (row[f"{form} there"] + row[f"{form} back"]) / 2)
-                for row in content["rows"]
-                if f"{form} there" in row
-            ]
-            if points:
-                label = path.stem if form == "alone" else f"{path.stem}, with the static pair"
-                color = axes.lines[-1].get_color() if form == "hybrid" else None
-                axes.plot(*zip(*points, strict=True), style, marker=".", label=label, color=color)
-    axes.set(
-        xlabel="minutes of training, two cores", ylabel="Tatoeba zh-en, mean of both directions, %", ylim=(70, 100)
-    )
-    axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
-    figure.savefig(parsed.out, dpi=150)
 
 
 def compare_speed(parsed: argparse.Namespace) -> None:

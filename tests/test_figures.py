@@ -23,10 +23,12 @@ from dualmoco.evaluation.canvas import (
     LATIN_FONT,
     find_families,
     label_boxes,
+    label_ends,
     new_figure,
     save_figure,
     separate,
     shorten,
+    spread_out,
     to_html,
     to_png,
     to_svg,
@@ -189,6 +191,20 @@ def test_crowded_boxes_are_set_apart() -> None:
     assert (placed[:, :2] >= 0).all() and (placed[:, 2:] <= 600).all()
     np.testing.assert_allclose(placed[:, 2:] - placed[:, :2], np.tile(2 * half, (40, 1)))
     assert not [1 for x, y in anchors for left, low, right, top in placed if left < x < right and low < y < top]
+
+
+def test_names_at_the_ends_of_lines() -> None:
+    """They keep their distance and their order, and those that are far apart keep their place."""
+    placed = spread_out({"a": 50.0, "b": 48.0, "c": 1.0}, gap=6.0, lowest=4.0)
+    assert placed == {"c": 4.0, "b": 48.0, "a": 54.0}
+    with new_figure("", 4, 2, panels=(1, 2)) as (figure, (left, right)):
+        left.plot([0, 1], [0, 1])
+        right.plot([0, 1], [0, 1])
+        label_ends(right, {"one": (1, 1.0, "red"), "two": (1, 0.99, "blue"), "three": (1, 0.0, "green")})
+    figure.draw_without_rendering()
+    boxes = label_boxes(right.texts)
+    assert not meeting(boxes) and boxes[:, 0].min() > right.get_window_extent().x1
+    assert (boxes[:, 2] <= figure.bbox.x1).all()
 
 
 def test_free_boxes_stay_and_boxes_without_room_go() -> None:

@@ -15,13 +15,13 @@ from matplotlib.figure import Figure
 from dualmoco.analysis.study import DONE, RUNS_FOLDER, Axis, Study
 from dualmoco.core import VERSION
 from dualmoco.core.storage import write_json, write_text
-from dualmoco.evaluation.canvas import COLORS, new_figure, save_figure, to_svg
+from dualmoco.evaluation.canvas import COLORS, MARKERS, label_ends, new_figure, save_figure, to_svg
 from dualmoco.evaluation.report import Table, main_scores
 from dualmoco.training.run_folder import logged_metrics, read_log
 
 HELDOUT_COLUMN = "held-out"
 LOWEST_P = 0.01  # smaller p-values are shown as "< 0.01"
-MARKERS = "osD^v<>p"
+PANEL_HEIGHT, LABEL_HEIGHT = 1.9, 0.17  # inches, at least: of a panel of `draw_curves`, of a row's name beside it
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,9 @@ def draw_rows(result: StudyResult) -> Figure:
                 elinewidth=1.2,
             )
         _place_rows(axes, rows, config.axis, list(config.vary)[-1] if config.vary else "")
-        axes.set_ylabel("percent")
+        seeds = len(config.seeds)
+        spread = f"\nmean of {seeds} seeds; bars: one standard deviation" if seeds > 1 else ""
+        axes.set_ylabel(f"percent; correlations × 100{spread}")
         figure.legend(loc="outside lower center", ncols=2 if len(groups) > 1 else min(5, max(1, len(metrics))))
     return figure
 
@@ -178,23 +180,23 @@ def _place_rows(axes: Any, rows: list[RowResult], axis: Axis, key: str) -> None:
 
 def draw_curves(study: Study, runs: Path) -> Figure:
     """Draws logged metrics over the steps, one panel per metric and one line per row (the run of its first seed)."""
-    names = study.config.curves
-    with new_figure("", 4.2 * len(names) + 1, 3.8, [row.name for row in study.rows]) as (figure, axes):
-        axes.remove()
-        for metric, panel in zip(names, figure.subplots(1, len(names), squeeze=False)[0], strict=True):
-            for number, row in enumerate(study.rows):
+    metrics, rows = study.config.curves, study.rows
+    height = len(metrics) * max(PANEL_HEIGHT, LABEL_HEIGHT * len(rows))
+    with new_figure("", 7.0, height, [row.name for row in rows], panels=(len(metrics), 1)) as (figure, panels):
+        for metric, panel in zip(metrics, panels, strict=True):
+            ends: dict[str, tuple[float, float, str]] = {}
+            for number, row in enumerate(rows):
                 run = next(run for run in study.runs if run.row is row)
                 lines = [(line["step"], logged_metrics(line)) for line in read_log(runs / run.name / "log.jsonl")]
                 points = [(step, found[metric]) for step, found in lines if metric in found]
-                panel.plot(
-                    *zip(*points, strict=True) if points else ([], []),
-                    color=COLORS[number % len(COLORS)],
-                    linewidth=1.2,
-                    label=row.name,
-                )
-            panel.set(xlabel="step", title=metric)
-        handles, labels = figure.axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(5, max(1, len(labels))))
+                if points:
+                    color = COLORS[number % len(COLORS)]
+                    panel.plot(*zip(*points, strict=True), color=color, linewidth=1.2)
+                    ends[row.name] = (*points[-1], color)
+            panel.set_title(metric, fontsize=9)
+            panel.margins(x=0)
+            label_ends(panel, ends)
+        panels[-1].set_xlabel("step")
     return figure
 
 

@@ -12,7 +12,7 @@ import importlib.util
 import io
 import logging
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from itertools import accumulate
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 
 BLUE, ORANGE, GREEN, GREY = "#0072b2", "#d55e00", "#009e73", "#8c8c8c"
 COLORS = (BLUE, ORANGE, GREEN, "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#b8a900")  # after Okabe and Ito
+MARKERS = "osD^v<>p"  # of the colours, so that lines differ in print too
 FIGURE_STYLE: dict[Any, Any] = {
     "font.size": 9,
     "text.color": "#222222",
@@ -101,6 +102,7 @@ CLOSING_PUNCTUATION = "、。，．：；？！）］｝」』》〉”’…"
 LINE_PIECE = re.compile(
     rf"(?:[{WIDE_CHARACTERS}]|[^\s{WIDE_CHARACTERS}]+)[{CLOSING_PUNCTUATION}]*\s*"
 )  # a line may break after each piece
+LABEL_SIZE = 9.0  # points, of names at the ends of lines
 LABEL_GAP = 3.0  # pixels kept free around a label, a point and a line
 FRAME_MARGIN = 6.0  # pixels between a label and the frame
 LEADER_LENGTH = 12.0  # pixels; from this distance, a line joins a label to its point
@@ -109,7 +111,9 @@ Boxes = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 
 
 @contextmanager
-def new_figure(title: str, width: float, height: float, texts: Iterable[str] = ()) -> Iterator[tuple[Figure, Any]]:
+def new_figure(
+    title: str, width: float, height: float, texts: Iterable[str] = (), *, panels: tuple[int, int] | None = None
+) -> Iterator[tuple[Figure, Any]]:
     """Creates a figure in the project's style.
 
     Args:
@@ -117,9 +121,10 @@ def new_figure(title: str, width: float, height: float, texts: Iterable[str] = (
         width: Width in inches.
         height: Height in inches.
         texts: All other texts that may need a font beyond matplotlib's own.
+        panels: Rows and columns of small panels; one plot if None.
 
     Yields:
-        The figure and its axes.
+        The figure and its axes, a list of them if there are panels.
     """
     families = find_families([title, *texts])
     with matplotlib.rc_context():
@@ -127,8 +132,14 @@ def new_figure(title: str, width: float, height: float, texts: Iterable[str] = (
         matplotlib.rcParams.update({**FIGURE_STYLE, **FILE_STYLE, "font.family": families})
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
-        axes = figure.add_subplot()
-        axes.set_title(title)
+        axes: Any
+        if panels:
+            axes = figure.subplots(*panels, squeeze=False).ravel().tolist()
+            if title:
+                figure.suptitle(title, x=0.01, ha="left", fontsize=FIGURE_STYLE["axes.titlesize"])
+        else:
+            axes = figure.add_subplot()
+            axes.set_title(title)
         yield figure, axes
         figure.draw_without_rendering()  # ticks take their style now, not when the figure is written
         figure.set_layout_engine("none")  # keeps the layout the same in every file
@@ -282,6 +293,40 @@ def place_labels(axes: Any, labels: Sequence[Any], points: Boxes, ways: Boxes, o
         if np.linalg.norm(nearest - anchor) >= LEADER_LENGTH:
             (end_x, end_y), (start_x, start_y) = to_data.transform(nearest), point
             axes.plot([start_x, end_x], [start_y, end_y], color=GREY, linewidth=0.5, alpha=0.7, zorder=1.5)
+
+
+def label_ends(axes: Any, lines: Mapping[str, tuple[float, float, str]]) -> None:
+    """Writes the names of lines to the right of the axes in their colours, apart from each other.
+
+    Args:
+        axes: Axes with their final limits and size.
+        lines: The end of each line in data coordinates, and its colour, by name.
+    """
+    axes.figure.draw_without_rendering()  # gives the axes their size
+    low, high = axes.get_window_extent().intervaly
+    size = LABEL_SIZE * axes.figure.dpi / 72  # pixels
+    ends = {name: float(axes.transData.transform(end[:2])[1].clip(low, high)) for name, end in lines.items()}
+    for name, height in spread_out(ends, gap=1.25 * size, lowest=low + size / 2).items():
+        axes.annotate(
+            name,
+            (1.0, (height - low) / (high - low)),
+            (6.0, 0.0),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            color=lines[name][2],
+            fontsize=LABEL_SIZE,
+            va="center",
+        )
+
+
+def spread_out(heights: Mapping[str, float], *, gap: float, lowest: float) -> dict[str, float]:
+    """Heights of labels, from `lowest` on, moved up where they would overlap."""
+    placed: dict[str, float] = {}
+    least = lowest
+    for name in sorted(heights, key=heights.__getitem__):
+        placed[name] = max(heights[name], least)
+        least = placed[name] + gap
+    return placed
 
 
 def _beside(boxes: Boxes, anchors: Boxes, ways: Boxes) -> Boxes:

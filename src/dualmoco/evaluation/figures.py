@@ -31,7 +31,7 @@ from dualmoco.data.config import OnError
 from dualmoco.data.pairs import SentencePair
 from dualmoco.data.readers.base import SkippedLines, Source
 from dualmoco.data.readers.formats import check_format, read_pairs
-from dualmoco.evaluation.canvas import BLUE, COLORS, GREY, ORANGE, new_figure, place_labels, shorten, wrap
+from dualmoco.evaluation.canvas import BLUE, COLORS, GREY, MARKERS, ORANGE, new_figure, place_labels, shorten, wrap
 from dualmoco.models.load import GivenText, open_for
 from dualmoco.models.model import AUTO, Model
 
@@ -55,7 +55,6 @@ MATRIX_LABEL_WIDTH = 32  # in Latin letters
 BAR_HATCHES = ("", "///", "...")  # distinguish models beyond the number of colours
 BAR_GROUP_WIDTH = 0.84  # of the bars of one data set; the rest is the gap to the next one
 BAR_NUMBERS = 64  # more numbers would not be readable
-POINT_MARKERS = "os^Dv"  # of the models of `draw_languages`
 
 
 def draw_margins(scores: Floats, correct: Flags, threshold: float) -> Figure:
@@ -368,7 +367,7 @@ def draw_languages(rows: ScoresByName, title: str) -> Figure:
         for number, (model, scores) in enumerate(rows.items()):
             shown = [(place, scores[name]) for place, name in enumerate(names) if name in scores]
             places, points = zip(*shown, strict=True)
-            style = {"color": COLORS[number % len(COLORS)], "marker": POINT_MARKERS[number % len(POINT_MARKERS)]}
+            style = {"color": COLORS[number % len(COLORS)], "marker": MARKERS[number % len(MARKERS)]}
             axes.scatter(points, places, s=52, label=model, zorder=3 + len(rows) - number, **style)
         axes.set_yticks(range(len(names)), list(names))
         axes.tick_params(axis="y", length=0)

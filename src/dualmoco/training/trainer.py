@@ -65,9 +65,8 @@ class Trainer:
         self.config, self.accelerator, self.encoders, self.order = config, accelerator, inputs.encoders, inputs.order
         self.out, self.skipped = Path(config.out), 0  # steps in a row
         self.lr = 0.0  # of the last step
-        self.unread: list[
-            Metrics
-        ] = []  # metrics of the last steps, on the device, because reading them would wait for it
+        self.clock: Callable[[], float] = time.monotonic  # seconds; a benchmark may count CPU time instead
+        self.unread: list[Metrics] = []  # metrics of the last steps, on the device, because reading waits for it
         self.score_model = score_model
         self.text = read_conversion(self.out / INITIAL).to_json()
         self.objective = objective.to(accelerator.device)
@@ -109,13 +108,13 @@ class Trainer:
 
     def _loop(self, progress: RunProgress, log: RunLog, signals: list[str]) -> str:
         every = self.config.schedule
-        began = time.monotonic() - progress.seconds
+        began = self.clock() - progress.seconds
         stop = self.schedule.stop(progress)
         with closing(prefetch(self.batches, progress.step)) as batches:
             while not stop:
                 self.unread.append(self.step(next(batches), progress))
                 progress.step += 1
-                progress.seconds = time.monotonic() - began
+                progress.seconds = self.clock() - began
                 stop = self._agree(progress, signals)
                 self._advance(progress)
                 due = (every.log_every, every.evaluate_every, every.checkpoint_every)
