@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help install demo test fuzz check fix results reference docs man bench
+.PHONY: help install demo test fuzz check fix results speeds reference docs man bench
 
 help: ## show what can be made
 	@grep -E '^[a-z]+:.*## ' Makefile | awk -F ':.*## ' '{printf "make %-9s %s\n", $$1, $$2}'
@@ -33,8 +33,11 @@ fix: install ## format and repair what can be repaired
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-results: install ## evaluate all systems of docs/results/systems.json; DATA=FOLDER
+results: install ## evaluate and compare all systems of docs/results/systems.json; DATA=FOLDER
 	$(BIN)/python -m benchmarks.results --data $(or $(DATA),$(DUALMOCO_DATA))
+
+speeds: install ## measure how fast these systems encode, on idle cores; DATA=FOLDER
+	$(BIN)/python -m benchmarks.encode embedded --data $(or $(DATA),$(DUALMOCO_DATA)) --out docs/results/speeds.json
 
 reference: install ## write the generated pages and tables of docs/
 	PYTHONPATH=tests $(BIN)/python tests/reference.py

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -12,8 +13,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
-
-import torch
 
 MEBIBYTE = 1 << 20
 
@@ -70,16 +69,19 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     print(flush=True)
 
 
+def machine() -> str:
+    """The processor and its cores, and the version of Python."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "?")
+    return f"{model}, {os.cpu_count()} cores, Python {platform.python_version()}"
+
+
 def print_machine() -> None:
     """Prints the conditions of a measurement."""
-    model = next((line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?")
-    load = Path("/proc/loadavg").read_text().split()[0]
-    threads = f"{torch.get_num_threads()} threads, load {load}"
-    print(f"{time.strftime('%Y-%m-%d')}, {model}, {threads}, torch {torch.__version__}\n", flush=True)
+    import torch
 
-
-def _lines(path: str) -> list[str]:
-    return Path(path).read_text(encoding="utf-8").splitlines()
+    threads = f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.2f}"
+    print(f"{time.strftime('%Y-%m-%d')}, {machine()}, {threads}, torch {torch.__version__}\n", flush=True)
 
 
 def _resident_with_children() -> int:

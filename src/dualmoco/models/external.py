@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from dualmoco.core.errors import DataError, ModelError
+from dualmoco.core.hardware import thread_count
 from dualmoco.core.storage import file_sha256
 from dualmoco.core.vectors import Vectors, check_vectors, map_array
 from dualmoco.models.folder import files_sha256
@@ -388,5 +388,5 @@ def _run_e5(module: str) -> PackageBackend:
 
 def _run_universal(module: str) -> PackageBackend:
     """Opens the multilingual Universal Sentence Encoder, which supports sixteen languages."""
-    network: Any = importlib.import_module(module).USE(threads=os.cpu_count())
+    network: Any = importlib.import_module(module).USE(threads=thread_count())
     return PackageBackend(network.encode, 512)
