@@ -64,8 +64,10 @@ def main() -> None:
     write_pairs(parsed.out / "descriptions.tsv", description_pairs(parsed.lang))
 
 
-def files_of(package: str, debs: Path | None) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of a package's files; says so and gives none if the package cannot be had."""
+def files_of(
+    package: str, debs: Path | None, endings: tuple[str, ...] = (".mo", "/de-en")
+) -> Iterator[tuple[str, bytes]]:
+    """Paths and contents of a package's files with some endings; says so and gives none if it cannot be had."""
     with tempfile.TemporaryDirectory() as folder:
         known = sorted(debs.glob(f"{package}_*.deb")) if debs else []
         if not known:
@@ -78,7 +80,7 @@ def files_of(package: str, debs: Path | None) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
             opened = files.extractfile(member) if member.isfile() else None
-            if opened and member.name.endswith((".mo", "/de-en")):
+            if opened and member.name.endswith(endings):
                 yield member.name, opened.read()
 
 
