@@ -3,8 +3,8 @@
     python -m benchmarks.align_handbook --langs de-fr,ja-en,ru-it --model many-static
 
 needs Debian's `apt-get` and `dpkg-deb`. The package `debian-handbook` has the same paragraphs in all languages, in
-order. Those that are not translated are passed over, and so are those with several sentences on both sides; links are
-made of the others as in `align_documents`, among them links of one clause each of a sentence that is split in two.
+order. Headings, those that are not translated, and those with several sentences on both sides are passed over. Links
+are made of the others as in `align_documents`; some sentences are split at a clause.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from dualmoco.alignment.splitting import collapse_spaces
 from dualmoco.evaluation.align import link_f1
 from dualmoco.models.load import open_model
 
-PACKAGE = "debian-handbook"
-PAGE = re.compile(r"/html/(?P<lang>[a-z]{2})-(?P<country>[A-Z]{2})/(?P<name>[^/]+)$")
+HANDBOOK = "debian-handbook"
+PAGE_PATH = re.compile(r"/html/(?P<lang>[a-z]{2})-(?P<country>[A-Z]{2})/(?P<name>[^/]+)$")
 COUNTRIES = {"pt": "BR", "zh": "CN"}  # where a language is there several times
-STOPS = (".", "!", "?", ":")  # of paragraphs that are not headings, whose numbers sentencex splits off
-LIMITS = (0.25, 0.265, 0.28, 0.34, 0.49)
-LONGER = 3  # times that a translation may be as long as the English paragraph, in which others were left out
-DOCUMENTS = 3  # of each pair of languages
+FINAL_STOPS = (".", "!", "?", ":")  # of paragraphs that are not headings, whose numbers sentencex splits off
+HANDBOOK_LIMITS = (0.25, 0.265, 0.28, 0.34, 0.49)
+MOST_TIMES_AS_LONG = 3  # times that a translation may be as long as the English paragraph, in which others were left out
+HANDBOOK_DOCUMENTS = 3  # of each pair of languages
 
 
 def main() -> None:
@@ -46,8 +46,8 @@ def main() -> None:
     pairs = [pair.split("-") for pair in parsed.langs.split(",")]
     pages = handbook_pages({"en", *(lang for pair in pairs for lang in pair)}, parsed.debs)
     for src, tgt in pairs:
-        linked = make_links(translated_paragraphs(pages, (src, tgt)), (src, tgt), LIMITS, seed=1)
-        documents = [make_document(f"{src}-{tgt}-{number}", [], linked) for number in range(DOCUMENTS)]
+        linked = make_links(translated_paragraphs(pages, (src, tgt)), (src, tgt), HANDBOOK_LIMITS, seed=1)
+        documents = [make_document(f"{src}-{tgt}-{number}", [], linked) for number in range(HANDBOOK_DOCUMENTS)]
         suite = Suite(f"{src}-{tgt}", (src, tgt), [document for document in documents if document.gold])
         golds = [document.gold for document in suite.documents]
         for name, made in align_suite(suite, encoder).items():
@@ -73,8 +73,8 @@ def handbook_pages(langs: Container[str], debs: Path | None) -> Pages:
     pages: Pages = defaultdict(dict)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "page.html"
-        for name, content in files_of(PACKAGE, debs, (".html",)):
-            page = PAGE.search(name)
+        for name, content in files_of(HANDBOOK, debs, (".html",)):
+            page = PAGE_PATH.search(name)
             if page and page["lang"] in langs and page["country"] == COUNTRIES.get(page["lang"], page["country"]):
                 path.write_bytes(content)
                 lines = map(collapse_spaces, read_text(path).lines)
@@ -93,8 +93,8 @@ def translated_paragraphs(pages: Pages, langs: tuple[str, str]) -> Iterator[tupl
             is_translated = pair[0] != pair[1] and all(
                 lang == "en" or text != original for text, lang in zip(pair, langs, strict=True)
             )
-            has_length = max(map(len, pair)) <= LONGER * len(original)
-            if is_translated and has_length and original.endswith(STOPS) and not seen.intersection(pair):
+            has_length = max(map(len, pair)) <= MOST_TIMES_AS_LONG * len(original)
+            if is_translated and has_length and original.endswith(FINAL_STOPS) and not seen.intersection(pair):
                 seen.update(pair)
                 yield pair[0], pair[1]
 
