@@ -30,7 +30,7 @@ PAGE_PATH = re.compile(r"/html/(?P<lang>[a-z]{2})-(?P<country>[A-Z]{2})/(?P<name
 COUNTRIES = {"pt": "BR", "zh": "CN"}  # where a language is there several times
 FINAL_STOPS = (".", "!", "?", ":")  # of paragraphs that are not headings, whose numbers sentencex splits off
 HANDBOOK_LIMITS = (0.25, 0.265, 0.28, 0.34, 0.49)
-MOST_TIMES_AS_LONG = 3  # times that a translation may be as long as the English paragraph, in which others were left out
+MOST_TIMES_AS_LONG = 3  # a translation may be as the English paragraph; otherwise, one lacks a part
 HANDBOOK_DOCUMENTS = 3  # of each pair of languages
 
 
