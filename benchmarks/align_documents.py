@@ -20,17 +20,18 @@ from typing import Literal
 from dualmoco.core.errors import require
 from dualmoco.evaluation.align import Align, GoldDocument, Link
 from dualmoco.text.files import read_lines
+from dualmoco.text.languages import WITHOUT_SPACES
 
 Sides = tuple[list[str], list[str]]
 """Sentences of the source and of the target."""
 Side = Literal["src", "tgt"]
 LANGS = "en", "zh"
-JOINTS = " ", ""  # separators between sentences of English and of Chinese
-CLAUSE_ENDS = "[,;:] ", "[，；：,]"
+CLAUSE_END, CLAUSE_ENDS = "[,;:] ", {"ja": "[、；：]", "zh": "[，；：,]"}  # of a language with spaces, and of others
+CLAUSE_MARKS = ",;:，；：、 "
 LEAST_CLAUSE = 4  # minimum characters on each side of the end of a clause
 LONGEST = 5  # maximum sentences per side of a link
 LINKS = 220  # of a document
-KINDS = ("dropped", "without target", "without source", "clause moved", "kept")
+KINDS = ("dropped", "without target", "without source", "clause moved", "clause split", "kept")
 """What can happen to a one-to-one pair."""
 
 
@@ -58,7 +59,7 @@ PLANS = {
             "wesnoth": (3_000,),
         },
         1_500,
-        (0.45, 0.47, 0.49, 0.53),
+        (0.45, 0.47, 0.49, 0.53, 0.53),
     ),
     "dense": Plan(
         {
@@ -71,7 +72,7 @@ PLANS = {
             "lctt_articles": (100_000,),
         },
         4_500,
-        (0.82, 0.827, 0.834, 0.85),
+        (0.82, 0.827, 0.834, 0.85, 0.85),
     ),
     "natural": Plan(
         {
@@ -85,7 +86,7 @@ PLANS = {
             "msctd": (50_000,),
         },
         1_500,
-        (0.0, 0.008, 0.016, 0.04),
+        (0.0, 0.008, 0.016, 0.04, 0.04),
     ),
 }
 """Two thirds of all links, less than half, or four fifths are one-to-one."""
@@ -128,15 +129,21 @@ def generated_documents(data: Path, plan: Plan) -> list[GoldDocument]:
     for corpus, starts in plan.starts.items():
         path = data / "parallel" / f"{corpus}.tsv.xz"
         for start in starts:
-            texts: Sides = [], []
-            gold: list[Link] = []
-            for sides in islice(_linked(_ordered_pairs(path, start, plan.pairs), plan.limits, start), LINKS):
-                src, tgt = (tuple(range(len(a), len(a) + len(b))) for a, b in zip(texts, sides, strict=True))
-                gold.append((src, tgt))
-                texts[0].extend(sides[0])
-                texts[1].extend(sides[1])
-            documents.append(GoldDocument(f"{corpus}-{start}", [path], *texts, gold))
+            linked = make_links(_ordered_pairs(path, start, plan.pairs), LANGS, plan.limits, start)
+            documents.append(make_document(f"{corpus}-{start}", [path], linked))
     return documents
+
+
+def make_document(name: str, paths: Sequence[Path], linked: Iterator[Sides]) -> GoldDocument:
+    """The document of the next 220 links."""
+    texts: Sides = [], []
+    gold: list[Link] = []
+    for sides in islice(linked, LINKS):
+        src, tgt = (tuple(range(len(a), len(a) + len(b))) for a, b in zip(texts, sides, strict=True))
+        gold.append((src, tgt))
+        texts[0].extend(sides[0])
+        texts[1].extend(sides[1])
+    return GoldDocument(name, paths, *texts, gold)
 
 
 def delete_sentences(document: GoldDocument, share: float, side: Side, seed: int) -> GoldDocument:
@@ -182,11 +189,13 @@ def _ordered_pairs(path: Path, start: int, most: int) -> list[tuple[str, str]]:
     return pairs
 
 
-def _linked(pairs: Iterable[tuple[str, str]], limits: Sequence[float], seed: int) -> Iterator[Sides]:
+def make_links(
+    pairs: Iterable[tuple[str, str]], langs: tuple[str, str], limits: Sequence[float], seed: int
+) -> Iterator[Sides]:
     """Yields both sides of the links made from pairs."""
     chance, rest = random.Random(seed), iter(pairs)
     for pair in rest:
-        src, tgt = _split(pair)
+        src, tgt = _split(pair, langs)
         if min(len(src), len(tgt)) != 1 or max(len(src), len(tgt)) > LONGEST:
             continue
         single = len(src) == len(tgt) == 1
@@ -195,34 +204,48 @@ def _linked(pairs: Iterable[tuple[str, str]], limits: Sequence[float], seed: int
             side, following = chance.randrange(2), next(rest, None)
             if following is None:
                 return
-            yield _moved((src, tgt), _split(following), side)
+            yield _moved((src, tgt), _split(following, langs), side, langs[side])
+        elif kind == "clause split":
+            side = chance.randrange(2)
+            yield _halved((src, tgt), side, langs[side])
         elif kind != "dropped":
             yield ([] if kind == "without source" else src), ([] if kind == "without target" else tgt)
 
 
-def _split(pair: tuple[str, str]) -> Sides:
+def _split(pair: tuple[str, str], langs: tuple[str, str]) -> Sides:
     """The sentences of both sides."""
     segment = require("sentencex", "align", "Splitting into sentences").segment
     src, tgt = (
-        [part.strip() for part in segment(lang, text) if part.strip()] for lang, text in zip(LANGS, pair, strict=True)
+        [part.strip() for part in segment(lang, text) if part.strip()] for lang, text in zip(langs, pair, strict=True)
     )
     return src, tgt
 
 
-def _moved(sides: Sides, following: Sides, side: int) -> Sides:
+def _moved(sides: Sides, following: Sides, side: int, lang: str) -> Sides:
     """A 2-2 link with a clause of one sentence moved to the next; only the first pair if that is impossible."""
-    place = _clause_end(sides[side][0], CLAUSE_ENDS[side])
+    place = _clause_end(sides[side][0], lang)
     if place is None or len(following[0]) != 1 or len(following[1]) != 1:
         return sides
     texts = [sides[0] + following[0], sides[1] + following[1]]
     first, second = texts[side]
-    texts[side] = [first[:place].strip(), first[place:] + JOINTS[side] + second]
+    texts[side] = [first[:place].strip(), first[place:] + ("" if lang in WITHOUT_SPACES else " ") + second]
     return texts[0], texts[1]
 
 
-def _clause_end(text: str, pattern: str) -> int | None:
-    """The place after the punctuation mark nearest to the middle of a sentence, if there is one away from its ends."""
-    places = [mark.end() for mark in re.finditer(pattern, text)]
+def _halved(sides: Sides, side: int, lang: str) -> Sides:
+    """A link of one sentence with its two clauses as sentences; the pair itself if that is impossible."""
+    text = sides[side][0]
+    place = _clause_end(text, lang)
+    if place is None:
+        return sides
+    first, second = text[:place].rstrip(CLAUSE_MARKS), text[place:].strip()
+    halves = [first + ("。" if lang in WITHOUT_SPACES else "."), second[:1].upper() + second[1:]]
+    return (halves, sides[1]) if side == 0 else (sides[0], halves)
+
+
+def _clause_end(text: str, lang: str) -> int | None:
+    """The place after the punctuation mark nearest to the middle of a sentence, if it has one away from its ends."""
+    places = [mark.end() for mark in re.finditer(CLAUSE_ENDS.get(lang, CLAUSE_END), text)]
     places = [place for place in places if LEAST_CLAUSE <= place <= len(text) - LEAST_CLAUSE]
     return min(places, key=lambda place: abs(place - len(text) / 2), default=None)
 

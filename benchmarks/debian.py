@@ -65,8 +65,10 @@ def main() -> None:
     write_pairs(parsed.out / "descriptions.tsv", description_pairs(parsed.lang))
 
 
-def files_of(package: str, debs: Path | None) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of a package's files; if the package cannot be downloaded, prints that and returns none."""
+def files_of(
+    package: str, debs: Path | None, endings: tuple[str, ...] = (".mo", "/de-en")
+) -> Iterator[tuple[str, bytes]]:
+    """Paths and contents of a package's files with some endings; if the package cannot be downloaded, prints that and returns none."""
     with tempfile.TemporaryDirectory() as folder:
         known = sorted(debs.glob(f"{package}_*.deb")) if debs else []
         if not known:
@@ -79,7 +81,7 @@ def files_of(package: str, debs: Path | None) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(archive)) as files:
         for member in files:
             opened = files.extractfile(member) if member.isfile() else None
-            if opened and member.name.endswith((".mo", "/de-en")):
+            if opened and member.name.endswith(endings):
                 yield member.name, opened.read()
 
 

@@ -223,11 +223,27 @@ def test_english_and_chinese_have_tokens_with_vectors() -> None:
     assert chinese.ids[chinese.ends[1] :].tolist() == simplified.ids.tolist()
 
 
+@pytest.mark.parametrize(
+    ("texts", "langs"),
+    [
+        ((["Hund"], ["chien"]), ("de", "fr")),
+        ((["犬"], ["perro"]), ("ja", "es")),
+        ((["dog"], ["собака"]), ("en", "ru")),
+        ((["狗"], ["Hund"]), ("zh-TW", "de")),
+    ],
+)
+def test_words_of_many_languages_have_vectors(texts: tuple[list[str], list[str]], langs: tuple[str, str]) -> None:
+    """The table of many languages is used where the table of English and Chinese lacks one of them."""
+    src, tgt = split_words(texts, langs)
+    assert src.vectors is not None and tgt.vectors is not None
+    assert (src.vectors[src.ids] @ tgt.vectors[tgt.ids].T).max() > 0.5
+
+
 def test_other_languages_have_words_or_characters() -> None:
-    """Cut at spaces and punctuation, or into characters; nothing is known of them, so there are no vectors."""
-    german, japanese = split_words((["Der Hund, der Hund!", "Hund"], ["犬だ。OK", "犬"]), ("de", "ja"))
-    assert german.vectors is None and japanese.vectors is None
-    assert german.ids.tolist() == [0, 1, 2, 0, 1, 3, 1] and german.ends.tolist() == [0, 6, 7]
+    """Split at spaces and punctuation, or into characters; no embedded model has both languages, so no vectors."""
+    swedish, japanese = split_words((["Den hund, den hund!", "Hund"], ["犬だ。OK", "犬"]), ("sv", "ja"))
+    assert swedish.vectors is None and japanese.vectors is None
+    assert swedish.ids.tolist() == [0, 1, 2, 0, 1, 3, 1] and swedish.ends.tolist() == [0, 6, 7]
     assert japanese.ids.tolist() == [0, 1, 2, 3, 0] and japanese.ends.tolist() == [0, 4, 5]
-    mixed = split_words((["The dog"], ["Der Hund"]), ("en", "de"))
+    mixed = split_words((["The dog"], ["Hunden"]), ("en", "sv"))
     assert mixed[0].vectors is None

@@ -130,12 +130,19 @@ def test_words_that_translate_each_other_are_found() -> None:
     assert ("water", "水") in found and not any(mark in pair for pair in found for mark in (".", "。"))
 
 
+def test_words_of_many_languages_are_found() -> None:
+    """By the vectors of the table of many languages, whole words although its tokens are parts of words."""
+    texts = [("Der Hund trinkt Wasser.", "Le chien boit de l'eau.")]
+    spans = translated_words(texts, ("de", "fr"), 0)
+    assert ("Hund", "chien") in {(texts[0][0][slice(*src)], texts[0][1][slice(*tgt)]) for src, tgt in spans}
+
+
 def test_words_of_other_languages_are_learned_from_the_document() -> None:
     """Without vectors, what occurs together often is a translation; a text without words has none."""
-    words = [("cat", "chat"), ("dog", "chien"), ("house", "maison"), ("tree", "arbre")]
+    words = [("cat", "katt"), ("dog", "hund"), ("house", "hus"), ("tree", "träd")]
     texts = [(f"{a} {c}", f"{b} {d}") for a, b in words for c, d in words if a != c] * 4
     found = {
-        (texts[0][0][slice(*src)], texts[0][1][slice(*tgt)]) for src, tgt in translated_words(texts, ("en", "fr"), 0)
+        (texts[0][0][slice(*src)], texts[0][1][slice(*tgt)]) for src, tgt in translated_words(texts, ("en", "sv"), 0)
     }
-    assert found == {("cat", "chat"), ("dog", "chien")}
-    assert translated_words([("...", "!")], ("en", "fr"), 0) == []
+    assert found == {("cat", "katt"), ("dog", "hund")}
+    assert translated_words([("...", "!")], ("en", "sv"), 0) == []

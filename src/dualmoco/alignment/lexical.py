@@ -1,9 +1,9 @@
 """Lexical scores of links: how well their words translate each other, according to IBM Model 1.
 
 Translation probabilities are learned from the links of a preliminary path, separately for every few hundred sentences,
-with one round of expectation and maximization. English and Chinese are split into the tokens of the embedded static
-model, whose vectors give the prior: words with similar vectors are assumed to be translations. Other languages are
-split into words, or into characters if they are written without spaces, and have a uniform prior.
+with one round of expectation and maximization. Texts are split into the tokens of the embedded static model that has
+both languages. Its vectors give the prior: words with similar vectors are assumed to be translations. Without such a
+model, texts are split into words, or into characters if they are written without spaces, and the prior is uniform.
 
 Shapes: N sentences, k words of a text, V distinct words, D dimension, b links, w pairs of words.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 
 import numpy as np
@@ -22,12 +22,11 @@ from numba import njit
 from dualmoco.alignment.scoring import dots
 from dualmoco.core.vectors import Floats, Ids, Vectors, unit_vectors
 from dualmoco.models.backends.static import StaticBackend
-from dualmoco.models.embedded import FAST_MODEL
+from dualmoco.models.embedded import static_model
 from dualmoco.models.load import open_model
 from dualmoco.models.model import Model
 from dualmoco.text.languages import WITHOUT_SPACES, base_language
 
-TOKEN_LANGUAGES = {"en", "zh"}  # languages of FAST_MODEL
 SPACED_WORD = re.compile(r"\w+|[^\w\s]")
 UNSPACED_WORD = re.compile(r"[a-z0-9]+|\S")
 ALPHABET_LETTERS = re.compile("[A-Za-z0-9\u00c0-\u052f]{2}")
@@ -45,26 +44,27 @@ class Words:
 
 
 def split_words(sentences: tuple[Sequence[str], Sequence[str]], langs: tuple[str, str]) -> tuple[Words, Words]:
-    """The words of the source and of the target; they have vectors if the embedded model has both languages."""
-    split = _model_tokens if {base_language(lang) for lang in langs} <= TOKEN_LANGUAGES else _plain_words
+    """The words of the source and of the target; they have vectors if an embedded static model has both languages."""
+    name = static_model(langs)
+    split = partial(_model_tokens, name=name) if name else _plain_words
     return split(sentences[0], base_language(langs[0])), split(sentences[1], base_language(langs[1]))
 
 
-def _model_tokens(sentences: Sequence[str], lang: str) -> Words:
-    model = _token_model()
-    backend, vectors = _token_table(lang)
+def _model_tokens(sentences: Sequence[str], lang: str, name: str) -> Words:
+    model = _token_model(name)
+    backend, vectors = _token_table(lang, name)
     tokens = backend.words.tokens(model.conversion.apply(list(sentences), lang))
     return Words(tokens.ids, np.append(0, np.cumsum(tokens.lengths)), vectors)
 
 
 @cache
-def _token_model() -> Model:
-    return open_model(FAST_MODEL)
+def _token_model(name: str) -> Model:
+    return open_model(name)
 
 
 @cache
-def _token_table(lang: str) -> tuple[StaticBackend, Vectors]:
-    backend = _token_model().backend(lang)
+def _token_table(lang: str, name: str) -> tuple[StaticBackend, Vectors]:
+    backend = _token_model(name).backend(lang)
     assert isinstance(backend, StaticBackend)
     return backend, unit_vectors(backend.table)
 
@@ -84,7 +84,7 @@ PRIOR_COUNT = 5.0  # weight of the prior, in words
 VECTOR_SHARPNESS = 10.0  # the prior is proportional to exp(VECTOR_SHARPNESS * cosine)
 POSITION_SHARPNESS = 3.0  # preference for words at the same relative position in both spans
 TRANSLATED_SHARE = 0.5  # share of the words that have a translation in their link
-MIN_USUAL_SCORE = 5.0  # lower limit of the scale, so that small differences are not magnified
+MIN_USUAL_SCORE = 20.0  # lower limit of the scale: a lexicon that explains little has little weight
 
 
 def lexical_scores(src: Words, tgt: Words, candidates: Spans, path: Spans) -> Floats:
@@ -362,10 +362,8 @@ def translated_words(
     src, tgt = split_words(([src for src, _ in texts], [tgt for _, tgt in texts]), langs)
     places = np.arange(len(texts), dtype=np.int64)
     spans = np.stack([places, places + 1], axis=1)
-    offsets = [
-        _word_offsets(text, base_language(lang), has_vectors=src.vectors is not None)
-        for text, lang in zip(texts[chosen], langs, strict=True)
-    ]
+    name = static_model(langs)
+    offsets = [_word_offsets(text, base_language(lang), name) for text, lang in zip(texts[chosen], langs, strict=True)]
     counts = [int(words.ends[chosen + 1] - words.ends[chosen]) for words in (src, tgt)]
     if not all(counts) or [len(found) for found in offsets] != counts:
         return []  # the conversion of the text changed its length
@@ -383,15 +381,15 @@ def translated_words(
     return [(src_span, tgt_span) for src_span, tgt_span in dict.fromkeys(pairs) if src_span and tgt_span]
 
 
-def _word_offsets(text: str, lang: str, *, has_vectors: bool) -> list[CharacterSpan]:
-    """Positions of the words of `split_words` in a text."""
-    if not has_vectors:
+def _word_offsets(text: str, lang: str, name: str | None) -> list[CharacterSpan]:
+    """Positions of the words of `split_words` in a text, whose words are the tokens of a model if it has a name."""
+    if name is None:
         pattern = UNSPACED_WORD if lang in WITHOUT_SPACES else SPACED_WORD
         return [match.span() for match in pattern.finditer(text.lower())]
-    converted = _token_model().conversion.apply([text], lang)[0]
+    converted = _token_model(name).conversion.apply([text], lang)[0]
     if len(converted) != len(text):
         return []
-    encoding = _token_table(lang)[0].words.tokenizer.encode(converted, add_special_tokens=False)
+    encoding = _token_table(lang, name)[0].words.tokenizer.encode(converted, add_special_tokens=False)
     return [(int(start), int(end)) for start, end in encoding.offsets]
 
 

@@ -21,6 +21,8 @@ MANY_MODEL = "many"
 EMBEDDED = (DEFAULT_MODEL, FAST_MODEL, MANY_STATIC, MANY_MODEL)
 DEFAULT_MODELS = (DEFAULT_MODEL, MANY_STATIC)
 """Candidates for the default model: the first installed one that has all languages of the texts."""
+STATIC_MODELS = (FAST_MODEL, MANY_STATIC)
+"""The models that have a vector for every token of their languages."""
 HOME = Path(__file__).parents[1] / "embedded"
 CHECKSUMS = "checksums.json"  # the `folder_sha256` of each model
 
@@ -83,6 +85,15 @@ def default_languages() -> dict[str, list[str]]:
 def all_languages() -> list[str]:
     """The languages of the default models, from which the language of a text is recognised."""
     return list(dict.fromkeys(lang for own in default_languages().values() for lang in own))
+
+
+def static_model(langs: Iterable[str]) -> str | None:
+    """The first installed of STATIC_MODELS that has all of some languages; None if none has."""
+    wanted = list(langs)
+    for name in filter(is_installed, STATIC_MODELS):
+        if all(find_language(lang, _languages(HOME / name)) for lang in wanted):
+            return name
+    return None
 
 
 def no_default(problem: str) -> ModelError:
