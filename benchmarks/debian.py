@@ -68,7 +68,7 @@ def main() -> None:
 def files_of(
     package: str, debs: Path | None, endings: tuple[str, ...] = (".mo", "/de-en")
 ) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of a package's files with some endings; if the package cannot be downloaded, prints that and returns none."""
+    """Paths and contents of the files of a package; if it cannot be downloaded, prints that and returns none."""
     with tempfile.TemporaryDirectory() as folder:
         known = sorted(debs.glob(f"{package}_*.deb")) if debs else []
         if not known:
