@@ -77,12 +77,12 @@ def main() -> None:
 
 
 def measure_exact(parsed: argparse.Namespace) -> None:
-    """Both directions and margins at each size, beside two flat searches of FAISS scored in the same way, in turn."""
+    """Both directions and margins at each size, compared with two flat searches of FAISS, in turn."""
     table = []
     for rows in parsed.rows:
         src, tgt = _exact_input(parsed, rows)
         found: dict[str, Any] = {}
-        kinds = {"FlatIP": faiss.IndexFlatIP}
+        kinds: dict[str, Callable[[int], Any]] = {"FlatIP": faiss.IndexFlatIP}
         if parsed.panorama:
             kinds["FlatIPPanorama"] = lambda dimension: faiss.IndexFlatIPPanorama(dimension, PANORAMA_LEVELS)
 

@@ -102,7 +102,7 @@ class Formula:
         x, y = mean_vector(self.sides[0], *src), mean_vector(self.sides[1], *tgt)
         beside = (self.beside(x, 1, *tgt) + self.beside(y, 0, *src)) / 2
         own = float(x @ y) if cosine is None else cosine
-        return (own - self.prices.beside * beside) / self.scale.similarity
+        return (own - self.prices.context * beside) / self.scale.similarity
 
     def gain(self, src: Step, tgt: Step, cosine: float | None = None) -> float:
         """All of it: similarity, lengths, the weight of a larger link, the price of several to several."""
