@@ -117,7 +117,7 @@ def test_another_study_or_recipe_is_refused_in_its_folder(done: tuple[Path, Stud
     with pytest.raises(RunError, match=r"contains the study 'Temperature' .*; expected 'Queue'.*--overwrite"):
         ablate(write_study(tmp_path, title="Queue", out=out), progress=False)
     changed = write_study(tmp_path, out=out, set=[*FAST, "optimizer.lr=1e-4"])
-    with pytest.raises(RunError, match=r"temperature-0.05-seed0 changed since .*put tiny .* back.*--overwrite"):
+    with pytest.raises(RunError, match=r"temperature-0.05-seed0 have changed since .*restore tiny .*--overwrite"):
         ablate(changed, progress=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("mine")

@@ -256,7 +256,7 @@ def test_a_broken_document_does_not_stop_the_others(tmp_path: Path, capsys: pyte
     said = capsys.readouterr().out.splitlines()
     assert len(said) == 3 and said[0].startswith(f"{zh / '1.zh.txt'}:1: not UTF-8 (")
     assert said[1].startswith(f"{en / '2.en.txt'} and {zh / '2.zh.txt'}: only ")
-    assert said[2] == f"2 pairs of documents aligned, 60 links; 2 could not be: {out / SUMMARY}"
+    assert said[2] == f"2 pairs of documents aligned, 60 links; 2 failed: {out / SUMMARY}"
     errors = [row["error"] for row in json.loads((out / SUMMARY).read_text(encoding="utf-8"))]
     assert errors == ["", said[0], said[1], ""]
     assert sorted(path.name for path in out.glob("*.tsv")) == ["0.tsv", "3.tsv"]

@@ -184,7 +184,7 @@ def test_scoring_keeps_the_lines_of_the_file(
     assert "crawled.tsv:3: 1 tab-separated column" in capsys.readouterr().err
     assert not (tmp_path / "scored.tsv").exists()
     assert main([*words, "--on-error", "skip"]) == 0
-    assert capsys.readouterr().out.startswith("5 pairs scored; 1 unreadable line left out; ")
+    assert capsys.readouterr().out.startswith("5 pairs scored; 1 unreadable line skipped; ")
     assert [pair.tgt_line for pair in read_mined(tmp_path / "scored.tsv")] == [1, 2, 4, 5, 6]
 
 

@@ -146,7 +146,7 @@ def _words(folder: Path, other: Path) -> list[Any]:
             lambda folder, other: [other, save(folder / "de", ("en", "de"))],
             {},
             ModelError,
-            "de: has the languages en, de; expected en, zh, those of .*, or a model for any language",
+            "de: has the languages en, de; expected en, zh, the languages of .*, or a model for any language",
         ),
         (lambda folder, other: [other, folder / "none"], {}, ModelError, "none: no such folder"),
         (_pickled, {}, ModelError, "pytorch_model.bin: pickled weights are never loaded"),
@@ -209,4 +209,4 @@ def test_unreadable_held_out_pairs_can_be_skipped(
     assert f"pairs.tsv:{len(PAIRS) + 1}: 1 tab-separated column" in capsys.readouterr().err
     assert main([*words, "--on-error", "skip"]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert first == f"retrieval accuracy on {len(PAIRS)} held-out pairs; 1 unreadable line left out:"
+    assert first == f"retrieval accuracy on {len(PAIRS)} held-out pairs; 1 unreadable line skipped:"

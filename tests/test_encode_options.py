@@ -174,7 +174,7 @@ def test_max_tokens_is_that_of_sentence_transformers(bert: Path) -> None:
         ("int8", {"max_tokens": 2}, r"^max_tokens 2; expected from 3 to 64"),
         ("int8", {"max_tokens": 0}, r"^max_tokens 0; expected at least 1$"),
         ("static", {"max_tokens": 9}, r"model: max_tokens 9 with back-end static, which has no such limit; remove it"),
-        ("static in torch", {"max_tokens": 9}, r"with back-end torch, which has no such limit; remove it out$"),
+        ("static in torch", {"max_tokens": 9}, r"with back-end torch, which has no such limit; remove it$"),
         ("int8", {"batch_size": 0}, r"^batch_size 0; expected at least 1$"),
         ("static", {"dimension": 13}, r"^dimension 13; expected from 1 to 12, the dimension of .*model$"),
         ("static", {"dimension": 0}, r"^dimension 0; expected from 1 to 12"),

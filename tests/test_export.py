@@ -173,7 +173,7 @@ def test_what_cannot_be_exported_is_refused(model: Path, tmp_path: Path) -> None
     with pytest.raises(ModelError, match="has no language 'de'"):
         export_model(str(model), "de", "sentence-transformers", tmp_path / "out")
     (tmp_path / "en.vec").write_text("2 3\na 1 2 3\nb 4 5 6\n", encoding="utf-8")
-    with pytest.raises(ModelError, match="not a network; expected a model folder"):
+    with pytest.raises(ModelError, match="not a network; expected the model folder, hub name or package:NAME"):
         export_model(f"words:{tmp_path / 'en.vec'}", "en", "sentence-transformers", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -72,7 +72,7 @@ def test_a_prepared_folder(path: Path, tmp_path: Path) -> None:
     [
         (["absent.tsv"], "no such file"),
         (["{path}", "--columns", "1"], "expected two"),
-        (["{path}", "--format", "aligned"], "expected two"),
+        (["{path}", "--format", "aligned"], "1 file; expected source and target"),
         (["{path}", "--format", "word"], "--format word"),
     ],
 )

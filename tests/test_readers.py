@@ -230,7 +230,7 @@ def test_moses_zip(tmp_path: Path) -> None:
         archive.writestr("Corpus.en-zh_CN.en", "".join(f"{src}\n" for src, _ in PAIRS))
         archive.writestr("Corpus.en-zh_CN.zh_CN", "".join(f"{tgt}\n" for _, tgt in PAIRS))
     assert pairs_of(path) == PAIRS
-    with pytest.raises(DataError, match=r"ends in \.fr"):
+    with pytest.raises(DataError, match=r"ends with \.fr"):
         read_all(path, langs=("en", "fr"))
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(DataError, match="not a zip archive, or damaged"):

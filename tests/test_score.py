@@ -158,7 +158,7 @@ def test_unreadable_lines_of_a_text_are_left_out(tmp_path: Path, capsys: pytest.
     words = ["mine", str(src), str(tgt), "--src", "en", "--model", STATIC, "--out", str(tmp_path / "p.tsv"), "--quiet"]
     assert main(words) == 2 and "en.txt:1: not UTF-8" in capsys.readouterr().err
     assert main([*words, "--on-error", "skip", "--threshold", "-1"]) == 0
-    assert "1 unreadable line left out" in capsys.readouterr().out
+    assert "1 unreadable line skipped" in capsys.readouterr().out
     lines = {(pair.src_line, pair.tgt_line) for pair in read_mined(tmp_path / "p.tsv")}
     assert lines == {(2, 1), (3, 2), (4, 3)}
     with pytest.raises(ConfigError, match="on_error ignore; expected one of stop, skip"):

@@ -176,6 +176,6 @@ def test_unreadable_lines_are_counted_or_stop(
     bad.write_text(corpus.read_text(encoding="utf-8") + "no tab\nnor here\n", encoding="utf-8")
     words = ["visualize", str(bad), "--model", str(model), "--out", str(out)]
     assert main(words) == 0
-    assert capsys.readouterr().out.splitlines()[0].endswith("; 2 unreadable lines left out")
+    assert capsys.readouterr().out.splitlines()[0].endswith("; 2 unreadable lines skipped")
     assert main([*words, "--overwrite", "--on-error", "stop"]) == 2
     assert "skip unreadable lines with on_error=skip" in capsys.readouterr().err

@@ -172,11 +172,11 @@ def test_files_by_language(tmp_path: Path) -> None:
     assert encoder.identity.sha256 != open_words(f"en={zh},zh={en}").identity.sha256
     with pytest.raises(ModelError, match=r"has no language 'fr'; expected one of en, zh"):
         encoder.encode(["a"], lang="fr", normalize=False)
-    with pytest.raises(ModelError, match=r"no file 'nothing'; expected words:FILE or words:en=FILE,zh=FILE$"):
+    with pytest.raises(ModelError, match=r"no such file 'nothing'; expected words:FILE or words:en=FILE,zh=FILE$"):
         open_words(f"en={en},zh=nothing")
     _write(zh, ["中 3 4 5"])
     with pytest.raises(
-        DataError, match=r"vectors of different dimension \(en 2, zh 3\); expected tables that share a space"
+        DataError, match=r"vectors of different dimensions \(en 2, zh 3\); expected tables that share a space"
     ):
         open_words(f"en={en},zh={zh}")
 
