@@ -16,6 +16,7 @@ import reference_commands as commands
 import reference_data as data
 import reference_keys as keys
 import reference_results as results
+from dualmoco.models.embedded import HOME
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -101,7 +102,7 @@ def llms_txt() -> str:
 def expected_files() -> dict[Path, str]:
     """Every file that `make reference` writes, and what must be in it."""
     files = whole_pages()
-    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(data.HOME.glob("*/README.md"))]:
+    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md")), *sorted(HOME.glob("*/README.md"))]:
         text = page.read_text(encoding="utf-8")
         if page not in files and MARKED.search(text):
             files[page] = fill_in(text)
