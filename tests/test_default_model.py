@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
 import dualmoco
+from dualmoco.alignment import lexical
 from dualmoco.cli.main import main
 from dualmoco.core.errors import ConfigError, DataError, ModelError
 from dualmoco.models import embedded
@@ -57,13 +59,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def home(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """That installation, and a text of each language in the current folder."""
     monkeypatch.setattr(embedded, "HOME", installed)
     monkeypatch.chdir(tmp_path)
     for lang, lines in TEXTS.items():
         write_lines(Path(f"{lang}.txt"), lines)
-    return installed
+    opened = lexical._token_model, lexical._token_table  # embedded models that the aligner keeps open, by name
+    for kept in opened:
+        kept.cache_clear()
+    yield installed
+    for kept in opened:
+        kept.cache_clear()
 
 
 @pytest.mark.parametrize(
