@@ -21,7 +21,7 @@ from dualmoco.training.run_folder import logged_metrics, read_log
 
 HELDOUT_COLUMN = "held-out"
 LOWEST_P = 0.01  # smaller p-values are shown as "< 0.01"
-PANEL_HEIGHT, LABEL_HEIGHT = 1.9, 0.17  # inches, at least: of a panel of `draw_curves`, of a row's name beside it
+PANEL_HEIGHT, LABEL_HEIGHT = 1.9, 0.17  # minimum inches of a panel of `draw_curves`, and of the label of a row
 
 
 @dataclass(frozen=True)
